@@ -1,0 +1,1 @@
+"""What a method may learn from: data sets, corruption, splits."""

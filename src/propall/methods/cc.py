@@ -1,0 +1,42 @@
+"""CC (Feng et al.): the classifier-consistent loss, minus the log of the probability of the candidate set."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import negative_log_mass
+from propall.training.contract import RowwiseObjective, State, Step
+
+
+def cc_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    r"""Negative log of the softmax mass on the candidates.
+
+    .. math:: \ell = -\log \sum_{j \in S} p_j
+
+    with p = softmax(r). One candidate gives cross-entropy; all classes as candidates give 0.
+
+    Args:
+        logits: scores r.
+        candidates: True on S; every row holds at least one True.
+
+    References:
+        [feng2020provably].
+
+    Notes:
+        The authors' code takes the log of a sum of probabilities, infinite for gaps above about 103 logits.
+    """
+    return negative_log_mass(logits, candidates)
+
+
+@dataclass(frozen=True)
+class CC(RowwiseObjective):
+    """Classifier-consistent partial label learning."""
+
+    name, title, reference = "cc", "CC", "feng2020provably"
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`cc_loss`."""
+        return cc_loss(logits, candidates)

@@ -1,0 +1,1 @@
+"""Networks: plain `nn.Module` classes with `features(x)` and `head(z)`."""

@@ -1,0 +1,1 @@
+"""How anything is fitted; knows no method by name."""

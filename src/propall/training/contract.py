@@ -1,0 +1,229 @@
+"""The whole vocabulary between methods, engine and the doors above them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from propall.data.dataset import PartialDataset
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class State(NamedTuple):
+    """What an objective remembers; dicts of tensors, passed in and handed back, never written to.
+
+    Attributes:
+        rows: memory with one row per training instance; `loss` and `update` see only the batch's rows.
+        shared: memory of the whole run, such as class priors.
+        trained: tensors that the optimiser trains together with the network.
+    """
+
+    rows: dict[str, Tensor] = {}  # noqa: RUF012
+    shared: dict[str, Tensor] = {}  # noqa: RUF012
+    trained: dict[str, Tensor] = {}  # noqa: RUF012
+
+    def with_rows(self, **rows: Tensor) -> Self:
+        """The same state with some of its row memory replaced."""
+        return self._replace(rows={**self.rows, **rows})
+
+    def with_shared(self, **shared: Tensor) -> Self:
+        """The same state with some of its shared memory replaced."""
+        return self._replace(shared={**self.shared, **shared})
+
+
+class Step(NamedTuple):
+    """When a step happens and what it may use; tensors, so that a captured graph sees them change.
+
+    Attributes:
+        progress: share of all training steps already taken, 0-d, from 0 to just below 1.
+        epoch: number of completed epochs, 0-d.
+        uniform: (b, k) draws on the open interval (0, 1) if the objective `needs_noise`.
+        weight: (b,) instance weights, or None where all are equal.
+    """
+
+    progress: Tensor
+    epoch: Tensor
+    uniform: Tensor | None = None
+    weight: Tensor | None = None
+
+
+def weighted_mean(losses: Float[Tensor, "b"], weight: Float[Tensor, "b"] | None) -> Float[Tensor, ""]:
+    """Mean over the batch, or sum(w l) / sum(w)."""
+    if weight is None:
+        return losses.mean()
+    return (losses * weight).sum() / weight.sum()
+
+
+class Objective(ABC):
+    """A loss on the logits of a batch, with or without memory. Subclasses are frozen, final dataclasses.
+
+    The engine stacks, compiles and captures an objective, so `loss` and `update` are pure (no input is
+    written to, no tensor kept on `self`), have static shapes (`where` and `masked_fill`, no `if` on a
+    tensor), draw nothing themselves (`step.uniform`) and take time from `step`. Fields that are numbers may
+    arrive as 0-d tensors: that is how runs of one stack differ in a hyper-parameter.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    reference: ClassVar[str]
+    #: What one instance must remember and what one step costs, in words, for the table of methods.
+    memory: ClassVar[str] = "none"
+    cost: ClassVar[str] = "1 forward + backward"
+    kind: ClassVar[str] = "partial labels"
+    needs_noise: ClassVar[bool] = False
+    #: True: `update` sees logits computed again after the optimiser's step.
+    fresh_logits: ClassVar[bool] = False
+
+    def init(
+        self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None
+    ) -> State:
+        """The state before the first step. Runs once, eagerly; refuses data the formula cannot take.
+
+        Args:
+            candidates: the whole training set's candidate matrix.
+            weight: instance weights, where given; only objectives with class priors need them.
+        """
+        return State()
+
+    @abstractmethod
+    def loss(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, ""]:
+        """The batch's loss, 0-d, differentiable in the logits and in `state.trained`."""
+
+    def update(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> State:
+        """The state after the step, from detached logits of this step (see `fresh_logits`)."""
+        return state
+
+    def scores(self, logits: Float[Tensor, "b k"], state: State) -> Float[Tensor, "b k"]:
+        """What prediction ranks classes by; the logits, unless the method decodes them (CPE)."""
+        return logits
+
+
+class RowwiseObjective(Objective):
+    """An objective that is a (weighted) mean of one loss per instance; nearly all are."""
+
+    @abstractmethod
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """One loss per instance."""
+
+    def loss(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, ""]:
+        """Mean over the batch of `losses`, weighted where the step brings weights."""
+        return weighted_mean(self.losses(logits, candidates, state, step), step.weight)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run of a stack: its data, its seed, and where it differs from its neighbours.
+
+    Attributes:
+        train: what to learn from; the run happens on the device these tensors are on.
+        seed: the only source of randomness.
+        weight: (n,) instance weights, or None.
+        keys: (n,) whole numbers that name the instances in the random streams; their index by default.
+        learning_rate: this run's own, in place of the recipe's.
+        weight_decay: this run's own, in place of the recipe's.
+        hyper: values of the objective's numeric fields for this run alone.
+    """
+
+    train: PartialDataset
+    seed: int
+    weight: Tensor | None = None
+    keys: Tensor | None = None
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    hyper: Mapping[str, float] = field(default_factory=dict)
+
+
+class Classifier(ABC):
+    """What a fitted run leaves behind. Subclasses are dataclasses whose fields are tensors or plain JSON."""
+
+    #: The name a saved model is recognised by; lower case, unique.
+    name: ClassVar[str]
+
+    @abstractmethod
+    def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+        """Scores of every class, higher is likelier; the prediction is the argmax, lowest index on ties."""
+
+    def predict(self, x: Float[Tensor, "n ..."]) -> Int[Tensor, "n"]:
+        """The likeliest class of each row."""
+        return self.scores(x).argmax(-1)
+
+
+class Monitor(Protocol):
+    """Looks on while an algorithm trains: progress bars, learning curves, checks between epochs."""
+
+    def begin(self, epochs: int, runs: int, done: int) -> None:
+        """Training starts (or resumes after `done` epochs)."""
+
+    def epoch(
+        self, epoch: int, losses: Float[Tensor, "r"], scores: Callable[[Tensor], Float[Tensor, "r n k"]]
+    ) -> None:
+        """Epoch number `epoch` (from 1) ended; `scores(x)` gives all runs' scores of x in evaluation mode."""
+
+
+class Algorithm(ABC):
+    """Anything that turns training runs into classifiers and owns its loop."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    reference: ClassVar[str]
+    memory: ClassVar[str] = "none"
+    cost: ClassVar[str] = ""
+    kind: ClassVar[str] = "classical"
+
+    @abstractmethod
+    def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
+        """One classifier per run, drawing from `run.seed` only; algorithms without epochs ignore `monitor`."""
+
+
+Named = TypeVar("Named")
+
+
+class Registry(dict[str, Named]):
+    """Names to things; an unknown name is answered with the near ones."""
+
+    def __init__(self, what: str, items: Iterable[tuple[str, Named]]) -> None:
+        super().__init__()
+        self.what = what
+        for name, item in items:
+            if name in self:
+                raise ValueError(f"{what}: the name {name!r} is used twice")
+            self[name] = item
+
+    def __missing__(self, name: str) -> Named:
+        near = get_close_matches(str(name).lower().replace("-", "_"), self, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(self)}."
+        raise UnknownNameError(f"{self.what}: {name!r} is not known; {hint}")
+
+
+class UnknownNameError(KeyError, ValueError):
+    """A name that no registry entry has."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def by_name(what: str, *classes: Any) -> Registry[Any]:
+    """A registry of classes under their own `name`; a repeat is refused."""
+    return Registry(what, ((cls.name, cls) for cls in classes))
+
+
+def as_column(values: Sequence[float], like: Tensor) -> Tensor:
+    """One number per stacked run as a tensor on the device of `like`."""
+    return torch.tensor(values, dtype=like.dtype, device=like.device)
