@@ -59,3 +59,15 @@ def order(seed: Int[Tensor, "..."] | int, *counters: Int[Tensor, "..."] | int) -
     """A random permutation along the last axis of the broadcast counters (equal keys: lower index first)."""
     a, b = words(seed, *counters)
     return ((a << 31) | (b >> 1)).argsort(dim=-1, stable=True)
+
+
+def digest(*parts: str | Tensor | None) -> str:
+    """A short name for these very contents."""
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, Tensor):
+            state.update(f"{tuple(part.shape)}{part.dtype}".encode())
+            state.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        else:
+            state.update(repr(part).encode())
+    return state.hexdigest()

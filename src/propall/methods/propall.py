@@ -21,7 +21,7 @@ def log1mexp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         [maechler2012log1mexp]: `expm1` below log 2, `log1p` above.
     """
     near = x < LOG_2
-    # Each branch gets 1.0 where it is not taken: there its own gradient could be infinite, and 0 * inf is NaN.
+    # Each branch gets 1.0 where it is not taken: its gradient could be infinite there, and 0 * inf is NaN.
     small, large = x.where(near, 1.0), x.where(~near, 1.0)
     return torch.where(near, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
 
@@ -60,7 +60,7 @@ def propall_loss(
 
 
 def noise_scale(progress: Float[Tensor, "..."], anneal_from: float = 0.8) -> Float[Tensor, "..."]:
-    """Factor on the noise after a share `progress` of all steps: 1, then linear to 0 from `anneal_from` on."""
+    """Factor on the noise after a share `progress` of all steps: 1 up to `anneal_from`, then linear to 0."""
     return ((1 - progress) / (1 - anneal_from)).clamp(0, 1)
 
 

@@ -1,1 +1,13 @@
-"""Networks: plain `nn.Module` classes with `features(x)` and `head(z)`."""
+"""Networks: `nn.Module` classes `Net(in_shape, n_classes, **options)` with `features(x)` and `head(z)`."""
+
+from propall.nets.cnn import SmallCNN
+from propall.nets.densenet import DenseNet161, DenseNetBC100
+from propall.nets.linear import Linear
+from propall.nets.mlp import MLP, MLP5, MLP500, VALENMLP4
+from propall.nets.network import Network
+from propall.nets.resnet import ResNet32
+from propall.registry import Registry, by_name
+
+NETS: Registry[type[Network]] = by_name(
+    "net", Linear, MLP, MLP5, MLP500, VALENMLP4, ResNet32, DenseNetBC100, DenseNet161, SmallCNN
+)

@@ -1,21 +1,14 @@
 """The whole vocabulary between methods, engine and the doors above them."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from propall.data.dataset import PartialDataset
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class State(NamedTuple):
@@ -83,9 +76,7 @@ class Objective(ABC):
     #: True: `update` sees logits computed again after the optimiser's step.
     fresh_logits: ClassVar[bool] = False
 
-    def init(
-        self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None
-    ) -> State:
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
         """The state before the first step. Runs once, eagerly; refuses data the formula cannot take.
 
         Args:
@@ -136,18 +127,18 @@ class Run:
         seed: the only source of randomness.
         weight: (n,) instance weights, or None.
         keys: (n,) whole numbers that name the instances in the random streams; their index by default.
+        objective: this run's own, in place of the trainer's.
         learning_rate: this run's own, in place of the recipe's.
         weight_decay: this run's own, in place of the recipe's.
-        hyper: values of the objective's numeric fields for this run alone.
     """
 
     train: PartialDataset
     seed: int
     weight: Tensor | None = None
     keys: Tensor | None = None
+    objective: Objective | None = None
     learning_rate: float | None = None
     weight_decay: float | None = None
-    hyper: Mapping[str, float] = field(default_factory=dict)
 
 
 class Classifier(ABC):
@@ -160,21 +151,36 @@ class Classifier(ABC):
     def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
         """Scores of every class, higher is likelier; the prediction is the argmax, lowest index on ties."""
 
+    def probabilities(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+        """The scores as a distribution: their softmax, unless the method has one of its own."""
+        return self.scores(x).softmax(-1)
+
     def predict(self, x: Float[Tensor, "n ..."]) -> Int[Tensor, "n"]:
         """The likeliest class of each row."""
         return self.scores(x).argmax(-1)
 
 
-class Monitor(Protocol):
-    """Looks on while an algorithm trains: progress bars, learning curves, checks between epochs."""
+class Monitor:
+    """Looks on while an algorithm trains: progress bars, learning curves. This one does nothing."""
 
-    def begin(self, epochs: int, runs: int, done: int) -> None:
-        """Training starts (or resumes after `done` epochs)."""
+    def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
+        """Training of these runs (their positions in `fit`'s list) starts, or resumes after `done` epochs."""
 
     def epoch(
-        self, epoch: int, losses: Float[Tensor, "r"], scores: Callable[[Tensor], Float[Tensor, "r n k"]]
+        self,
+        epoch: int,
+        runs: Sequence[int],
+        losses: Float[Tensor, "r"],
+        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
     ) -> None:
-        """Epoch number `epoch` (from 1) ended; `scores(x)` gives all runs' scores of x in evaluation mode."""
+        """An epoch (counted from 1) ended; `scores(x)` gives these runs' scores in evaluation mode."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What has to be remembered when training is interrupted here."""
+        return {}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from a remembered `state`."""
 
 
 class Algorithm(ABC):
@@ -189,41 +195,4 @@ class Algorithm(ABC):
 
     @abstractmethod
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
-        """One classifier per run, drawing from `run.seed` only; algorithms without epochs ignore `monitor`."""
-
-
-Named = TypeVar("Named")
-
-
-class Registry(dict[str, Named]):
-    """Names to things; an unknown name is answered with the near ones."""
-
-    def __init__(self, what: str, items: Iterable[tuple[str, Named]]) -> None:
-        super().__init__()
-        self.what = what
-        for name, item in items:
-            if name in self:
-                raise ValueError(f"{what}: the name {name!r} is used twice")
-            self[name] = item
-
-    def __missing__(self, name: str) -> Named:
-        near = get_close_matches(str(name).lower().replace("-", "_"), self, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(self)}."
-        raise UnknownNameError(f"{self.what}: {name!r} is not known; {hint}")
-
-
-class UnknownNameError(KeyError, ValueError):
-    """A name that no registry entry has."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-def by_name(what: str, *classes: Any) -> Registry[Any]:
-    """A registry of classes under their own `name`; a repeat is refused."""
-    return Registry(what, ((cls.name, cls) for cls in classes))
-
-
-def as_column(values: Sequence[float], like: Tensor) -> Tensor:
-    """One number per stacked run as a tensor on the device of `like`."""
-    return torch.tensor(values, dtype=like.dtype, device=like.device)
+        """One classifier per run, drawing from `run.seed` only; without epochs `monitor` is not called."""

@@ -1,0 +1,195 @@
+"""Any objective as an `nn.Module`, for people with their own loop."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from propall.methods.propall import ProPaLL
+from propall.training.contract import Objective, RowwiseObjective, State, Step
+
+
+class PartialLabelLoss(nn.Module):
+    """The loss of an objective on logits and candidate sets.
+
+    Objectives with memory (PRODEN, RC, ...) need the training set's `candidates` once and the rows' `index`
+    in every call; their memory lives in buffers, so it moves with `.to(device)` and is part of
+    `state_dict()`. In training mode a call also updates the memory of its rows; objectives that look at the
+    network again after the optimiser's step (`objective.fresh_logits`) are updated by `refresh` instead.
+
+    Args:
+        objective: any objective of `propall.methods`, such as `PRODEN()`.
+        candidates: (n, k) candidate matrix of the whole training set, for objectives that remember.
+        reduction: "mean", "sum" or "none"; losses that are defined on a batch as a whole take only "mean".
+        dim: the class dimension of logits and candidates; 1 as in `torch.nn.CrossEntropyLoss`, so dense
+            logits (n, k, h, w) work as they are.
+
+    Example:
+        >>> criterion = PartialLabelLoss(PRODEN(), candidates=candidates)
+        >>> loss = criterion(net(x[index]), candidates[index], index=index)
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        candidates: Bool[Tensor, "n k"] | None = None,
+        *,
+        reduction: Literal["mean", "sum", "none"] = "mean",
+        dim: int = 1,
+    ) -> None:
+        super().__init__()
+        if not isinstance(objective, Objective):
+            raise TypeError(
+                f"objective: {objective!r} given; expected an objective such as ProPaLL(). "
+                "A name is looked up with propall.methods.METHODS[name]()."
+            )
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"reduction: {reduction!r} given; expected mean, sum or none.")
+        if reduction != "mean" and not isinstance(objective, RowwiseObjective):
+            raise ValueError(
+                f"reduction: {reduction!r} given, but {objective.title} is defined on a batch as a whole, "
+                "not per instance; use reduction='mean'."
+            )
+        self.objective, self.reduction, self.dim = objective, reduction, dim
+        self._names: dict[str, list[str]] = {"rows": [], "shared": [], "trained": []}
+        self._ready = type(objective).init is Objective.init
+        if candidates is not None:
+            self._keep(objective.init(candidates.bool()))
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"{self.objective!r}, reduction={self.reduction!r}, dim={self.dim}"
+
+    def _keep(self, state: State) -> None:
+        for part, tensors in state._asdict().items():
+            for name, tensor in tensors.items():
+                if part == "trained":
+                    self.register_parameter(f"{part}_{name}", nn.Parameter(tensor))
+                else:
+                    self.register_buffer(f"{part}_{name}", tensor)
+                self._names[part].append(name)
+        self._ready = True
+
+    def _first_batch(self, candidates: Bool[Tensor, "b k"]) -> None:
+        state = self.objective.init(candidates)
+        if any(state):
+            raise ValueError(
+                f"candidates: {self.objective.title} remembers the training set, so it has to see all of it "
+                "first: PartialLabelLoss(objective, candidates=train_candidates)."
+            )
+        self._ready = True
+
+    def _state(self, index: Int[Tensor, "b"] | None) -> State:
+        if self._names["rows"] and index is None:
+            raise ValueError(
+                f"index: {self.objective.title} remembers every training instance; pass the rows' positions "
+                "in the training set, criterion(logits, candidates, index=index)."
+            )
+        rows = {name: getattr(self, f"rows_{name}")[index] for name in self._names["rows"]}
+        shared = {name: getattr(self, f"shared_{name}") for name in self._names["shared"]}
+        trained = {name: getattr(self, f"trained_{name}") for name in self._names["trained"]}
+        return State(rows, shared, trained)
+
+    def _step(self, logits: Tensor, progress: float | Tensor, epoch: float | Tensor) -> Step:
+        uniform = None
+        if self.objective.needs_noise:
+            # A uniform of one half is a logistic of zero: no noise outside training.
+            like = torch.empty(logits.shape, device=logits.device)
+            uniform = like.uniform_(1e-7, 1 - 1e-7) if self.training else like.fill_(0.5)
+        time = [torch.as_tensor(t, dtype=torch.float32, device=logits.device) for t in (progress, epoch)]
+        return Step(time[0], time[1], uniform)
+
+    def _flat(self, logits: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, int]:
+        if logits.shape != candidates.shape:
+            raise ValueError(
+                f"candidates: shape {tuple(candidates.shape)} given for logits of shape "
+                f"{tuple(logits.shape)}; they have to agree."
+            )
+        dim = self.dim if logits.dim() > 1 else 0
+        k = logits.shape[dim]
+        flat = (t.movedim(dim, -1).reshape(-1, k) for t in (logits, candidates.bool()))
+        return *flat, dim  # type: ignore[return-value]
+
+    def forward(
+        self,
+        logits: Float[Tensor, "..."],
+        candidates: Tensor,
+        *,
+        index: Int[Tensor, "b"] | None = None,
+        weight: Tensor | None = None,
+        progress: float | Tensor = 0.0,
+        epoch: float | Tensor = 0.0,
+    ) -> Tensor:
+        """The loss of a batch.
+
+        Args:
+            logits: scores of any floating type; half precisions are computed in float32.
+            candidates: True (or 1) on the candidates, shaped like the logits.
+            index: the instances' positions in the training set, for objectives that remember.
+            weight: one weight per instance; "mean" then is the weighted mean.
+            progress: share of training done, from 0 to 1, for schedules such as ProPaLL's noise.
+            epoch: completed epochs, for schedules that count them.
+        """
+        flat, sets, dim = self._flat(logits, candidates)
+        if not self._ready and not torch.compiler.is_compiling():
+            self._first_batch(sets)
+        state, step = self._state(index), self._step(flat, progress, epoch)
+        rest = [size for i, size in enumerate(logits.shape) if i != dim % logits.dim()]
+        flat_weight = None if weight is None else weight.expand(rest).reshape(-1)
+        if self.reduction == "mean":
+            loss = self.objective.loss(flat, sets, state, step._replace(weight=flat_weight))
+        else:
+            assert isinstance(self.objective, RowwiseObjective)
+            losses = self.objective.losses(flat, sets, state, step)
+            losses = losses if flat_weight is None else losses * flat_weight
+            loss = losses.sum() if self.reduction == "sum" else losses.view(rest)
+        if self.training and not self.objective.fresh_logits:
+            self._remember(flat, sets, state, step, index)
+        return loss
+
+    def refresh(
+        self,
+        logits: Float[Tensor, "..."],
+        candidates: Tensor,
+        *,
+        index: Int[Tensor, "b"],
+        progress: float | Tensor = 0.0,
+        epoch: float | Tensor = 0.0,
+    ) -> None:
+        """Update the memory from logits computed after the optimiser's step (RC, CAVL, LWS, LWC)."""
+        flat, sets, _ = self._flat(logits, candidates)
+        self._remember(flat, sets, self._state(index), self._step(flat, progress, epoch), index)
+
+    @torch.no_grad()
+    def _remember(
+        self, logits: Tensor, candidates: Tensor, state: State, step: Step, index: Tensor | None
+    ) -> None:
+        if type(self.objective).update is Objective.update:
+            return
+        new = self.objective.update(logits.detach(), candidates, state, step)
+        for name, rows in new.rows.items():
+            memory = getattr(self, f"rows_{name}")
+            memory[index] = rows.to(memory.dtype)
+        for name, value in new.shared.items():
+            getattr(self, f"shared_{name}").copy_(value)
+
+
+class ProPaLLLoss(PartialLabelLoss):
+    """The ProPaLL loss; see `propall.propall_loss` for the formula.
+
+    Args:
+        noise: scale of the logistic noise on the logits in training mode; the paper trains with 1. Pass
+            `progress=` to the call so that it is annealed.
+        reduction: "mean", "sum" or "none".
+        dim: the class dimension.
+
+    Example:
+        >>> criterion = ProPaLLLoss()
+        >>> loss = criterion(logits, candidates)
+    """
+
+    def __init__(
+        self, *, noise: float = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", dim: int = 1
+    ) -> None:
+        super().__init__(ProPaLL(noise=noise), reduction=reduction, dim=dim)

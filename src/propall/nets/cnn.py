@@ -1,0 +1,39 @@
+"""A small convolutional network for images of any size."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from propall.nets.network import ImageNetwork, convolution
+
+
+class SmallCNN(ImageNetwork):
+    """3x3 convolution, batch norm, ReLU, once per width; average over positions; linear head.
+
+    Args:
+        in_shape: (channels, height, width), down to one pixel.
+        n_classes: number of classes.
+        widths: channels of each layer; every layer after the first halves height and width.
+    """
+
+    name, title = "small_cnn", "small CNN"
+
+    def __init__(
+        self, in_shape: tuple[int, ...], n_classes: int, *, widths: Sequence[int] = (32, 64, 128)
+    ) -> None:
+        super().__init__(in_shape)
+        if not widths or min(widths) < 1:
+            raise ValueError(f"widths: {tuple(widths)} names no layers; give one positive number per layer.")
+        layers: list[nn.Module] = []
+        for position, (before, after) in enumerate(pairwise([in_shape[0], *widths])):
+            stride = 2 if position else 1
+            layers += [convolution(before, after, 3, stride=stride), nn.BatchNorm2d(after), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+        self.head = nn.Linear(widths[-1], n_classes)
+
+    def maps(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+        """The last layer's maps."""
+        z: Tensor = self.layers(x)
+        return z

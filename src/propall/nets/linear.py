@@ -1,0 +1,23 @@
+"""The linear classifier used on the real-world data sets."""
+
+from math import prod
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from propall.nets.network import Network
+
+
+class Linear(Network):
+    """One linear layer with bias: Xavier-uniform weights, torch's default bias."""
+
+    name, title = "linear", "linear"
+
+    def __init__(self, in_shape: tuple[int, ...], n_classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(prod(in_shape), n_classes)
+        nn.init.xavier_uniform_(self.head.weight)
+
+    def features(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """The input itself, flat."""
+        return x.flatten(1)

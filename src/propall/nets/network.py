@@ -1,0 +1,86 @@
+"""What every network is: features, then a linear head."""
+
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class Network(nn.Module):
+    """A classifier whose scores are `head(features(x))`.
+
+    Weights are drawn from torch's global generator at construction: whoever builds a network seeds it.
+    Networks hold parameters and batch-norm buffers only and draw nothing in `forward`, so stacked copies run
+    under `torch.func.functional_call` and `vmap`.
+
+    Attributes:
+        head: the last, linear layer; `head.in_features` is the width of the features.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    head: nn.Linear
+
+    def features(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """What the head reads: one vector per instance."""
+        raise NotImplementedError
+
+    def embedding(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Where instances are compared with each other (VALEN's neighbour graph); the features by default."""
+        return self.features(x)
+
+    def forward(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+        """Scores (logits) of every class."""
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
+
+class ImageNetwork(Network):
+    """A network on images (n, c, h, w). Vectors are refused: nobody can guess their height and width.
+
+    Attributes:
+        min_pixels: the smallest height and width that survive the network's halvings.
+    """
+
+    min_pixels: ClassVar[int] = 1
+
+    def __init__(self, in_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        if len(in_shape) != 3:
+            raise ValueError(
+                f"in_shape: {tuple(in_shape)} is not an image; {self.name} expects (channels, height, "
+                "width). Reshape x to (n, channels, height, width) or choose a vector network such as mlp."
+            )
+        if min(in_shape[1:]) < self.min_pixels:
+            raise ValueError(
+                f"in_shape: {tuple(in_shape)} is too small; {self.name} needs at least {self.min_pixels} x "
+                f"{self.min_pixels} pixels. Enlarge the images or choose small_cnn."
+            )
+
+    def features(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """The pooled feature maps."""
+        if x.ndim != 4:
+            raise ValueError(
+                f"x: shape {tuple(x.shape)} is not a batch of images; {self.name} expects (n, channels, "
+                "height, width). Reshape x or choose a vector network such as mlp."
+            )
+        return self.maps(x).mean((-2, -1))
+
+    def maps(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+        """The last feature maps, before they are averaged over positions."""
+        raise NotImplementedError
+
+
+def convolution(inputs: int, outputs: int, size: int, *, stride: int = 1, init: str = "fan_out") -> nn.Conv2d:
+    """A convolution without bias that keeps the image size at stride 1, with He's normal initialisation.
+
+    Args:
+        inputs: channels in.
+        outputs: channels out.
+        size: height and width of the kernel.
+        stride: step of the kernel.
+        init: "fan_out" for variance 2 / (size^2 outputs), "fan_in" for 2 / (size^2 inputs).
+    """
+    conv = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+    nn.init.kaiming_normal_(conv.weight, mode=init, nonlinearity="relu")  # type: ignore[arg-type]
+    return conv

@@ -1,0 +1,80 @@
+"""Progress of a training on disk: written whole or not at all, recognised by what it is the progress of."""
+
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds: completed epochs, the stack's tensors, the monitor's memory."""
+
+    epoch: int
+    tensors: dict[str, Tensor]
+    monitor: dict[str, Tensor]
+
+
+@dataclass
+class Checkpoint:
+    """A folder with one file per stack of runs, named by the stack's fingerprint.
+
+    A file appears under its name only when it is complete, so a process killed while saving leaves the
+    progress saved before. Other data, seeds or settings have another fingerprint and another file.
+
+    Attributes:
+        folder: made when it is not there.
+        seconds: how long to train between saves; the last epoch is always saved.
+    """
+
+    folder: Path
+    seconds: float = 30.0
+    _last: float = field(default_factory=time.monotonic, repr=False)
+
+    def path(self, fingerprint: str) -> Path:
+        """The file of one stack."""
+        return self.folder / f"{fingerprint}.safetensors"
+
+    def open(self, fingerprint: str) -> Saved | None:
+        """The progress saved for this stack, or None."""
+        path = self.path(fingerprint)
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="pt") as file:
+                header = json.loads((file.metadata() or {})["propall"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
+            raise ValueError(
+                f"checkpoint: {path} is not a readable checkpoint ({error}). Delete it to train anew."
+            ) from error
+        parts: dict[str, dict[str, Tensor]] = {"stack": {}, "monitor": {}}
+        for name, tensor in tensors.items():
+            owner, _, own_name = name.partition(":")
+            parts[owner][own_name] = tensor
+        return Saved(int(header["epoch"]), parts["stack"], parts["monitor"])
+
+    def due(self, epoch: int, epochs: int) -> bool:
+        """Whether it is time to save after this epoch."""
+        return epoch == epochs or time.monotonic() - self._last >= self.seconds
+
+    def save(
+        self, fingerprint: str, epoch: int, tensors: dict[str, Tensor], monitor: dict[str, Tensor]
+    ) -> None:
+        """Write the progress beside its place, then move it there in one step."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        named = {f"stack:{name}": tensor for name, tensor in tensors.items()}
+        named |= {f"monitor:{name}": tensor for name, tensor in monitor.items()}
+        named = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
+        path = self.path(fingerprint)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        save_file(named, part, metadata={"propall": json.dumps({"epoch": epoch})})
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+        self._last = time.monotonic()

@@ -1,0 +1,479 @@
+"""The one loop: many runs trained at once, stacked on a leading axis."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from propall import draws
+from propall.labels import check
+from propall.training import compiled, optim
+from propall.training.checkpoint import Checkpoint
+from propall.training.contract import Algorithm, Classifier, Monitor, Objective, Run, State, Step
+from propall.training.recipe import Recipe
+from propall.training.stream import Batch, Stream
+
+#: Builds a network for inputs of one shape and a number of classes.
+NetFactory = Callable[[tuple[int, ...], int], nn.Module]
+
+#: Rows that are scored at once.
+SCORING_CHUNK = 4096
+#: Random numbers that are drawn at once where steps are not captured in a graph.
+NOISE_AT_ONCE = 1 << 20
+
+
+@dataclass
+class NetClassifier(Classifier):
+    """A trained network, in evaluation mode, with what its objective remembered.
+
+    Attributes:
+        net: the network.
+        objective: decodes the network's outputs into scores.
+        state: the objective's state after the last step; `rows` follow the training set's order.
+    """
+
+    name: ClassVar[str] = "net"
+    net: nn.Module
+    objective: Objective
+    state: State = field(default_factory=State)
+
+    @torch.no_grad()
+    def logits(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+        """The network's outputs, computed in chunks on the network's device."""
+        self.net.eval()
+        reference = next(self.net.parameters())
+        chunks = [self.net(part.to(reference)) for part in x.split(SCORING_CHUNK)]
+        return torch.cat(chunks)
+
+    def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+        """The outputs as the objective decodes them."""
+        return self.objective.scores(self.logits(x), self.state)
+
+
+@dataclass(frozen=True)
+class Trainer(Algorithm):
+    """Fits a network to an objective by mini-batch descent; many runs at once.
+
+    Runs of equal shape are stacked: same network, own data, seed, objective and rates. The result of a run
+    does not depend on its neighbours. Objectives of one class may differ in their numeric fields within a
+    stack, and different classes of objectives share it too.
+
+    Attributes:
+        objective: the loss; a run may bring its own.
+        net: builds the network from (shape of one instance, number of classes), or a ready module whose
+            weights every run starts from.
+        recipe: epochs, batches, optimiser.
+        checkpoint: where to save progress; a later `fit` of the same runs goes on from there.
+        fast: None: compile and capture the step on a CUDA device; True or False: whether to, anywhere.
+        stack: how many runs to train at once at most; None: as many as memory takes.
+    """
+
+    objective: Objective
+    net: NetFactory | nn.Module
+    recipe: Recipe = field(default_factory=Recipe)
+    checkpoint: Checkpoint | Path | None = None
+    fast: bool | None = None
+    stack: int | None = None
+
+    name, title, reference = "trainer", "Trainer", ""
+
+    def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
+        """Train all runs; those of one shape together."""
+        monitor = monitor or Monitor()
+        fitted: dict[int, Classifier] = {}
+        for run in runs:
+            check(run.train.candidates)
+        for positions in self._stacks(runs):
+            stack = Stack([runs[i] for i in positions], self.objective, self.net, self.recipe)
+            self._train(stack, positions, monitor)
+            fitted |= zip(positions, stack.classifiers(), strict=True)
+        return [fitted[i] for i in range(len(runs))]
+
+    def _stacks(self, runs: Sequence[Run]) -> Iterator[list[int]]:
+        groups: dict[Any, list[int]] = {}
+        for i, run in enumerate(runs):
+            x = run.train.x
+            shape = (x.shape, run.train.candidates.shape, x.dtype, x.device)
+            groups.setdefault(shape, []).append(i)
+        for positions in groups.values():
+            # Runs of one class of objective stand together, so that a section of the stack is a slice.
+            positions.sort(key=lambda i: _kind_of(runs[i].objective or self.objective))
+            most = self.stack or compiled.stack_limit(
+                self.net, self.recipe, runs[positions[0]], len(positions)
+            )
+            for start in range(0, len(positions), most):
+                yield positions[start : start + most]
+
+    def _train(self, stack: "Stack", positions: list[int], monitor: Monitor) -> None:
+        checkpoint = Checkpoint(self.checkpoint) if isinstance(self.checkpoint, Path) else self.checkpoint
+        done = 0
+        if checkpoint is not None:
+            saved = checkpoint.open(stack.fingerprint())
+            if saved is not None:
+                done = saved.epoch
+                stack.load(saved.tensors)
+                monitor.restore(saved.monitor)
+        monitor.begin(self.recipe.epochs, positions, done)
+        fast = stack.stream.device.type == "cuda" if self.fast is None else self.fast
+        train_epoch = compiled.Captured(stack).train_epoch if fast else stack.train_epoch
+        for epoch in range(done, self.recipe.epochs):
+            losses = train_epoch(epoch)
+            monitor.epoch(epoch + 1, positions, losses, stack.scores)
+            if checkpoint is not None and checkpoint.due(epoch + 1, self.recipe.epochs):
+                checkpoint.save(stack.fingerprint(), epoch + 1, stack.tensors(), monitor.state())
+
+
+def _settings(objective: Objective) -> dict[str, Any]:
+    return {f.name: getattr(objective, f.name) for f in dataclasses.fields(objective)}  # type: ignore[arg-type]
+
+
+def _kind_of(objective: Objective) -> str:
+    """Objectives with equal kinds are one section: same class, and equal in all that is no number."""
+    fixed = {name: value for name, value in _settings(objective).items() if not isinstance(value, float)}
+    return f"{type(objective).__module__}.{type(objective).__qualname__}{sorted(fixed.items())}"
+
+
+def _with_fields(objective: Objective, values: dict[str, Tensor]) -> Objective:
+    """A copy whose numeric fields are tensors; checks of plain numbers are not repeated on it."""
+    varied = copy.copy(objective)
+    for name, value in values.items():
+        object.__setattr__(varied, name, value)
+    return varied
+
+
+class Section:
+    """The runs of a stack that share an objective's class: a slice, and the numbers in which they differ."""
+
+    def __init__(self, runs: slice, objectives: Sequence[Objective], like: Tensor) -> None:
+        self.runs = runs
+        self.objectives = objectives
+        self.objective = objectives[0]
+        self.varied: dict[str, Tensor] = {}
+        for name in _settings(self.objective):
+            values = [getattr(o, name) for o in objectives]
+            if isinstance(values[0], float) and len(set(values)) > 1:
+                self.varied[name] = torch.tensor(values, dtype=like.dtype, device=like.device)
+
+    def losses(self, logits: Tensor, candidates: Tensor, state: State, step: Step) -> Float[Tensor, "r"]:
+        """Every run's loss; `step.uniform` and `step.weight` are stacked, time is common to all."""
+        return self._of_every_run(Objective.loss.__name__, logits, candidates, state, step)  # type: ignore[no-any-return]
+
+    def update(self, logits: Tensor, candidates: Tensor, state: State, step: Step) -> State:
+        """Every run's state after the step, for the batch's rows."""
+        return self._of_every_run(Objective.update.__name__, logits, candidates, state, step)  # type: ignore[no-any-return]
+
+    def _of_every_run(self, method: str, logits: Tensor, candidates: Tensor, state: State, step: Step) -> Any:
+        def of_one(
+            varied: optim.Tensors,
+            logits: Tensor,
+            candidates: Tensor,
+            state: State,
+            uniform: Tensor | None,
+            weight: Tensor | None,
+        ) -> Any:
+            objective = _with_fields(self.objective, varied)
+            own = step._replace(uniform=uniform, weight=weight)
+            return getattr(objective, method)(logits, candidates, state, own)
+
+        return over_runs(of_one, self.varied, logits, candidates, state, step.uniform, step.weight)
+
+
+def over_runs(function: Callable[..., Any], *stacked: Any) -> Any:
+    """Applies a function of one run to arguments stacked over runs, and stacks what it returns.
+
+    One run alone goes through the function as it is: the same numbers without the cost of `vmap`.
+    """
+    runs = next(leaf.shape[0] for leaf in _leaves(stacked))
+    if runs == 1:
+        return _on_leaves(lambda t: t.unsqueeze(0), function(*_on_leaves(lambda t: t.squeeze(0), stacked)))
+    axes = tuple(0 if any(True for _ in _leaves(argument)) else None for argument in stacked)
+    return vmap(function, in_dims=axes, randomness="different")(*stacked)
+
+
+def _leaves(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif tree is not None:
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            yield from _leaves(part)
+
+
+def _on_leaves(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    if tree is None or isinstance(tree, Tensor):
+        return None if tree is None else function(tree)
+    if isinstance(tree, dict):
+        return {name: _on_leaves(function, part) for name, part in tree.items()}
+    parts = [_on_leaves(function, part) for part in tree]
+    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+
+
+def gradients(
+    total: Callable[[list[optim.Tensors]], tuple[Tensor, Any]], trained: list[optim.Tensors]
+) -> tuple[list[optim.Tensors], Any]:
+    """The gradient of `total` in all that is trained, and what it returned beside its value."""
+    if torch.compiler.is_compiling():
+        result, (_, extra) = grad_and_value(total, has_aux=True)(trained)
+        return result, extra
+    # Plain autograd gives the same numbers with less work per call where nothing is compiled.
+    leaves = _on_leaves(lambda t: t.detach().requires_grad_(), trained)
+    with torch.enable_grad():
+        value, extra = total(leaves)
+    flat = list(_leaves(leaves))
+    found = iter(torch.autograd.grad(value, flat, allow_unused=True, materialize_grads=True))
+    return _on_leaves(lambda _: next(found), trained), extra
+
+
+class Stack:
+    """Runs of one shape: their parameters, moments, buffers and memories, each with a leading run axis."""
+
+    def __init__(
+        self, runs: Sequence[Run], objective: Objective, net: NetFactory | nn.Module, recipe: Recipe
+    ) -> None:
+        self.runs, self.recipe = list(runs), recipe
+        self.stream = Stream(runs, recipe)
+        x = self.stream.x
+        nets = [build(net, run) for run in runs]
+        self.skeleton = copy.deepcopy(nets[0]).to("meta")
+        self.parameters = _stacked([dict(n.named_parameters()) for n in nets])
+        self.buffers = _stacked([dict(n.named_buffers()) for n in nets])
+        self.sections = self._sections([run.objective or objective for run in runs])
+        self.states = [self._first_state(section) for section in self.sections]
+        # What the optimiser trains: the networks, then what the objectives train themselves.
+        self.groups = [(slice(None), self.parameters)]
+        self.groups += [(s.runs, state.trained) for s, state in zip(self.sections, self.states, strict=True)]
+        self.moments = [optim.start(recipe, tensors) for _, tensors in self.groups]
+        self.step = torch.zeros((), dtype=torch.int64, device=x.device)
+        self.rate = self._per_run([run.learning_rate for run in runs], recipe.learning_rate)
+        self.weight_decay = self._per_run([run.weight_decay for run in runs], recipe.weight_decay)
+        self.batch_sizes = recipe.batch_sizes(self.stream.n)
+        self.total_steps = max(1, recipe.epochs * len(self.batch_sizes))
+
+    def _per_run(self, own: list[float | None], common: float) -> Tensor:
+        values = [common if value is None else value for value in own]
+        return torch.tensor(values, dtype=self.stream.x.dtype, device=self.stream.device)
+
+    def _sections(self, objectives: list[Objective]) -> list[Section]:
+        sections, start = [], 0
+        for end in range(1, len(objectives) + 1):
+            if end == len(objectives) or _kind_of(objectives[end]) != _kind_of(objectives[start]):
+                sections.append(Section(slice(start, end), objectives[start:end], self.stream.x))
+                start = end
+        return sections
+
+    def _first_state(self, section: Section) -> State:
+        states = []
+        for run, objective in zip(self.runs[section.runs], section.objectives, strict=True):
+            states.append(objective.init(run.train.candidates, run.weight))
+        x = self.stream.x
+        parts = [
+            {
+                name: tensor.to(x) if tensor.is_floating_point() else tensor.to(x.device)
+                for name, tensor in _stacked(list(part)).items()
+            }
+            for part in zip(*states, strict=True)
+        ]
+        return State(*parts)
+
+    def forward(
+        self, parameters: optim.Tensors, buffers: optim.Tensors, x: Tensor, *, training: bool
+    ) -> tuple[Float[Tensor, "r b k"], optim.Tensors]:
+        """All runs' logits and, in training mode, their new buffers. x is stacked, or shared by all."""
+        self.skeleton.train(training)
+        shared = x.dim() == len(self.runs[0].train.in_shape) + 1
+
+        def of_one(p: optim.Tensors, b: optim.Tensors, x: Tensor) -> tuple[Tensor, optim.Tensors]:
+            b = {name: buffer.clone() for name, buffer in b.items()}  # batch norm writes into what it gets
+            with torch.autocast(x.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16"):
+                logits = functional_call(self.skeleton, (p, b), (x,))
+            return logits.to(x.dtype), b
+
+        if shared:
+            return over_runs(lambda p, b: of_one(p, b, x), parameters, buffers)  # type: ignore[no-any-return]
+        return over_runs(of_one, parameters, buffers, x)  # type: ignore[no-any-return]
+
+    def advance(self, batch: Batch, uniforms: Sequence[Tensor | None]) -> Float[Tensor, "r"]:
+        """One step of every run, in place; returns the losses."""
+        steps = len(self.batch_sizes)
+        progress = self.step.to(self.rate.dtype) / self.total_steps
+        epoch = torch.div(self.step, steps, rounding_mode="floor").to(self.rate.dtype)
+        moments = [Step(progress, epoch, u) for u in uniforms]
+        states = [self._batch_state(i, batch) for i in range(len(self.sections))]
+
+        def total(trained: list[optim.Tensors]) -> tuple[Tensor, tuple[Tensor, Tensor, optim.Tensors]]:
+            logits, buffers = self.forward(trained[0], self.buffers, batch.x, training=True)
+            losses = []
+            for section, state, own, step in zip(self.sections, states, trained[1:], moments, strict=True):
+                step = step._replace(weight=None if batch.weight is None else batch.weight[section.runs])
+                state = state._replace(trained=own)
+                losses.append(
+                    section.losses(logits[section.runs], batch.candidates[section.runs], state, step)
+                )
+            each = torch.cat(losses)
+            return each.sum(), (each, logits, buffers)
+
+        slopes, (losses, logits, buffers) = gradients(total, [tensors for _, tensors in self.groups])
+        rate = self.rate * self.recipe.rate_factor(epoch)
+        for i, (runs, tensors) in enumerate(self.groups):
+            new, new_moments = optim.advance(
+                self.recipe,
+                tensors,
+                slopes[i],
+                self.moments[i],
+                rate=rate[runs],
+                weight_decay=self.weight_decay[runs],
+                steps=self.step,
+            )
+            _write(tensors, new)
+            for name, moment in new_moments.items():
+                _write(self.moments[i][name], moment)
+        _write(self.buffers, buffers)
+        logits = logits.detach()
+        for i, (section, step) in enumerate(zip(self.sections, moments, strict=True)):
+            self._remember(i, section, logits[section.runs], batch, states[i], step)
+        self.step.add_(1)
+        return losses.detach()
+
+    def _batch_state(self, i: int, batch: Batch) -> State:
+        state, runs = self.states[i], self.sections[i].runs
+        index = batch.index[runs]
+        row = torch.arange(index.shape[0], device=index.device)[:, None]
+        return state._replace(rows={name: rows[row, index] for name, rows in state.rows.items()})
+
+    def _remember(
+        self, i: int, section: Section, logits: Tensor, batch: Batch, state: State, step: Step
+    ) -> None:
+        if type(section.objective).update is Objective.update:
+            return
+        runs = section.runs
+        if section.objective.fresh_logits:
+            parameters, buffers = (
+                {name: t[runs] for name, t in part.items()} for part in (self.parameters, self.buffers)
+            )
+            logits, buffers = self.forward(parameters, buffers, batch.x[runs], training=True)
+            _write({name: t[runs] for name, t in self.buffers.items()}, buffers)
+        step = step._replace(weight=None if batch.weight is None else batch.weight[runs])
+        new = section.update(logits, batch.candidates[runs], state, step)
+        index = batch.index[runs]
+        row = torch.arange(index.shape[0], device=index.device)[:, None]
+        for name, rows in self.states[i].rows.items():
+            rows[row, index] = new.rows[name].to(rows.dtype)
+        _write(self.states[i].shared, new.shared)
+
+    def batches(self, epoch: int) -> Iterator[tuple[Batch, list[Tensor | None]]]:
+        """The batches of one epoch with the noise their objectives need."""
+        order = self.stream.order(epoch)
+        noisy = [section.objective.needs_noise for section in self.sections]
+        first = torch.arange(
+            epoch * len(self.batch_sizes), (epoch + 1) * len(self.batch_sizes), device=order.device
+        )
+        size = self.batch_sizes[0]
+        at_once = max(1, NOISE_AT_ONCE // (order.shape[0] * size * self.stream.n_classes))
+        keys = self.stream.keys if self.stream.keys.dim() == 2 else self.stream.keys.expand_as(order)
+        for block in range(0, len(self.batch_sizes), at_once):
+            sizes = self.batch_sizes[block : block + at_once]
+            start = block * size
+            uniforms: list[Tensor | None] = [None] * len(self.sections)
+            if any(noisy):
+                rows = order[:, start : start + len(sizes) * size]
+                rows = torch.nn.functional.pad(rows, (0, len(sizes) * size - rows.shape[1]))
+                row_keys = keys.gather(1, rows).view(-1, len(sizes), size).transpose(0, 1)
+                steps = first[block : block + len(sizes)]
+                for i, section in enumerate(self.sections):
+                    if noisy[i]:
+                        uniforms[i] = self.stream.noise(section.runs, steps, row_keys[:, section.runs])
+            for j, b in enumerate(sizes):
+                begin = start + j * size
+                batch = self.stream.batch(order[:, begin : begin + b], first[block + j])
+                yield batch, [None if u is None else u[j, :, :b] for u in uniforms]
+
+    @torch.no_grad()
+    def train_epoch(self, epoch: int) -> Float[Tensor, "r"]:
+        """Every step of one epoch; returns each run's mean loss. Nothing waits for the device."""
+        losses = [self.advance(batch, uniforms) for batch, uniforms in self.batches(epoch)]
+        return torch.stack(losses).mean(0)
+
+    @torch.no_grad()
+    def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "r n k"]:
+        """Every run's scores of the same x, in evaluation mode."""
+        parts = []
+        chunk = max(1, SCORING_CHUNK // len(self.runs)) if self.stream.device.type == "cpu" else SCORING_CHUNK
+        for part in x.to(self.stream.x).split(chunk):
+            logits, _ = self.forward(self.parameters, self.buffers, part, training=False)
+            parts.append(logits)
+        logits = torch.cat(parts, dim=1)
+        scored = []
+        for section, state in zip(self.sections, self.states, strict=True):
+            for j, objective in enumerate(section.objectives):
+                own = State({}, *({k: v[j] for k, v in part.items()} for part in state[1:]))
+                scored.append(objective.scores(logits[section.runs][j], own))
+        return torch.stack(scored)
+
+    def classifiers(self) -> list[NetClassifier]:
+        """One ready classifier per run."""
+        fitted = []
+        for section, state in zip(self.sections, self.states, strict=True):
+            for j, objective in enumerate(section.objectives):
+                net = copy.deepcopy(self.skeleton).to_empty(device=self.stream.device)
+                position = section.runs.start + j
+                own = {**self.parameters, **self.buffers}
+                for name, target in [*net.named_parameters(), *net.named_buffers()]:
+                    target.data = own[name][position].clone()
+                net.eval()
+                state_of_run = State(*({k: v[j].clone() for k, v in part.items()} for part in state))
+                fitted.append(NetClassifier(net, objective, state_of_run))
+        return fitted
+
+    def tensors(self) -> optim.Tensors:
+        """Everything that training changes, under unique names."""
+        named = {"step": self.step}
+        named |= {f"parameters/{k}": v for k, v in self.parameters.items()}
+        named |= {f"buffers/{k}": v for k, v in self.buffers.items()}
+        for i, group in enumerate(self.moments):
+            named |= {f"moments/{i}/{name}/{k}": v for name, part in group.items() for k, v in part.items()}
+        for i, state in enumerate(self.states):
+            parts = state._asdict().items()
+            named |= {f"state/{i}/{part}/{k}": v for part, tensors in parts for k, v in tensors.items()}
+        return named
+
+    def load(self, tensors: optim.Tensors) -> None:
+        """Go on from what `tensors` gave."""
+        _write(self.tensors(), tensors)
+
+    def fingerprint(self) -> str:
+        """Names this very training: data, seeds, objectives, network, recipe."""
+        parts: list[Any] = [self.recipe, str(self.skeleton), self.stream.n]
+        parts += [(k, tuple(v.shape), str(v.dtype)) for k, v in self.parameters.items()]
+        for run, objective in zip(self.runs, [o for s in self.sections for o in s.objectives], strict=True):
+            parts.append(
+                (run.seed, run.learning_rate, run.weight_decay, _kind_of(objective), repr(objective))
+            )
+        return draws.digest(
+            repr(parts), self.stream.x, self.stream.candidates, self.stream.weight, self.stream.keys
+        )
+
+
+def build(net: NetFactory | nn.Module, run: Run) -> nn.Module:
+    """The network a run starts from: a copy of a ready module, or a new one drawn from the run's seed."""
+    x = run.train.x
+    if isinstance(net, nn.Module):
+        return copy.deepcopy(net).to(x.device, x.dtype)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(draws.seed_for(run.seed, "initialisation"))
+        return net(run.train.in_shape, run.train.n_classes).to(x.device, x.dtype)
+
+
+def _stacked(parts: Sequence[dict[str, Tensor]]) -> optim.Tensors:
+    return {name: torch.stack([part[name].detach() for part in parts]) for name in parts[0]}
+
+
+def _write(targets: optim.Tensors, values: optim.Tensors) -> None:
+    """Copies values into the tensors of the same name, in place."""
+    for name, target in targets.items():
+        target.copy_(values[name])

@@ -1,0 +1,172 @@
+"""What is measured while a stack trains: accuracy, per-class recall, losses; and the bar that shows it."""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from propall.training.contract import Monitor
+
+
+def accuracy(scores: Float[Tensor, "*r n k"], truth: Int[Tensor, "n"]) -> Float[Tensor, "*r"]:
+    """Share of rows whose highest score is the true class."""
+    return (scores.argmax(-1) == truth).double().mean(-1)
+
+
+def confusion(scores: Float[Tensor, "*r n k"], truth: Int[Tensor, "n"]) -> Int[Tensor, "*r k k"]:
+    """Counts of (true class, predicted class)."""
+    k = scores.shape[-1]
+    cells = truth * k + scores.argmax(-1)
+    counts = torch.zeros(*cells.shape[:-1], k * k, dtype=torch.int64, device=scores.device)
+    return counts.scatter_add_(-1, cells, torch.ones_like(cells)).unflatten(-1, (k, k))
+
+
+class History(Monitor):
+    """Accuracy on a test set after every epoch, for all runs; kept on the device until it is read.
+
+    Args:
+        x: test features.
+        truth: true classes of the test rows.
+        every: epochs between measurements; the last epoch is always measured.
+        confusions: also keep the confusion matrix of each measurement.
+    """
+
+    def __init__(
+        self, x: Float[Tensor, "n ..."], truth: Int[Tensor, "n"], *, every: int = 1, confusions: bool = False
+    ) -> None:
+        self.x, self.truth, self.every, self._with_confusions = x, truth, every, confusions
+        self._epochs = 0
+        self._measured: dict[str, Tensor] = {}
+
+    def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
+        """Remember how long training lasts."""
+        self._epochs = epochs
+
+    def epoch(
+        self,
+        epoch: int,
+        runs: Sequence[int],
+        losses: Float[Tensor, "r"],
+        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
+    ) -> None:
+        """Measure the runs when it is their turn."""
+        for run, loss in zip(runs, losses.unbind(), strict=True):
+            self._measured[f"loss/{run}/{epoch}"] = loss
+        if epoch % self.every and epoch != self._epochs:
+            return
+        outputs = scores(self.x)
+        truth = self.truth.to(outputs.device)
+        for run, share in zip(runs, accuracy(outputs, truth).unbind(), strict=True):
+            self._measured[f"accuracy/{run}/{epoch}"] = share
+        if self._with_confusions:
+            for run, counts in zip(runs, confusion(outputs, truth).unbind(), strict=True):
+                self._measured[f"confusion/{run}/{epoch}"] = counts
+
+    def series(self, what: str, run: int) -> dict[int, Tensor]:
+        """One run's measurements by epoch; `what` is "accuracy", "loss" or "confusion"."""
+        found = {}
+        for name, value in self._measured.items():
+            kind, of_run, epoch = name.split("/")
+            if kind == what and int(of_run) == run:
+                found[int(epoch)] = value.cpu()
+        return dict(sorted(found.items()))
+
+    def accuracies(self, run: int) -> dict[int, float]:
+        """One run's accuracy by epoch."""
+        return {epoch: float(value) for epoch, value in self.series("accuracy", run).items()}
+
+    def losses(self, run: int) -> dict[int, float]:
+        """One run's mean training loss by epoch."""
+        return {epoch: float(value) for epoch, value in self.series("loss", run).items()}
+
+    def state(self) -> dict[str, Tensor]:
+        """All measurements so far."""
+        return self._measured
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take up earlier measurements."""
+        self._measured |= state
+
+
+class Together(Monitor):
+    """Several monitors as one."""
+
+    def __init__(self, *monitors: Monitor) -> None:
+        self.monitors = monitors
+
+    def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
+        """Pass on."""
+        for monitor in self.monitors:
+            monitor.begin(epochs, runs, done)
+
+    def epoch(
+        self,
+        epoch: int,
+        runs: Sequence[int],
+        losses: Float[Tensor, "r"],
+        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
+    ) -> None:
+        """Pass on."""
+        for monitor in self.monitors:
+            monitor.epoch(epoch, runs, losses, scores)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything they remember, by position."""
+        return {f"{i}|{k}": v for i, monitor in enumerate(self.monitors) for k, v in monitor.state().items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Give each its own memory back."""
+        for i, monitor in enumerate(self.monitors):
+            own = {k.partition("|")[2]: v for k, v in state.items() if k.partition("|")[0] == str(i)}
+            monitor.restore(own)
+
+
+class ProgressBar(Monitor):
+    """Epochs done and time left, on a terminal; silent elsewhere. A context manager."""
+
+    def __init__(self, what: str = "training", *, transient: bool = True) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        self.what = what
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("epochs,"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=console,
+            transient=transient,
+            disable=not console.is_terminal,
+        )
+        self._task = None
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
+        """Start a bar for these runs."""
+        text = f"{self.what}, {len(runs)} run{'s' if len(runs) > 1 else ''}"
+        self._task = self._bar.add_task(text, total=epochs, completed=done)
+
+    def epoch(
+        self,
+        epoch: int,
+        runs: Sequence[int],
+        losses: Float[Tensor, "r"],
+        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
+    ) -> None:
+        """Move the bar."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=epoch)

@@ -1,0 +1,125 @@
+"""A stack's data, resident on its device, and the random streams that order, blur and augment it."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from propall import draws
+from propall.training.contract import Run
+from propall.training.recipe import Recipe
+
+CROP_REACH = 4
+ROTATION_REACH = math.radians(30)
+
+
+class Batch(NamedTuple):
+    """What one step of a stack works on: r runs, b instances each."""
+
+    index: Int[Tensor, "r b"]
+    x: Float[Tensor, "r b ..."]
+    candidates: Bool[Tensor, "r b k"]
+    weight: Float[Tensor, "r b"] | None
+    keys: Int[Tensor, "r b"]
+
+
+def _shared_or_stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """(n, ...) where all runs hold the very same tensor, else (r, n, ...)."""
+    first = tensors[0]
+    if all(t is first or t.data_ptr() == first.data_ptr() for t in tensors):
+        return first
+    return torch.stack(list(tensors))
+
+
+class Stream:
+    """The training sets of stacked runs; data that runs share is held once."""
+
+    def __init__(self, runs: Sequence[Run], recipe: Recipe) -> None:
+        train = runs[0].train
+        self.recipe = recipe
+        self.device = train.x.device
+        self.n = len(train)
+        self.n_classes = train.n_classes
+        self.x = _shared_or_stacked([run.train.x for run in runs])
+        self._x_is_shared = self.x.dim() == train.x.dim()
+        self.candidates = _shared_or_stacked([run.train.candidates for run in runs])
+        self.weight = self._weights(runs)
+        index = torch.arange(self.n, device=self.device)
+        keys = [index if run.keys is None else run.keys.to(self.device) for run in runs]
+        self.keys = _shared_or_stacked(keys)
+        self._row = torch.arange(len(runs), device=self.device)[:, None]
+        self._seeds = {
+            purpose: torch.tensor([draws.seed_for(run.seed, purpose) for run in runs], device=self.device)
+            for purpose in ("order", "noise", "augmentation")
+        }
+        if recipe.augmentation != "none" and train.x.dim() != 4:
+            raise ValueError(
+                f"augmentation: {recipe.augmentation!r} works on images (n, c, h, w); "
+                f"x has shape {tuple(train.x.shape)}. Reshape x, or use augmentation='none'."
+            )
+
+    def _weights(self, runs: Sequence[Run]) -> Tensor | None:
+        if all(run.weight is None for run in runs):
+            return None
+        ones = torch.ones(self.n, dtype=self.x.dtype, device=self.device)
+        return _shared_or_stacked([ones if run.weight is None else run.weight.to(ones) for run in runs])
+
+    def order(self, epoch: int | Tensor) -> Int[Tensor, "r n"]:
+        """Every run's own shuffling of its rows for one epoch."""
+        keys = self.keys if self.keys.dim() == 2 else self.keys[None]
+        return draws.order(self._seeds["order"][:, None], epoch, keys)
+
+    def _take(self, table: Tensor, index: Int[Tensor, "r b"], per_run: bool) -> Tensor:
+        return table[self._row, index] if per_run else table[index]
+
+    def batch(self, index: Int[Tensor, "r b"], step: Tensor) -> Batch:
+        """The rows of one step, augmented where the recipe says so."""
+        x = self._take(self.x, index, not self._x_is_shared)
+        keys = self._take(self.keys, index, self.keys.dim() == 2)
+        if self.recipe.augmentation != "none":
+            x = self._augment(x, keys, step)
+        weight = None if self.weight is None else self._take(self.weight, index, self.weight.dim() == 2)
+        return Batch(index, x, self._take(self.candidates, index, self.candidates.dim() == 3), weight, keys)
+
+    def noise(
+        self, runs: slice, steps: Int[Tensor, "*s"], keys: Int[Tensor, "*s r b"]
+    ) -> Float[Tensor, "*s r b k"]:
+        """Uniform draws for one step, or for several at once, of some of the runs."""
+        seeds = self._seeds["noise"][runs][:, None, None]
+        classes = torch.arange(self.n_classes, device=self.device)
+        return draws.uniform(
+            seeds, steps[..., None, None, None], keys[..., None], classes, dtype=self.x.dtype
+        )
+
+    def _augment(self, x: Float[Tensor, "r b c h w"], keys: Int[Tensor, "r b"], step: Tensor) -> Tensor:
+        seeds = self._seeds["augmentation"][:, None, None]
+        u = draws.uniform(seeds, step, keys[..., None], torch.arange(3, device=self.device), dtype=x.dtype)
+        images, chance = x.flatten(0, 1), u.flatten(0, 1)
+        mirrored = (chance[:, 0] < 0.5)[:, None, None, None]
+        images = torch.where(mirrored, images.flip(-1), images)
+        if self.recipe.augmentation == "flip_crop":
+            images = _shifted(images, chance[:, 1:])
+        else:
+            images = _rotated(images, (2 * chance[:, 1] - 1) * ROTATION_REACH)
+        return images.view_as(x)
+
+
+def _shifted(images: Float[Tensor, "n c h w"], chance: Float[Tensor, "n 2"]) -> Float[Tensor, "n c h w"]:
+    """Each image moved by up to four pixels either way, zeros (the normalised mean) moving in."""
+    n, _, height, width = images.shape
+    padded = torch.nn.functional.pad(images, [CROP_REACH] * 4)
+    start = (chance * (2 * CROP_REACH + 1)).long()
+    rows = start[:, :1] + torch.arange(height, device=images.device)
+    columns = start[:, 1:] + torch.arange(width, device=images.device)
+    item = torch.arange(n, device=images.device)[:, None, None]
+    return padded.permute(0, 2, 3, 1)[item, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def _rotated(images: Float[Tensor, "n c h w"], angle: Float[Tensor, "n"]) -> Float[Tensor, "n c h w"]:
+    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    theta = torch.stack([cos, -sin, zero, sin, cos, zero], dim=1).view(-1, 2, 3)
+    grid = torch.nn.functional.affine_grid(theta, list(images.shape), align_corners=False)
+    return torch.nn.functional.grid_sample(images, grid, align_corners=False)

@@ -1,0 +1,105 @@
+import pytest
+import torch
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from propall.nets.linear import Linear
+from propall.nets.mlp import MLP, MLP5, MLP500, VALENMLP4
+
+
+def assert_uniform(weight, bound):
+    """Values fill (-bound, bound) and have its variance, bound^2 / 3."""
+    assert weight.abs().max() <= bound
+    assert weight.abs().max() > 0.98 * bound
+    assert weight.var().item() == pytest.approx(bound**2 / 3, rel=0.1)
+
+
+def test_mlp5_layers_and_initialisation():
+    torch.manual_seed(0)
+    net = MLP5((1, 28, 28), 10)
+    linears = [m for m in net.modules() if isinstance(m, torch.nn.Linear)]
+    assert [m.out_features for m in linears] == [300, 301, 302, 303, 10]
+    for layer in linears:
+        assert_uniform(layer.weight, (6 / (layer.in_features + layer.out_features)) ** 0.5)
+    assert all(m.bias is None for m in linears[:-1])
+    assert (linears[-1].bias == 0).all()
+    norms = [m for m in net.modules() if isinstance(m, torch.nn.BatchNorm1d)]
+    assert [(m.num_features, m.momentum, m.eps) for m in norms] == [
+        (w, 0.1, 1e-5) for w in (300, 301, 302, 303)
+    ]
+    assert all((m.weight == 1).all() and (m.bias == 0).all() for m in norms)
+
+
+def test_mlp5_norms_between_linear_and_relu():
+    torch.manual_seed(0)
+    net = MLP5((20,), 3)
+    assert [type(layer).__name__ for layer in net.hidden] == ["Linear", "BatchNorm1d", "ReLU"] * 4
+    x = torch.randn(64, 20)
+    normed = (net.embedding(x) - net.embedding(x).mean(0)) / (
+        net.embedding(x).var(0, correction=0) + 1e-5
+    ).sqrt()
+    torch.testing.assert_close(net.features(x), normed.relu(), rtol=1e-4, atol=1e-5)
+
+
+def test_linear_and_mlp500_initialisation():
+    torch.manual_seed(0)
+    linear, mlp500 = Linear((108,), 16), MLP500((784,), 10)
+    assert_uniform(linear.head.weight, (6 / (108 + 16)) ** 0.5)
+    assert (linear.head.bias != 0).any()
+    assert linear.head.bias.abs().max() <= 108**-0.5
+    assert_uniform(mlp500.hidden[0].weight, 784**-0.5)
+    assert_uniform(mlp500.hidden[0].bias, 784**-0.5)
+    assert_uniform(mlp500.head.weight, 500**-0.5)
+
+
+def test_valen_head_reads_the_third_layer_before_its_relu():
+    torch.manual_seed(0)
+    net = VALENMLP4((12,), 3)
+    x = torch.randn(5, 12)
+    first, _, second, _, third = net.hidden
+    before = third(second(first(x).relu()).relu())
+    assert (before < 0).any()
+    torch.testing.assert_close(net(x), net.head(before))
+    torch.testing.assert_close(net.embedding(x), before.relu())
+
+
+def test_images_are_flattened():
+    torch.manual_seed(0)
+    net, x = MLP((2, 3, 4), 5, widths=(7, 6)), torch.randn(3, 2, 3, 4)
+    assert torch.equal(net(x), net(x.flatten(1)))
+    assert [m.out_features for m in net.modules() if isinstance(m, torch.nn.Linear)] == [7, 6, 5]
+
+
+@pytest.mark.parametrize("widths", [(), (5, 0)])
+def test_no_hidden_layer_is_refused(widths):
+    with pytest.raises(ValueError, match=r"widths: .* names no hidden layers"):
+        MLP((3,), 2, widths=widths)
+
+
+def test_unknown_initialisation_is_refused():
+    with pytest.raises(ValueError, match="init: 'he' is not known"):
+        MLP((3,), 2, init="he")
+
+
+@pytest.mark.compiled
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # raised inside torch's own compiler
+def test_stacked_training_step_compiles_in_one_graph():
+    torch.manual_seed(0)
+    copies = [MLP5((6,), 3).train() for _ in range(3)]
+    params, buffers = stack_module_state(copies)
+    params = {key: value.detach() for key, value in params.items()}
+    x = torch.randn(3, 8, 6)
+
+    def gradients(params, buffers, x):
+        def loss(params, buffers, x):
+            return functional_call(copies[0], (params, buffers), (x,)).square().mean()
+
+        return vmap(grad(loss))(params, buffers, x)
+
+    eager_buffers = {key: value.clone() for key, value in buffers.items()}
+    compiled_buffers = {key: value.clone() for key, value in buffers.items()}
+    expected = gradients(params, eager_buffers, x)
+    got = torch.compile(gradients, fullgraph=True)(params, compiled_buffers, x)
+    for key in expected:
+        torch.testing.assert_close(got[key], expected[key], rtol=1e-4, atol=1e-6)
+    for key in eager_buffers:
+        torch.testing.assert_close(compiled_buffers[key], eager_buffers[key])
