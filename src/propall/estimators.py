@@ -39,7 +39,7 @@ from propall.training.recipe import Recipe
 SAVED_LAYOUT = 1
 
 
-class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
     """A classifier that learns from ordinary labels, candidate sets or complementary labels.
 
     Args:
@@ -138,7 +138,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             weight = _check_sample_weight(sample_weight, X, dtype=features.dtype, ensure_non_negative=True)
             if not weight.sum() > 0:
                 raise ValueError("sample_weight: all weights are zero; at least one row has to count.")
-        self.classes_ = _name_array(labels.classes)
+        self.classes_ = labels.decode(range(labels.n_classes))
         self.mean_, self.scale_ = self._standardisation(features, weight)
         x = self._standardised(features)
         device = self._device()
@@ -177,7 +177,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """The likeliest class of every row."""
         scores = self.decision_function(X)
         index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
-        return self.classes_[index]
+        names: NDArray[Any] = self.classes_[index]
+        return names
 
     def score(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Share of rows whose predicted label is among the candidates in y; the accuracy for ordinary y."""
@@ -186,7 +187,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         index = [position.get(name, -1) for name in self.predict(X).tolist()]
         mask = labels.mask.numpy()
         found = mask[np.arange(len(index)), index] & (np.asarray(index) >= 0)
-        return float(np.average(found, weights=sample_weight))
+        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        return float(np.average(found.astype(float), weights=weight))
 
     def _classes_for_scoring(self, y: Any) -> Sequence[Hashable] | None:
         # A matrix has a column per class known from `fit`; names are looked up whatever the order.
@@ -305,7 +307,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _method(self) -> Objective | Algorithm:
         if isinstance(self.method, Objective | Algorithm):
             return self.method
-        return METHODS[self.method]()  # type: ignore[no-any-return]
+        return METHODS[self.method]()
 
     def _net(self) -> NetFactory | nn.Module:
         if isinstance(self.net, str):
@@ -346,11 +348,11 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _features(self, X: Any, *, reset: bool) -> NDArray[Any]:
         images = getattr(X, "ndim", 2) > 2
-        features = validate_data(
+        features: Any = validate_data(
             self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], allow_nd=images
         )
         if issparse(features):
-            features = features.toarray()
+            features = features.toarray()  # type: ignore[attr-defined]
         if reset:
             self._in_shape = tuple(features.shape[1:])
         elif tuple(features.shape[1:]) != self._in_shape:
@@ -414,15 +416,6 @@ def _is_ordinary(y: Any) -> bool:
     return all(isinstance(v, scalars) for v in values) and not any(
         "|" in v for v in values if isinstance(v, str)
     )
-
-
-def _name_array(classes: Sequence[Hashable]) -> NDArray[Any]:
-    names = np.array(list(classes)) if not any(isinstance(c, tuple) for c in classes) else np.array([])
-    if len(names) == len(classes) and names.tolist() == list(classes):
-        return names
-    names = np.empty(len(classes), dtype=object)
-    names[:] = list(classes)
-    return names
 
 
 def _content_keys(features: NDArray[Any], candidates: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ def probabilities_and_complements(
 ) -> tuple[Float[Tensor, "*b k"], Float[Tensor, "*b k"]]:
     """Softmax p and 1 - p, the latter without cancellation: for the largest p it is the sum of the others."""
     p = full_precision(logits).softmax(-1)
-    top = torch.nn.functional.one_hot(p.argmax(-1), p.shape[-1]).bool()
+    top = torch.arange(p.shape[-1], device=p.device) == p.argmax(-1, keepdim=True)
     rest = p.masked_fill(top, 0.0).sum(-1, keepdim=True)
     return p, torch.where(top, rest, 1 - p)
 
@@ -71,13 +71,14 @@ class UninformativeRowsWarning(UserWarning):
     """Some rows hold every class: they are allowed, but say nothing about the class."""
 
 
-def check(candidates: object) -> None:
+def check(candidates: object, *, quiet: bool = False) -> None:
     """Refuse a candidate matrix that no method can train on; warn where rows hold every class.
 
     For a matrix that comes straight from a user: `CandidateLabels` says the same while it is built.
 
     Args:
         candidates: a bool tensor (n, k) with at least one row, two classes and one True per row.
+        quiet: no warning, for sets that the caller drew or has warned about already.
 
     Raises:
         TypeError: it is no tensor, or its dtype is not bool.
@@ -86,7 +87,7 @@ def check(candidates: object) -> None:
     mask = _bool_matrix(candidates, "candidates")
     if len(mask) == 0:
         raise ValueError("candidates: there are no rows; give at least one instance.")
-    _inspect_rows(mask, "candidates")
+    _inspect_rows(mask, "candidates", quiet=quiet)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -203,7 +204,8 @@ class CandidateLabels:
         ruled_out, names = _read_any(labels, classes, "labels", scalars_among_sets=True)
         _refuse_rows(
             (_sizes(ruled_out) == len(names)).cpu().numpy(),
-            ("labels", "rules out every class", "rule out every class"),
+            "labels",
+            ("rules out every class", "rule out every class"),
             "one class has to remain. Correct these rows or drop them.",
         )
         return cls._accept(~ruled_out, names, "labels")
@@ -270,7 +272,7 @@ class CandidateLabels:
         index = key.cpu().numpy() if isinstance(key, Tensor) else np.asarray(key)
         if index.size == 0 and index.dtype.kind == "f":
             index = index.astype(np.int64)  # the empty list
-        if index.dtype.kind not in "biu" or index.ndim > 1:
+        if index.dtype.kind not in "biu" or index.ndim > 1 or isinstance(key, tuple):
             raise TypeError(
                 f"index: {_described(key)}; rows are taken by a whole number, a slice, or a list or array of "
                 "whole numbers or bools."
@@ -341,12 +343,12 @@ class CandidateLabels:
             raise TypeError(
                 f"index: dtype {numbers.dtype}; expected whole numbers. Take the argmax of scores."
             )
-        _refuse_rows(
-            ((numbers < 0) | (numbers >= self.n_classes)).ravel(),
-            ("index", "is no column", "are no columns"),
-            f"the {self.n_classes} columns are numbered from 0 to {self.n_classes - 1}.",
-            lambda first: str(numbers.ravel()[first]),
-        )
+        beyond = numbers[(numbers < 0) | (numbers >= self.n_classes)]
+        if beyond.size:
+            raise ValueError(
+                f"index: there is no column {beyond[0]}; the {self.n_classes} classes are numbered from 0 to "
+                f"{self.n_classes - 1}."
+            )
         names: NDArray[Any] = np.fromiter(self.classes, dtype=object, count=self.n_classes)
         kinds = set(map(type, self.classes))
         if len(kinds) == 1 and kinds <= {bool, int, float, str, bytes}:
@@ -385,8 +387,8 @@ def _read_any(
         return _read_sets(values, classes, parameter, scalars_allowed=scalars_among_sets)
     classes = None if classes is None else _class_names(classes)
     if any(issubclass(kind, str) for kind in kinds):
-        joined = {value for value in values if isinstance(value, str) and "|" in value}
-        if joined and not (classes is not None and joined <= set(classes)):
+        known = frozenset(classes or ())
+        if any(isinstance(value, str) and "|" in value and value not in known for value in values):
             return _read_strings(values, "|", classes, parameter)
     return _read_labels(values, _categories(y) if classes is None else classes, parameter)
 
@@ -408,11 +410,12 @@ def _read_sets(
     if not all(map(_is_collection, kinds)):
         alone = np.array([not _is_collection(type(value)) for value in values])
         missing = np.array([_is_missing(value) for value in values])
-        _refuse_missing(missing, values, parameter)
+        _refuse_missing(missing, values[int(missing.argmax())], parameter)
         if not scalars_allowed:
             _refuse_rows(
                 alone,
-                (parameter, "is no collection", "are no collections"),
+                parameter,
+                ("is no collection", "are no collections"),
                 "every row is a set or list of labels. Write a single label as [label], and strings such as "
                 "cat|dog with CandidateLabels.from_strings.",
                 lambda row: repr(_native(values[row])),
@@ -432,26 +435,33 @@ def _read_strings(
     if not isinstance(separator, str) or not separator:
         raise ValueError(f"separator: {separator!r}; expected what stands between two names, such as '|'.")
     values = _column(strings, parameter)
-    codes, texts = _encoded(values, np.arange(len(values)), parameter)
-    _refuse_rows(
-        np.array([not isinstance(text, str) for text in texts], dtype=bool)[codes],
-        (parameter, "is no string", "are no strings"),
-        f"every row is a string such as 'cat{separator}dog'. Use CandidateLabels.from_labels or from_sets "
-        "for labels of other kinds.",
-        lambda row: repr(_native(values[row])),
-        TypeError,
-    )
-    # Each distinct string is taken apart once, however many rows hold it.
-    names = [
-        [name.strip() for name in str(text).split(separator)] if str(text).strip() else [] for text in texts
-    ]
-    _refuse_rows(
-        np.array(["" in row for row in names], dtype=bool)[codes],
-        (parameter, "has a blank name", "have blank names"),
-        f"names stand on both sides of {separator!r}. Correct these rows, or drop the loose separators.",
-        lambda row: repr(values[row]),
-    )
-    return _read_sets([names[code] for code in codes.tolist()], classes, parameter)
+    if not all(issubclass(kind, str) for kind in set(map(type, values))):
+        missing = np.array([_is_missing(value) for value in values])
+        _refuse_missing(missing, values[int(missing.argmax())], parameter)
+        _refuse_rows(
+            np.array([not isinstance(value, str) for value in values]),
+            parameter,
+            ("is no string", "are no strings"),
+            f"every row is a string such as 'cat{separator}dog'. Use CandidateLabels.from_labels or from_sets"
+            " for labels of other kinds.",
+            lambda row: repr(_native(values[row])),
+            TypeError,
+        )
+    names = [name.strip() for value in values for name in value.split(separator)]
+    sizes = np.array([1 + value.count(separator) for value in values], dtype=np.int64)
+    rows = np.repeat(np.arange(len(values)), sizes)
+    if "" in names:
+        blank = np.array([not name for name in names])
+        _refuse_rows(
+            np.bincount(rows[blank], minlength=len(values)).astype(bool) & (sizes > 1),
+            parameter,
+            ("has a blank name", "have blank names"),
+            f"a name stands on each side of {separator!r}. Take out the separators that are too many.",
+            lambda row: repr(values[row]),
+        )
+        # What is left are strings without any name: empty sets.
+        names, rows = [name for name in names if name], rows[~blank]
+    return _mark(names, rows, len(values), classes, parameter)
 
 
 def _read_matrix(
@@ -462,8 +472,8 @@ def _read_matrix(
     k = mask.shape[1]
     if k < 2:
         raise ValueError(
-            f"{parameter}: shape {tuple(mask.shape)}; expected a column for each of two or more classes. Pass "
-            "ordinary labels in one dimension, such as y.ravel() or frame['name']."
+            f"{parameter}: shape {tuple(mask.shape)}; expected a column for each of two or more classes. "
+            "Pass ordinary labels in one dimension, such as y.ravel() or frame['name']."
         )
     if classes is None:
         return mask, _column_names(range(k) if columns is None else columns, k, parameter)
@@ -490,40 +500,50 @@ def _binary(matrix: Any, parameter: str) -> Bool[Tensor, "n k"]:
         lengths = np.array([len(row) if hasattr(row, "__len__") else -1 for row in matrix])
         _refuse_rows(
             lengths != lengths[:1],
-            (parameter, "differs in length from row 0", "differ in length from row 0"),
+            parameter,
+            ("differs in length from row 0", "differ in length from row 0"),
             "every row has one entry per class. Use CandidateLabels.from_sets where rows list labels.",
         )
     matrix = matrix.detach().to_dense() if isinstance(matrix, Tensor) else np.asarray(matrix)
     if matrix.ndim != 2:
         raise ValueError(
-            f"{parameter}: {_described(matrix)}; expected two dimensions, rows and classes. Use "
-            "CandidateLabels.from_any where the form may vary."
+            f"{parameter}: {_described(matrix)}; expected two dimensions (n, k). Give a row per instance, "
+            "a column per class, or one label per row to CandidateLabels.from_labels."
         )
-    if not isinstance(matrix, Tensor) and matrix.dtype.kind not in "biufO":
+    if isinstance(matrix, Tensor):
+        return matrix.clone() if matrix.dtype == torch.bool else _ones(matrix, parameter)
+    if matrix.dtype.kind not in "biufO":
         raise TypeError(
             f"{parameter}: dtype {matrix.dtype}; expected bools or the numbers 0 and 1. Use "
             "CandidateLabels.from_sets(y.tolist()) where rows list labels."
         )
-    if matrix.dtype == torch.bool:
-        ones = matrix.clone()
-    elif matrix.dtype == np.bool_:
-        ones = np.array(matrix)
-    else:
-        if matrix.dtype == np.object_:  # a data frame with columns of several types, or with missing entries
-            _encoded(matrix.ravel().tolist(), np.repeat(np.arange(len(matrix)), matrix.shape[1]), parameter)
-        ones = matrix == 1
-        _refuse_other_values(~(ones | (matrix == 0)), matrix, parameter)
-    return ones if isinstance(ones, Tensor) else torch.from_numpy(np.ascontiguousarray(ones))
+    if matrix.dtype.kind == "O":  # a data frame with columns of several types, or with missing entries
+        _encoded(matrix.ravel().tolist(), np.repeat(np.arange(len(matrix)), matrix.shape[1]), parameter)
+    if matrix.dtype.kind == "b":
+        return torch.from_numpy(np.array(matrix, order="C"))
+    return torch.from_numpy(np.ascontiguousarray(_ones(matrix, parameter)))
+
+
+def _ones(matrix: Any, parameter: str) -> Any:
+    ones, binary = matrix == 1, matrix == 0
+    binary |= ones
+    if not binary.all():
+        _refuse_other_values(~binary, matrix, parameter)
+    return ones
 
 
 def _binary_sparse(matrix: Any, parameter: str) -> Bool[Tensor, "n k"]:
     if matrix.ndim != 2:
-        raise ValueError(f"{parameter}: sparse of shape {matrix.shape}; expected two dimensions (n, k).")
+        raise ValueError(
+            f"{parameter}: {_described(matrix)}; expected two dimensions (n, k). Give a row per instance, "
+            "a column per class."
+        )
     # By way of coordinates, because only that conversion adds up entries that are stored twice.
     stored = matrix.tocoo().tocsr()
     wrong = stored.copy()
     wrong.data = (stored.data != 0) & (stored.data != 1)
-    _refuse_other_values(wrong, stored, parameter)
+    if wrong.data.any():
+        _refuse_other_values(wrong, stored, parameter)
     rows = np.repeat(np.arange(stored.shape[0]), np.diff(stored.indptr))
     mask = np.zeros(stored.shape, dtype=bool)
     mask[rows, stored.indices] = stored.data != 0
@@ -543,9 +563,10 @@ def _mark(
     codes, seen = _encoded(values, rows, parameter)
     names = _class_names(classes) if classes is not None else tuple(_ordered(seen, codes, rows, unordered))
     if len(names) < 2:
+        _refuse_empty(np.bincount(rows, minlength=n) == 0, parameter)
         raise ValueError(
-            f"{parameter}: {_counted(n)} with {len(names)} class{'es' * (len(names) != 1)} ({_listed(names)}); "
-            "a classifier needs two or more. Name those not seen with classes=."
+            f"{parameter}: {f'only {names[0]!r}' if names else 'no class'} in {_counted(n)}; a classifier "
+            "needs two or more classes. Name those not seen with classes=."
         )
     column_of = {name: column for column, name in enumerate(names)}
     columns = np.array([column_of.get(name, -1) for name in seen], dtype=np.int64)[codes]
@@ -554,8 +575,9 @@ def _mark(
         label = seen[codes[outside.argmax()]]
         _refuse_rows(
             np.bincount(rows[outside], minlength=n) > 0,
-            (parameter, "holds a label outside classes", "hold labels outside classes"),
-            f"classes are {_listed(names)}{_nearest(label, names)}. Add it to classes=, or correct these rows.",
+            parameter,
+            ("holds a label outside classes", "hold labels outside classes"),
+            f"classes are {_listed(names)}{_nearest(label, names)}. Add it to classes= or correct the rows.",
             lambda _: repr(label),
         )
     mask = np.zeros((n, len(names)), dtype=bool)
@@ -572,24 +594,24 @@ def _encoded(
         labels = distinct.tolist() if values.dtype.kind in "biuf" else list(distinct)
     else:
         try:
-            position = dict.fromkeys(values)
+            labels = list(dict.fromkeys(values))
         except TypeError:
             at = next(i for i, value in enumerate(values) if not _is_hashable(value))
             raise TypeError(
-                f"{parameter}: row {rows[at]} has the {_described(values[at])} {values[at]!r} for a label; labels "
-                "are hashable, such as a str. Use CandidateLabels.from_sets where rows hold several."
+                f"{parameter}: row {rows[at]} has {values[at]!r} for a label; a label is hashable, as a str "
+                "is. Use CandidateLabels.from_sets where rows hold several."
             ) from None
-        labels = list(position)
-        position.update(zip(position, range(len(position)), strict=True))
+        position = {label: i for i, label in enumerate(labels)}
         codes = np.fromiter(map(position.__getitem__, values), np.int64, len(values))
+    if set(map(type, labels)) <= {str, int, bool}:  # always usable, and up to a million of them
+        return codes, labels
     labels = [_native(label) for label in labels]
     bad = np.array([_is_missing(label) or _is_infinite(label) for label in labels], dtype=bool)
     if bad.any():
         rows_bad = np.zeros(int(rows.max()) + 1, dtype=bool)
         rows_bad[rows[bad[codes]]] = True
-        first = labels[codes[bad[codes].argmax()]]
-        _refuse_missing(rows_bad, {int(rows_bad.argmax()): first}, parameter)
-    return codes.ravel(), labels
+        _refuse_missing(rows_bad, labels[codes[bad[codes].argmax()]], parameter)
+    return codes, labels
 
 
 def _ordered(
@@ -630,8 +652,8 @@ def _column(y: Any, parameter: str) -> list[Any] | NDArray[Any]:
         return _unboxed(list(y))
     if y.ndim != 1:
         raise ValueError(
-            f"{parameter}: {_described(y)}; expected one dimension. Use CandidateLabels.from_matrix for a matrix "
-            "of 0 and 1, y.ravel() for a column of labels, from_sets(y.tolist()) for rows of labels."
+            f"{parameter}: {_described(y)}; expected one dimension. Use CandidateLabels.from_matrix for a "
+            "matrix of 0 and 1, y.ravel() for a column of labels, from_sets(y.tolist()) for rows of labels."
         )
     return np.asarray(y) if y.dtype.kind in "biufmM" else _unboxed(y.tolist())
 
@@ -660,12 +682,11 @@ def _is_collection(kind: type) -> bool:
     return issubclass(kind, Set | Sequence) and not issubclass(kind, str | bytes | bytearray)
 
 
-def _may_be_matrix(rows: list[Any]) -> bool:
+def _may_be_matrix(rows: Sequence[Any] | NDArray[Any]) -> bool:
     if not all(_is_collection(type(row)) for row in rows) or len(set(map(len, rows))) > 1 or len(rows[0]) < 2:
         return False
-    return all(
-        isinstance(value, bool | int | float) and value in (0, 1) for value in chain.from_iterable(rows)
-    )
+    number = int | float | np.number | np.bool_
+    return all(isinstance(value, number) and value in (0, 1) for value in chain.from_iterable(rows))
 
 
 def _categories(y: Any) -> list[Hashable] | None:
@@ -677,9 +698,11 @@ def _categories(y: Any) -> list[Hashable] | None:
 def _class_names(classes: Any) -> tuple[Hashable, ...]:
     if isinstance(classes, set | frozenset):
         raise TypeError("classes: a set has no order; give a list, such as sorted(classes).")
-    if isinstance(classes, int) and not isinstance(classes, bool):
+    if isinstance(classes, str):
+        raise TypeError(f"classes: {classes!r} is one name; give a list of all names.")
+    if isinstance(classes, int):
         raise TypeError(f"classes: {classes}; expected the names of the classes, such as range({classes}).")
-    values = _column(list(classes) if isinstance(classes, Mapping | Set) else classes, "classes")
+    values = _column(list(classes) if isinstance(classes, Set) else classes, "classes")
     for i, value in enumerate(values):
         if not _is_hashable(value):
             raise TypeError(f"classes: entry {i} is {_described(value)}; names are hashable, such as a str.")
@@ -766,22 +789,18 @@ def _bool_matrix(candidates: object, parameter: str) -> Bool[Tensor, "n k"]:
     return candidates
 
 
-def _inspect_rows(mask: Bool[Tensor, "n k"], parameter: str) -> None:
+def _inspect_rows(mask: Bool[Tensor, "n k"], parameter: str, *, quiet: bool = False) -> None:
     """Refuse empty rows, count full ones."""
     sizes = _sizes(mask).cpu().numpy()
-    _refuse_rows(
-        sizes == 0,
-        (parameter, "is empty", "are empty"),
-        "every instance needs a label. Drop these rows, or give them every class where nothing is known.",
-    )
+    _refuse_empty(sizes == 0, parameter)
     full = sizes == mask.shape[1]
-    if full.any():
+    if full.any() and not quiet:
         level, frame = 1, sys._getframe()
         while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
             level, frame = level + 1, frame.f_back
         warnings.warn(
-            f"{parameter}: {int(full.sum())} of {_counted(len(full))} with every class (first: {full.argmax()}); "
-            "kept, though such a row says nothing about its class. Drop those that were not meant.",
+            f"{parameter}: {int(full.sum())} of {_counted(len(full))} with every class (first: "
+            f"{full.argmax()}); kept, though they say nothing. Drop them unless that is meant.",
             UninformativeRowsWarning,
             stacklevel=level,
         )
@@ -789,40 +808,40 @@ def _inspect_rows(mask: Bool[Tensor, "n k"], parameter: str) -> None:
 
 def _refuse_rows(
     bad: NDArray[np.bool_],
-    message: tuple[str, str, str],
+    parameter: str,
+    wrong: tuple[str, str],
     remedy: str,
     detail: Callable[[int], str] | None = None,
     error: type[Exception] = ValueError,
 ) -> None:
-    """Raise where a row is bad. The message is the parameter and what is wrong with one row, with several."""
-    if not bad.any():
-        return
-    parameter, singular, plural = message
-    count, first = int(bad.sum()), int(bad.argmax())
-    shown = f", {detail(first)}" if detail is not None else ""
-    wrong = f"{_counted(count)} {singular if count == 1 else plural} (first: {first}{shown})"
-    raise error(f"{parameter}: {wrong}; {remedy}")
+    """Raise if any row is bad, saying what is wrong with it (in words for one row and for several)."""
+    if bad.any():
+        count, first = int(bad.sum()), int(bad.argmax())
+        shown = f"first: {first}" if detail is None else f"first: {first}, {detail(first)}"
+        raise error(f"{parameter}: {_counted(count)} {wrong[count > 1]} ({shown}); {remedy}")
 
 
-def _refuse_missing(bad: NDArray[np.bool_], values: Any, parameter: str) -> None:
+def _refuse_empty(bad: NDArray[np.bool_], parameter: str) -> None:
+    remedy = "every instance needs a label. Drop these rows, or give them every class where nothing is known."
+    _refuse_rows(bad, parameter, ("is empty", "are empty"), remedy)
+
+
+def _refuse_missing(bad: NDArray[np.bool_], first: object, parameter: str) -> None:
+    remedy = "None, NaN and infinity name no class. Drop these rows, or give them every class as candidates."
     _refuse_rows(
-        bad,
-        (parameter, "has no usable label", "have no usable label"),
-        "None, NaN and infinity name no class. Drop these rows, or give them every class as candidates.",
-        lambda row: str(values[row]),
+        bad, parameter, ("has no usable label", "have no usable label"), remedy, lambda _: str(first)
     )
 
 
 def _refuse_masked(values: Any, parameter: str) -> None:
     if np.ma.is_masked(values):
         masked = np.ma.getmaskarray(values)
-        _refuse_missing(masked.reshape(len(masked), -1).any(1), values, parameter)
+        rows = np.isin(np.arange(len(masked)), masked.nonzero()[0])
+        _refuse_missing(rows, "masked", parameter)
 
 
 def _refuse_other_values(wrong: Any, matrix: Any, parameter: str) -> None:
     rows, columns = wrong.nonzero(as_tuple=True) if isinstance(wrong, Tensor) else wrong.nonzero()
-    if len(rows) == 0:
-        return
     bad = np.zeros(matrix.shape[0], dtype=bool)
     bad[np.asarray(rows.cpu() if isinstance(rows, Tensor) else rows)] = True
     row = int(bad.argmax())
@@ -831,7 +850,8 @@ def _refuse_other_values(wrong: Any, matrix: Any, parameter: str) -> None:
     value = value.item() if hasattr(value, "item") else value
     _refuse_rows(
         bad,
-        (parameter, "holds values other than 0 and 1", "hold values other than 0 and 1"),
+        parameter,
+        ("holds values other than 0 and 1", "hold values other than 0 and 1"),
         "1 marks a candidate, 0 any other class. Compare scores with a threshold, such as matrix > 0.5; use "
         "CandidateLabels.from_sets where rows list labels.",
         lambda _: f"{value!r} in column {column}",
@@ -856,6 +876,6 @@ def _listed(names: Sequence[Hashable], most: int = 6) -> str:
 def _nearest(label: Hashable, classes: tuple[Hashable, ...]) -> str:
     for name in classes:
         if str(name) == str(label):
-            return f" (the label is a {type(label).__name__}, that class a {type(name).__name__})"
+            return f" (the label is of type {type(label).__name__}, that class {type(name).__name__})"
     near = get_close_matches(str(label), [name for name in classes if isinstance(name, str)], n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -10,6 +10,21 @@ from propall.methods.propall import ProPaLL
 from propall.training.contract import Objective, RowwiseObjective, State, Step
 
 
+@torch.library.custom_op("propall::recall", mutates_args=())
+def _recall(memory: Tensor, index: Tensor) -> Tensor:
+    """Rows of a memory as they are now.
+
+    A compiled backward pass may compute cheap operations again instead of keeping their results; by then the
+    memory has been written to. An operator it cannot look into is kept.
+    """
+    return memory[index]
+
+
+@_recall.register_fake
+def _(memory: Tensor, index: Tensor) -> Tensor:
+    return memory.new_empty(index.shape + memory.shape[1:])
+
+
 class PartialLabelLoss(nn.Module):
     """The loss of an objective on logits and candidate sets.
 
@@ -86,7 +101,10 @@ class PartialLabelLoss(nn.Module):
                 f"index: {self.objective.title} remembers every training instance; pass the rows' positions "
                 "in the training set, criterion(logits, candidates, index=index)."
             )
-        rows = {name: getattr(self, f"rows_{name}")[index] for name in self._names["rows"]}
+        rows = {}
+        for name in self._names["rows"]:
+            memory = getattr(self, f"rows_{name}")
+            rows[name] = _recall(memory, index) if torch.compiler.is_compiling() else memory[index]
         shared = {name: getattr(self, f"shared_{name}") for name in self._names["shared"]}
         trained = {name: getattr(self, f"trained_{name}") for name in self._names["trained"]}
         return State(rows, shared, trained)

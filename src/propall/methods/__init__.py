@@ -1,9 +1,49 @@
 """One file per method, named after it; `METHODS` is the registry."""
 
+from propall.methods.abs import ABS
+from propall.methods.cavl import CAVL
 from propall.methods.cc import CC
+from propall.methods.clpl import CLPL
+from propall.methods.cpe import CPE
+from propall.methods.d2cnn import D2CNN
+from propall.methods.forward import Forward
+from propall.methods.free import Free
+from propall.methods.ga import GA
+from propall.methods.ipal import IPAL
+from propall.methods.katsura_ce import KatsuraCE
+from propall.methods.l_uw import LUW
+from propall.methods.l_w import LW
+from propall.methods.lwc import LWC
+from propall.methods.lws import LWS
+from propall.methods.mcl_exp import MCLExp
+from propall.methods.mcl_gce import MCLGCE
+from propall.methods.mcl_log import MCLLog
+from propall.methods.mcl_mae import MCLMAE
+from propall.methods.mcl_mse import MCLMSE
+from propall.methods.nn import NN
+from propall.methods.op import OP
+from propall.methods.op_w import OPW
+from propall.methods.ova import OVA
+from propall.methods.pc import PC
+from propall.methods.pc_ishida import PCIshida
+from propall.methods.pl_knn import PLKNN
+from propall.methods.pl_svm import PLSVM
+from propall.methods.plle import PLLE
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
+from propall.methods.rc import RC
+from propall.methods.scarce import SCARCE
+from propall.methods.scl_exp import SCLEXP
+from propall.methods.scl_nl import SCLNL
+from propall.methods.valen import VALEN
 from propall.registry import Registry, by_name
 from propall.training.contract import Algorithm, Objective
 
-METHODS: Registry[type[Objective] | type[Algorithm]] = by_name("method", ProPaLL, CC, PRODEN)
+_PARTIAL_LABELS = (ProPaLL, CC, PRODEN, RC, D2CNN, VALEN, LWS, LWC, CAVL, ABS)
+_COMPLEMENTARY_LABELS = (PC, OVA, PCIshida, Forward, Free, NN, GA, LW, LUW, KatsuraCE)
+_MORE_COMPLEMENTARY = (SCLNL, SCLEXP, MCLLog, MCLExp, MCLMAE, MCLMSE, MCLGCE, OP, OPW, SCARCE, CPE)
+_CLASSICAL = (CLPL, PLSVM, PLKNN, IPAL, PLLE)
+
+METHODS: Registry[type[Objective] | type[Algorithm]] = by_name(
+    "method", *_PARTIAL_LABELS, *_COMPLEMENTARY_LABELS, *_MORE_COMPLEMENTARY, *_CLASSICAL
+)

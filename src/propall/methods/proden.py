@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -10,7 +11,7 @@ from propall.training.contract import RowwiseObjective, State, Step
 
 
 def proden_loss(
-    logits: Float[Tensor, "*b k"], weights: Float[Tensor, "*b k"], log_floor: float = 0.0
+    logits: Float[Tensor, "*b k"], weights: Float[Tensor, "*b k"], log_floor: float | Tensor = 0.0
 ) -> Float[Tensor, "*b"]:
     r"""Cross-entropy with the current label weights.
 
@@ -26,8 +27,12 @@ def proden_loss(
     References:
         [lv2020progressive].
     """
-    logits = full_precision(logits)
-    log_p = (logits.softmax(-1) + log_floor).log() if log_floor else logits.log_softmax(-1)
+    log_p = full_precision(logits).log_softmax(-1)
+    if isinstance(log_floor, Tensor) or log_floor:
+        # log(p + floor), which with a floor of 0 is log p even where p underflows.
+        log_p = torch.logaddexp(
+            log_p, torch.as_tensor(log_floor, dtype=log_p.dtype, device=log_p.device).log()
+        )
     return -(weights * log_p).sum(-1)
 
 

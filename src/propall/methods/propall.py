@@ -59,7 +59,7 @@ def propall_loss(
     return outside - torch.where(far, reach.logsumexp(-1), log1mexp(inside.where(~far, 1.0)))
 
 
-def noise_scale(progress: Float[Tensor, "..."], anneal_from: float = 0.8) -> Float[Tensor, "..."]:
+def noise_scale(progress: Float[Tensor, "..."], anneal_from: float | Tensor = 0.8) -> Float[Tensor, "..."]:
     """Factor on the noise after a share `progress` of all steps: 1 up to `anneal_from`, then linear to 0."""
     return ((1 - progress) / (1 - anneal_from)).clamp(0, 1)
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -24,11 +24,11 @@ class State(NamedTuple):
     shared: dict[str, Tensor] = {}  # noqa: RUF012
     trained: dict[str, Tensor] = {}  # noqa: RUF012
 
-    def with_rows(self, **rows: Tensor) -> Self:
+    def with_rows(self, **rows: Tensor) -> "State":
         """The same state with some of its row memory replaced."""
         return self._replace(rows={**self.rows, **rows})
 
-    def with_shared(self, **shared: Tensor) -> Self:
+    def with_shared(self, **shared: Tensor) -> "State":
         """The same state with some of its shared memory replaced."""
         return self._replace(shared={**self.shared, **shared})
 

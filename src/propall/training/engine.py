@@ -89,7 +89,7 @@ class Trainer(Algorithm):
         monitor = monitor or Monitor()
         fitted: dict[int, Classifier] = {}
         for run in runs:
-            check(run.train.candidates)
+            check(run.train.candidates, quiet=True)
         for positions in self._stacks(runs):
             stack = Stack([runs[i] for i in positions], self.objective, self.net, self.recipe)
             self._train(stack, positions, monitor)
@@ -338,7 +338,8 @@ class Stack:
         for i, (section, step) in enumerate(zip(self.sections, moments, strict=True)):
             self._remember(i, section, logits[section.runs], batch, states[i], step)
         self.step.add_(1)
-        return losses.detach()
+        finished: Tensor = losses.detach()
+        return finished
 
     def _batch_state(self, i: int, batch: Batch) -> State:
         state, runs = self.states[i], self.sections[i].runs

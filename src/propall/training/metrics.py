@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -10,10 +10,14 @@ from torch import Tensor
 
 from propall.training.contract import Monitor
 
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
 
 def accuracy(scores: Float[Tensor, "*r n k"], truth: Int[Tensor, "n"]) -> Float[Tensor, "*r"]:
     """Share of rows whose highest score is the true class."""
-    return (scores.argmax(-1) == truth).double().mean(-1)
+    hits: Tensor = scores.argmax(-1).eq(truth)
+    return hits.double().mean(-1)
 
 
 def confusion(scores: Float[Tensor, "*r n k"], truth: Int[Tensor, "n"]) -> Int[Tensor, "*r k k"]:
@@ -21,7 +25,8 @@ def confusion(scores: Float[Tensor, "*r n k"], truth: Int[Tensor, "n"]) -> Int[T
     k = scores.shape[-1]
     cells = truth * k + scores.argmax(-1)
     counts = torch.zeros(*cells.shape[:-1], k * k, dtype=torch.int64, device=scores.device)
-    return counts.scatter_add_(-1, cells, torch.ones_like(cells)).unflatten(-1, (k, k))
+    counts.scatter_add_(-1, cells, torch.ones_like(cells))
+    return counts.view(*cells.shape[:-1], k, k)
 
 
 class History(Monitor):
@@ -144,7 +149,7 @@ class ProgressBar(Monitor):
             transient=transient,
             disable=not console.is_terminal,
         )
-        self._task = None
+        self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
         self._bar.start()

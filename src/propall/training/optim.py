@@ -1,5 +1,7 @@
 """SGD and Adam as pure functions on dicts of stacked tensors, one learning rate per run."""
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -44,9 +46,10 @@ def advance(
     new_moments: dict[str, Tensors] = {name: {} for name in moments}
     beta1, beta2 = ADAM_BETAS
     if recipe.optimizer == "adam":
-        taken = steps + 1
-        corrected_rate = rate / (1 - beta1**taken)
-        correction = 1 - beta2**taken
+        taken = (steps + 1).to(rate.dtype)
+        # 1 - beta^t without cancellation: float32 would lose half its digits in the first steps.
+        corrected_rate = rate / -torch.expm1(taken * math.log(beta1))
+        correction = -torch.expm1(taken * math.log(beta2))
     for key, p in parameters.items():
         per_run = (-1, *[1] * (p.dim() - 1))
         gradient = gradients[key] + weight_decay.view(per_run) * p

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +16,8 @@ CROP_REACH = 4
 ROTATION_REACH = math.radians(30)
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
     """What one step of a stack works on: r runs, b instances each."""
 
     index: Int[Tensor, "r b"]

@@ -1,0 +1,45 @@
+# Two commands: `make demo` shows what propall does, `make test` checks that it does it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# Two test processes share the cores, so each uses one thread.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
+WITH_SHAPES := PROPALL_CHECK_SHAPES=1
+
+.PHONY: demo test test-all lint format clean
+
+demo: $(VENV)/.installed
+	$(BIN)/propall demo
+
+test: $(VENV)/.installed-dev
+	$(WITH_SHAPES) $(PYTEST) -m "not slow and not compiled"
+	$(PYTEST) -m "compiled and not slow"
+
+test-all: $(VENV)/.installed-dev
+	$(WITH_SHAPES) $(PYTEST) -m "not compiled"
+	$(PYTEST) -m compiled
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,166 @@
+"""CIFAR-10N and CIFAR-10H: what people answered when shown CIFAR-10's images, as candidate sets."""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from propall.data.dataset import Loader, Source
+from propall.data.files import Content, DamagedDataError, Download, Files, labels_in_npz
+from propall.data.images import CIFAR_10, CIFAR_TEST
+
+_ANNOTATORS = ("random_label1", "random_label2", "random_label3")
+_LABEL_ARRAYS = ("clean_label", "aggre_label", "worse_label", *_ANNOTATORS)
+
+
+def _label_arrays(data: bytes, where: str) -> dict[str, Tensor]:
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            labels = {name: np.asarray(arrays[name]) for name in _LABEL_ARRAYS}
+    except Exception as error:  # damaged archives fail in many ways, all of them mean the same here
+        raise DamagedDataError(
+            f"{where}: cannot be read ({error}); expected an .npz file with the integer arrays "
+            f"{', '.join(_LABEL_ARRAYS)}, saved without pickle."
+        ) from error
+    for name, values in labels.items():
+        if values.ndim != 1 or values.dtype.kind not in "ui" or (values.size and values.max() > 9):
+            raise DamagedDataError(f"{where}: {name} must be a vector of labels 0 to 9.")
+    return {name: torch.from_numpy(values.astype(np.int64)) for name, values in labels.items()}
+
+
+@dataclass(frozen=True)
+class CIFAR10N(Loader):
+    """CIFAR-10's training images, each labelled by three people: the candidates are what any of them said.
+
+    The union misses the truth for 2.1 % of the images. `Source.annotations` keeps every annotator's labels
+    ("random_label1" to "random_label3"), their majority ("aggre_label") and a wrong one of them where there
+    is any ("worse_label").
+    """
+
+    kind = "human annotations"
+
+    def load(self, root: Path) -> Source:
+        """Read the images and the labels."""
+        ((data, where),) = self.files[1].read(root, self.name).values()
+        labels = _label_arrays(data, where)
+        images = CIFAR_10.load(root)
+        clean = labels.pop("clean_label")
+        if not torch.equal(clean, images.truth):
+            raise DamagedDataError(f"{where}: its clean labels are not those of the images in this order.")
+        if any(len(values) != len(clean) for values in labels.values()):
+            raise DamagedDataError(f"{where}: its arrays differ in length.")
+        said = torch.stack([labels[name] for name in _ANNOTATORS], dim=1)
+        return Source(
+            self.name,
+            images.raw,
+            images.truth,
+            images.classes,
+            candidates=one_hot(said, images.n_classes).any(1),
+            test_raw=images.test_raw,
+            test_truth=images.test_truth,
+            scaling=images.scaling,
+            annotations=labels,
+        )
+
+
+@dataclass(frozen=True)
+class CIFAR10H(Loader):
+    """CIFAR-10's test images with the votes of about fifty people each: the candidates got at least one vote.
+
+    There is no test part, so problems are folds. `Source.annotations` keeps the votes as "counts".
+    """
+
+    kind = "human annotations"
+
+    def load(self, root: Path) -> Source:
+        """Read the images and the votes."""
+        ((data, where),) = self.files[1].read(root, self.name).values()
+        ((images, truth),) = CIFAR_10.batches(root, [CIFAR_TEST]).values()
+        expected = (len(images), len(CIFAR_10.classes))
+        try:
+            counts = np.load(io.BytesIO(data), allow_pickle=False)
+        except Exception as error:  # damaged files fail in many ways, all of them mean the same here
+            raise DamagedDataError(
+                f"{where}: cannot be read ({error}); expected an .npy file of counts."
+            ) from error
+        if counts.shape != expected or counts.dtype.kind not in "ui":
+            raise DamagedDataError(
+                f"{where}: {counts.dtype} of shape {counts.shape}, expected integers of shape {expected}."
+            )
+        votes = torch.from_numpy(counts.astype(np.int64))
+        return Source(
+            self.name,
+            images,
+            truth,
+            CIFAR_10.classes,
+            candidates=votes > 0,
+            scaling=CIFAR_10.scaling,
+            annotations={"counts": votes},
+        )
+
+
+_FOLDER = "annotations"
+
+CIFAR_10N = CIFAR10N(
+    name="cifar10n",
+    title="CIFAR-10N",
+    reference="wei2022learning",
+    n=50000,
+    n_test=10000,
+    shape=CIFAR_10.shape,
+    n_classes=CIFAR_10.n_classes,
+    files=(
+        *CIFAR_10.files,
+        Files(
+            _FOLDER,
+            (
+                Content(
+                    "cifar10n_labels.npz",
+                    "09fa057ef46ad628d0e3c2df5b3837b22e77b8a2ce365ef9772f297ef7ecff9c",
+                    labels_in_npz,
+                ),
+            ),
+            by_hand=(
+                "It is published as https://github.com/UCSC-REAL/cifar-10-100n/raw/main/data/CIFAR-10_human.pt"
+                ", a pickle, which is not opened here: where you trust it, load it and save its six arrays "
+                "with numpy.savez_compressed, under their own names and as uint8."
+            ),
+        ),
+    ),
+)
+
+CIFAR_10H = CIFAR10H(
+    name="cifar10h",
+    title="CIFAR-10H",
+    reference="peterson2019human",
+    n=10000,
+    n_test=0,
+    shape=CIFAR_10.shape,
+    n_classes=CIFAR_10.n_classes,
+    files=(
+        *CIFAR_10.files,
+        Files(
+            _FOLDER,
+            (
+                Content(
+                    "cifar10h-counts.npy", "9b36b4550349af56c79083356312eb4af856cc5fd3caf1f669d40b9d0bbb69ff"
+                ),
+            ),
+            (
+                Download(
+                    "cifar10h-counts.npy",
+                    (
+                        "https://raw.githubusercontent.com/jcpeterson/cifar-10h/master/data/cifar10h-counts.npy",
+                    ),
+                    ("cifar10h-counts.npy",),
+                ),
+            ),
+        ),
+    ),
+)
+
+LOADERS = (CIFAR_10N, CIFAR_10H)

@@ -1,0 +1,27 @@
+"""Every data set by its name."""
+
+from pathlib import Path
+
+from propall.data import annotations, images, realworld, synthetic
+from propall.data.dataset import Loader, Source
+from propall.data.files import data_root
+from propall.registry import Registry
+
+_LOADERS: tuple[Loader, ...] = (
+    *synthetic.LOADERS,
+    *images.LOADERS,
+    *annotations.LOADERS,
+    *realworld.LOADERS,
+)
+#: Every data set under its own name.
+DATASETS: Registry[Loader] = Registry("data set", ((loader.name, loader) for loader in _LOADERS))
+
+
+def load(name: str, root: Path | str | None = None) -> Source:
+    """Read a data set.
+
+    Args:
+        name: its name in `DATASETS`.
+        root: folder of all data sets; by default PROPALL_DATA, or else the user's cache folder.
+    """
+    return DATASETS[name].load(data_root(root))

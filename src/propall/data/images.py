@@ -1,0 +1,278 @@
+"""MNIST, Fashion-MNIST, Kuzushiji-MNIST and CIFAR-10: published files to tensors."""
+
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from propall.data.dataset import Loader, Scaling, Source
+from propall.data.files import Content, DamagedDataError, Download, Files
+
+_IMAGES_MAGIC, _LABELS_MAGIC = 2051, 2049
+_SIDE = 28
+_N_CLASSES = 10
+
+#: Name of CIFAR-10's batch of test images.
+CIFAR_TEST = "test_batch.bin"
+
+
+def _header(data: bytes, magic: int, n_sizes: int, where: str) -> tuple[int, ...]:
+    length = 4 * (1 + n_sizes)
+    if len(data) < length:
+        raise DamagedDataError(
+            f"{where}: {len(data)} bytes, too short for the {length} bytes of an idx header."
+        )
+    found, *sizes = struct.unpack(f">{1 + n_sizes}I", data[:length])
+    if found != magic:
+        raise DamagedDataError(
+            f"{where}: starts with {found}, expected {magic}; this is another kind of file."
+        )
+    expected = length + prod(sizes)
+    if len(data) != expected:
+        raise DamagedDataError(
+            f"{where}: {len(data)} bytes, expected {expected} by its header; it is cut or damaged."
+        )
+    return tuple(sizes)
+
+
+def _check_labels(labels: np.ndarray, where: str) -> None:
+    if labels.size and labels.max() >= _N_CLASSES:
+        raise DamagedDataError(
+            f"{where}: a label is {labels.max()}, expected 0 to {_N_CLASSES - 1}; it is damaged."
+        )
+
+
+def read_idx_images(data: bytes, where: str) -> UInt8[Tensor, "n 784"]:
+    """Pixels of an unpacked idx file of 28 x 28 images, one image per row; `where` names it in errors."""
+    n, height, width = _header(data, _IMAGES_MAGIC, 3, where)
+    if (height, width) != (_SIDE, _SIDE):
+        raise DamagedDataError(f"{where}: images of {height} x {width} pixels, expected {_SIDE} x {_SIDE}.")
+    return torch.from_numpy(np.frombuffer(data, np.uint8, offset=16).reshape(n, _SIDE * _SIDE).copy())
+
+
+def read_idx_labels(data: bytes, where: str) -> Int[Tensor, "n"]:
+    """Labels of an unpacked idx file; `where` names it in errors."""
+    _header(data, _LABELS_MAGIC, 1, where)
+    labels = np.frombuffer(data, np.uint8, offset=8)
+    _check_labels(labels, where)
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def read_cifar_batch(data: bytes, where: str) -> tuple[UInt8[Tensor, "n 3 32 32"], Int[Tensor, "n"]]:
+    """Images and labels of an unpacked batch of CIFAR-10's binary version; `where` names it in errors."""
+    record = 1 + 3 * 32 * 32
+    if not data or len(data) % record:
+        raise DamagedDataError(
+            f"{where}: {len(data)} bytes, expected records of {record}; it is cut or damaged."
+        )
+    records = np.frombuffer(data, np.uint8).reshape(-1, record)
+    _check_labels(records[:, 0], where)
+    images = records[:, 1:].reshape(-1, 3, 32, 32).copy()
+    return torch.from_numpy(images), torch.from_numpy(records[:, 0].astype(np.int64))
+
+
+@dataclass(frozen=True)
+class IdxImages(Loader):
+    """MNIST and the data sets made in its image: four idx files, images flattened to 784 pixels."""
+
+    kind = "images"
+
+    classes: tuple[str, ...] = ()
+    scaling: Scaling = Scaling()  # noqa: RUF009 - frozen
+
+    def load(self, root: Path) -> Source:
+        """Read the four files."""
+        (files,) = self.files
+        unpacked = files.read(root, self.name)
+        parts = []
+        for part in ("train", "t10k"):
+            images_file, labels_file = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
+            images, labels = read_idx_images(*unpacked[images_file]), read_idx_labels(*unpacked[labels_file])
+            if len(images) != len(labels):
+                raise DamagedDataError(
+                    f"{unpacked[images_file].where}: {len(images)} images, but {len(labels)} labels in "
+                    f"{unpacked[labels_file].where}; they belong to different data sets."
+                )
+            parts.append((images, labels))
+        (raw, truth), (test_raw, test_truth) = parts
+        return Source(
+            self.name,
+            raw,
+            truth,
+            self.classes,
+            test_raw=test_raw,
+            test_truth=test_truth,
+            scaling=self.scaling,
+        )
+
+
+@dataclass(frozen=True)
+class CIFAR10(Loader):
+    """CIFAR-10, binary version: five training batches and one of test images, 3 x 32 x 32."""
+
+    kind = "images"
+
+    classes: tuple[str, ...] = ()
+    scaling: Scaling = Scaling()  # noqa: RUF009 - frozen
+
+    def batches(
+        self, root: Path, names: Collection[str] | None = None
+    ) -> dict[str, tuple[UInt8[Tensor, "n 3 32 32"], Int[Tensor, "n"]]]:
+        """Images and labels of some batches, by default of all, by their names."""
+        unpacked = self.files[0].read(root, self.name, names)
+        return {name: read_cifar_batch(*content) for name, content in unpacked.items()}
+
+    def load(self, root: Path) -> Source:
+        """Read the six batches."""
+        batches = self.batches(root)
+        sizes = {name: len(labels) for name, (_, labels) in batches.items()}
+        if len(set(sizes.values())) != 1:
+            raise DamagedDataError(f"{self.name}: batches of different sizes ({sizes}); some are cut.")
+        train = [batches[f"data_batch_{number}.bin"] for number in range(1, 6)]
+        test_raw, test_truth = batches[CIFAR_TEST]
+        return Source(
+            self.name,
+            torch.cat([images for images, _ in train]),
+            torch.cat([labels for _, labels in train]),
+            self.classes,
+            test_raw=test_raw,
+            test_truth=test_truth,
+            scaling=self.scaling,
+        )
+
+
+def _idx_files(
+    folder: str, addresses: tuple[str, ...], digests: dict[str, str], elsewhere: Path | None = None
+) -> tuple[Files]:
+    downloads = tuple(
+        Download(f"{name}.gz", tuple(f"{address}/{name}.gz" for address in addresses), (name,))
+        for name in digests
+    )
+    contents = tuple(Content(name, digest) for name, digest in digests.items())
+    return (Files(folder, contents, downloads, elsewhere=elsewhere),)
+
+
+_MNIST_SCALING = Scaling((0.1307,), (0.3081,))
+
+MNIST = IdxImages(
+    name="mnist",
+    title="MNIST",
+    reference="lecun1998gradient",
+    n=60000,
+    n_test=10000,
+    shape=(784,),
+    n_classes=_N_CLASSES,
+    files=_idx_files(
+        "mnist",
+        ("http://yann.lecun.com/exdb/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"),
+        {
+            "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+            "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+            "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+            "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        },
+    ),
+    classes=tuple("0123456789"),
+    scaling=_MNIST_SCALING,
+)
+
+FASHION_MNIST = IdxImages(
+    name="fashion_mnist",
+    title="Fashion-MNIST",
+    reference="xiao2017fashion",
+    n=60000,
+    n_test=10000,
+    shape=(784,),
+    n_classes=_N_CLASSES,
+    files=_idx_files(
+        "fashion-mnist",
+        ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
+        {
+            "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+            "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+            "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+            "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        },
+        # Where the Debian package dataset-fashion-mnist puts them.
+        elsewhere=Path("/usr/share/datasets/fashion-mnist"),
+    ),
+    classes=(
+        "t-shirt",
+        "trouser",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "sneaker",
+        "bag",
+        "ankle boot",
+    ),
+    # The public codes use MNIST's constants here too.
+    scaling=_MNIST_SCALING,
+)
+
+KMNIST = IdxImages(
+    name="kmnist",
+    title="Kuzushiji-MNIST",
+    reference="clanuwat2018deep",
+    n=60000,
+    n_test=10000,
+    shape=(784,),
+    n_classes=_N_CLASSES,
+    files=_idx_files(
+        "kmnist",
+        ("http://codh.rois.ac.jp/kmnist/dataset/kmnist",),
+        {
+            "train-images-idx3-ubyte": "7112ba9ec422d98de4885262d4a4dff14cc4fefb81c11ace8bf563a8255df5c3",
+            "train-labels-idx1-ubyte": "2a16eeae62da984b8bd24fa32e31d47291f01dac3fe84d5594f304f71e7d374b",
+            "t10k-images-idx3-ubyte": "76fbd229ce87db80dd281af5e6670de4ad0e42fb30a7bd643972994c47c1f42e",
+            "t10k-labels-idx1-ubyte": "a11dc742be8e781a40a92f53d6a4957e7b7d36df2faa097659131ebfd8fd60c6",
+        },
+    ),
+    classes=("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
+    scaling=Scaling((0.5,), (0.5,)),
+)
+
+_CIFAR_DIGESTS = {
+    "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+    "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+    "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+    "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+    "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+    CIFAR_TEST: "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+}
+
+CIFAR_10 = CIFAR10(
+    name="cifar10",
+    title="CIFAR-10",
+    reference="krizhevsky2009learning",
+    n=50000,
+    n_test=10000,
+    shape=(3, 32, 32),
+    n_classes=_N_CLASSES,
+    files=(
+        Files(
+            "cifar10",
+            tuple(Content(name, digest) for name, digest in _CIFAR_DIGESTS.items()),
+            (
+                Download(
+                    "cifar-10-binary.tar.gz",
+                    ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
+                    tuple(_CIFAR_DIGESTS),
+                ),
+            ),
+            archive="cifar-10-binary.tar.gz",
+        ),
+    ),
+    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    scaling=Scaling((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+)
+
+LOADERS = (MNIST, FASHION_MNIST, KMNIST, CIFAR_10)

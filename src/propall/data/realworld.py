@@ -1,0 +1,243 @@
+"""Lost, MSRCv2, BirdSong, Soccer Player, Yahoo! News, FG-NET and Italian: .mat files to tensors."""
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from urllib.parse import quote
+
+import numpy as np
+import torch
+
+from propall.data.dataset import Loader, Source
+from propall.data.files import Content, DamagedDataError, Files, git_blob, sha256
+
+_FOLDER = "realworld"
+
+
+class Layout(NamedTuple):
+    """The names a .mat file stores things under.
+
+    Attributes:
+        features: features.
+        truth: one-hot true labels.
+        candidates: candidate sets.
+        labels_in_columns: whether the label matrices usually have a column per instance.
+    """
+
+    features: str
+    truth: str
+    candidates: str
+    labels_in_columns: bool
+
+
+#: The layouts in circulation: as published, and as converted for the code of VALEN. The latter also stores
+#: the index lists of a 5-fold split, which are those of `shuffled_folds` and need not be read.
+LAYOUTS = (
+    Layout("data", "target", "partial_target", labels_in_columns=True),
+    Layout("features", "logitlabels", "p_labels", labels_in_columns=False),
+)
+
+
+class Table(NamedTuple):
+    """Features (n, d), truth (n,) and candidates (n, k) of a data set, one row per instance."""
+
+    features: np.ndarray
+    truth: np.ndarray
+    candidates: np.ndarray
+
+
+def read_mat(data: bytes, where: str) -> Table:
+    """Read a .mat file in either layout, its label matrices dense or sparse, instances in rows or in columns.
+
+    Args:
+        data: contents of the file.
+        where: names the file in errors.
+    """
+    from scipy.io import loadmat
+
+    wanted = [name for layout in LAYOUTS for name in layout[:3]]
+    try:
+        stored: dict[str, Any] = loadmat(cast(Any, io.BytesIO(data)), variable_names=wanted)
+    except NotImplementedError as error:
+        raise DamagedDataError(
+            f"{where}: a version 7.3 file; open it in MATLAB and save it with -v7."
+        ) from error
+    except (
+        Exception
+    ) as error:  # a cut file makes the parser fail in many ways, all of them mean the same here
+        raise DamagedDataError(
+            f"{where}: cannot be read as a .mat file ({error}); it is cut or damaged."
+        ) from error
+    layout = next((layout for layout in LAYOUTS if all(name in stored for name in layout[:3])), None)
+    if layout is None:
+        expected = " or ".join("/".join(layout[:3]) for layout in LAYOUTS)
+        found = ", ".join(name for name in stored if not name.startswith("__")) or "none of them"
+        raise DamagedDataError(f"{where}: expected the fields {expected}, found {found}.")
+    features, truth, candidates = (_dense(stored[name], f"{where}: {name}") for name in layout[:3])
+    if truth.shape != candidates.shape:
+        raise DamagedDataError(
+            f"{where}: {layout.truth} has shape {truth.shape}, {layout.candidates} {candidates.shape}."
+        )
+    for name, labels in ((layout.truth, truth), (layout.candidates, candidates)):
+        if not ((labels == 0) | (labels == 1)).all():
+            raise DamagedDataError(f"{where}: {name} holds other numbers than 0 and 1.")
+    if not np.isfinite(features).all():
+        raise DamagedDataError(f"{where}: {layout.features} holds infinite numbers or NaN.")
+    for rows, flip in _orientations(features, truth, layout):
+        one_hot = flip(truth)
+        if (one_hot.sum(1) == 1).all() and flip(candidates).any(1).all():
+            return Table(rows, one_hot.argmax(1), flip(candidates).astype(bool))
+    raise DamagedDataError(
+        f"{where}: {layout.features} has shape {features.shape}, {layout.truth} {truth.shape}; neither in "
+        "rows nor in columns does every instance get one true label and a candidate set."
+    )
+
+
+def _dense(matrix: Any, where: str) -> np.ndarray:
+    from scipy.sparse import issparse
+
+    dense: np.ndarray = cast(Any, matrix).toarray() if issparse(matrix) else np.asarray(matrix)
+    if dense.ndim != 2 or dense.dtype.kind not in "buif":
+        raise DamagedDataError(
+            f"{where}: {dense.dtype} of {dense.ndim} dimensions, expected a matrix of numbers."
+        )
+    return dense
+
+
+def _orientations(
+    features: np.ndarray, labels: np.ndarray, layout: Layout
+) -> Iterator[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]]:
+    """The ways to read the matrices in which the numbers of instances agree, the layout's own way first."""
+
+    def as_stored(matrix: np.ndarray) -> np.ndarray:
+        return matrix
+
+    label_readings = (np.transpose, as_stored) if layout.labels_in_columns else (as_stored, np.transpose)
+    for rows in (features, features.T):
+        for reading in label_readings:
+            if len(reading(labels)) == len(rows):
+                yield rows, reading
+
+
+@dataclass(frozen=True)
+class RealWorld(Loader):
+    """A table of features whose candidate sets come from captions, screenplays or taggers."""
+
+    kind = "real-world"
+
+    def load(self, root: Path) -> Source:
+        """Read the .mat file."""
+        (files,) = self.files
+        (content,) = files.read(root, self.name).values()
+        table = read_mat(*content)
+        # Integer features stay as they are: the largest table is binary and eight times as large in 64 bits.
+        kind = table.features.dtype if table.features.dtype == np.uint8 else np.float64
+        return Source(
+            self.name,
+            torch.from_numpy(np.ascontiguousarray(table.features, dtype=kind)),
+            torch.from_numpy(table.truth.astype(np.int64)),
+            tuple(str(label) for label in range(table.candidates.shape[1])),
+            candidates=torch.from_numpy(np.ascontiguousarray(table.candidates)),
+        )
+
+
+def _mat_file(
+    name: str,
+    original: str,
+    digest: str,
+    fingerprint: Callable[[bytes], str] = sha256,
+    *,
+    official: bool = True,
+) -> tuple[Files]:
+    mat = f"{name}.mat"
+    also = (f"{original}.mat",) if original != name else ()
+    if official:
+        address = f"https://palm.seu.edu.cn/zhangml/files/{quote(original, safe='!')}.rar"
+        by_hand = f"It is published as {address}, which cannot be unpacked here: unpack it elsewhere."
+    else:
+        by_hand = "It has no official address; it circulates with other partial-label data sets."
+    return (Files(_FOLDER, (Content(mat, digest, fingerprint, also),), by_hand=by_hand),)
+
+
+LOST = RealWorld(
+    name="lost",
+    title="Lost",
+    reference="cour2011learning",
+    n=1122,
+    n_test=0,
+    shape=(108,),
+    n_classes=16,
+    files=_mat_file("lost", "lost", "42a8cc43e05578087e7b8ca194647829ec535dc4d0a86cf47f357c5eb3146e4f"),
+)
+MSRCV2 = RealWorld(
+    name="msrcv2",
+    title="MSRCv2",
+    reference="liu2012conditional",
+    n=1758,
+    n_test=0,
+    shape=(48,),
+    n_classes=23,
+    files=_mat_file("msrcv2", "MSRCv2", "948e4d443a5450308f05aa689bc82d9bcc7af699a113a6a81c40ef337a20c393"),
+)
+BIRDSONG = RealWorld(
+    name="birdsong",
+    title="BirdSong",
+    reference="briggs2012rank",
+    n=4998,
+    n_test=0,
+    shape=(38,),
+    n_classes=13,
+    files=_mat_file(
+        "birdsong", "BirdSong", "2170d46765a151ac80623d9a1242e0299802236e5574442bdb596bef90f50743"
+    ),
+)
+# Of these two, public copies are known by the names git gave them.
+SOCCER_PLAYER = RealWorld(
+    name="soccer_player",
+    title="Soccer Player",
+    reference="zeng2013learning",
+    n=17472,
+    n_test=0,
+    shape=(279,),
+    n_classes=171,
+    files=_mat_file("soccer_player", "Soccer Player", "3372e7350e06eba374c715e07fbd18e2555e00ec", git_blob),
+)
+YAHOO_NEWS = RealWorld(
+    name="yahoo_news",
+    title="Yahoo! News",
+    reference="guillaumin2010multiple",
+    n=22991,
+    n_test=0,
+    shape=(163,),
+    n_classes=219,
+    files=_mat_file("yahoo_news", "Yahoo! News", "c9c3c35a6562ece4dffca8e7997c4c9cdcd12354", git_blob),
+)
+FG_NET = RealWorld(
+    name="fg_net",
+    title="FG-NET",
+    reference="panis2014overview",
+    n=1002,
+    n_test=0,
+    shape=(262,),
+    n_classes=78,
+    files=_mat_file("fg_net", "FG-NET", "5b8d43e40cee007f6438a7a74d600b5cf67ac596754a322ce91b0fc6811f45db"),
+)
+ITALIAN = RealWorld(
+    name="italian",
+    title="Italian",
+    reference="bos2009converting",
+    n=21878,
+    n_test=0,
+    shape=(519,),
+    n_classes=90,
+    files=_mat_file(
+        "italian",
+        "italian",
+        "7981fff3efd2df21abfac990d71777dd9637bf6ab8ccd15066b086287b9e6fde",
+        official=False,
+    ),
+)
+
+LOADERS = (LOST, MSRCV2, BIRDSONG, SOCCER_PLAYER, YAHOO_NEWS, FG_NET, ITALIAN)

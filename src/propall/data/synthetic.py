@@ -1,0 +1,101 @@
+"""Small problems that need no files: generated clusters, and the digits that come with scikit-learn."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from propall import draws
+from propall.data.dataset import Loader, Scaling, Source
+
+
+def _normal(seed: int, purpose: str, n: int, d: int) -> Float[Tensor, "n d"]:
+    rows, columns = torch.arange(n)[:, None], torch.arange(d)
+    uniform = draws.uniform(draws.seed_for(seed, purpose), rows, columns, dtype=torch.float64)
+    normal: Tensor = torch.special.ndtri(uniform)
+    return normal
+
+
+def blobs(n: int = 500, d: int = 4, k: int = 5, *, seed: int = 0, spread: float = 1.0) -> Source:
+    """Gaussian clusters, one per class and equally large, with as many test rows as training rows.
+
+    The centres lie on a circle in a random plane, 6 apart from their neighbours, so that a linear model
+    can tell the classes apart: with `spread` 1 all but about 0.3 % of the rows, with 3 about two thirds. The
+    features are scaled to an average square of 1.
+
+    Args:
+        n: number of training rows.
+        d: number of features, at least 2.
+        k: number of classes, at least 2.
+        seed: another seed gives another plane and other rows.
+        spread: standard deviation of every cluster.
+    """
+    if d < 2 or k < 2 or n < k:
+        raise ValueError(
+            f"n, d, k: {n}, {d}, {k}; blobs need 2 features, 2 classes and a row for each class."
+        )
+    plane = torch.linalg.qr(_normal(seed, "blobs/plane", d, 2)).Q
+    angle = torch.arange(k, dtype=torch.float64) * (2 * math.pi / k)
+    radius = 3 / math.sin(math.pi / k)
+    centres = radius * torch.stack([angle.cos(), angle.sin()], dim=1) @ plane.T
+    truth = torch.arange(2 * n) % n % k
+    x = centres[truth] + spread * _normal(seed, "blobs/rows", 2 * n, d)
+    x = (x / math.sqrt(radius**2 / d + spread**2)).float()
+    classes = tuple(str(label) for label in range(k))
+    return Source("blobs", x[:n], truth[:n], classes, test_raw=x[n:], test_truth=truth[n:])
+
+
+def digits() -> Source:
+    """1797 images of handwritten digits, 8 x 8 pixels; 360 of them, always the same, are the test part."""
+    from sklearn.datasets import load_digits
+
+    bundled = load_digits()
+    source = Source(
+        "digits",
+        torch.from_numpy(bundled.data).to(torch.uint8),
+        torch.from_numpy(bundled.target).long(),
+        tuple("0123456789"),
+        scaling=Scaling(top=16.0),
+    )
+    return source.hold_out(360, seed=0)
+
+
+@dataclass(frozen=True)
+class BuiltIn(Loader):
+    """A data set that needs no files."""
+
+    kind = "built in"
+
+    make: Callable[[], Source] = blobs
+
+    def load(self, root: Path) -> Source:
+        """Make it; the root folder is not looked at."""
+        return self.make()
+
+
+LOADERS = (
+    BuiltIn(
+        name="digits",
+        title="Digits",
+        reference="alpaydin1998optical",
+        n=1437,
+        n_test=360,
+        shape=(64,),
+        n_classes=10,
+        make=digits,
+    ),
+    BuiltIn(
+        name="blobs",
+        title="Blobs",
+        reference="",
+        n=500,
+        n_test=500,
+        shape=(4,),
+        n_classes=5,
+        make=blobs,
+    ),
+)

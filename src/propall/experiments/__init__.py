@@ -1,0 +1,1 @@
+"""What is run: one run as a `Spec`, many at once, and what came of them."""

@@ -1,0 +1,73 @@
+"""ABS (Lv et al.): a bounded loss, averaged over the candidates."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import full_precision, probabilities_and_complements
+from propall.training.contract import RowwiseObjective, State, Step
+
+
+def abs_mae_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    r"""Absolute error, averaged over the candidates.
+
+    .. math:: \ell = \frac{1}{|S|} \sum_{j \in S} 2 (1 - p_j)
+
+    with p = softmax(r).
+
+    Args:
+        logits: scores r.
+        candidates: True on S; every row holds at least one True.
+
+    References:
+        [lv2024robustness].
+    """
+    _, complement = probabilities_and_complements(logits)
+    return 2 * (complement * candidates).sum(-1) / candidates.sum(-1)
+
+
+def abs_gce_loss(
+    logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"], q: float | Float[Tensor, ""] = 0.7
+) -> Float[Tensor, "*b"]:
+    r"""Generalised cross-entropy, averaged over the candidates.
+
+    .. math:: \ell = \frac{1}{|S|} \sum_{j \in S} \frac{1 - p_j^q}{q}
+
+    with p = softmax(r).
+
+    Args:
+        logits: scores r.
+        candidates: True on S; every row holds at least one True.
+        q: between 0 (cross-entropy, exclusive) and 1 (half the absolute error).
+
+    References:
+        [lv2024robustness].
+    """
+    losses = -(q * full_precision(logits).log_softmax(-1)).expm1() / q
+    return (losses * candidates).sum(-1) / candidates.sum(-1)
+
+
+@dataclass(frozen=True)
+class ABS(RowwiseObjective):
+    """Average bounded losses.
+
+    Attributes:
+        bounded: the loss that is averaged: "mae" for the absolute error, "gce" for generalised cross-entropy.
+        q: exponent of generalised cross-entropy, above 0 and up to 1.
+    """
+
+    bounded: Literal["mae", "gce"] = "mae"
+    q: float = 0.7
+
+    name, title, reference = "abs", "ABS", "lv2024robustness"
+    kind = "partial labels"
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`abs_mae_loss` or `abs_gce_loss`."""
+        if self.bounded == "mae":
+            return abs_mae_loss(logits, candidates)
+        return abs_gce_loss(logits, candidates, self.q)

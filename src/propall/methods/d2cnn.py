@@ -1,0 +1,179 @@
+"""D2CNN (Yao et al.): sure that non-candidates are wrong, sure of itself, and agreeing with its own past."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from propall.labels import full_precision, probabilities_and_complements, uniform_weights
+from propall.training.contract import RowwiseObjective, State, Step
+
+
+class D2CNNTerms(NamedTuple):
+    """The three parts of the loss, one value per row, before their weights."""
+
+    fidelity: Float[Tensor, "*b"]
+    entropy: Float[Tensor, "*b"]
+    ensembling: Float[Tensor, "*b"]
+
+
+def d2cnn_terms(
+    logits: Float[Tensor, "*b k"],
+    candidates: Bool[Tensor, "*b k"],
+    teacher: Float[Tensor, "*b k"],
+    sample_weights: Tensor | float = 1.0,
+) -> D2CNNTerms:
+    r"""Fidelity to the candidate set, entropy of the output, and cross-entropy with the ensembled past.
+
+    .. math::
+        -\sum_{j \notin S} \log(1 - p_j + 10^{-5}), \qquad
+        -\sum_j p_j \log(p_j + 10^{-10}), \qquad
+        -\omega \sum_j q_j \log(p_j + 10^{-5})
+
+    with p = softmax(r). All three are minimised.
+
+    Args:
+        logits: scores r.
+        candidates: True on S.
+        teacher: q, used as given; it need not vanish outside S.
+        sample_weights: omega, one per row or one for all.
+
+    References:
+        [yao2020deep].
+    """
+    p, complement = probabilities_and_complements(logits)
+    return D2CNNTerms(
+        fidelity=-((complement + 1e-5).log() * ~candidates).sum(-1),
+        entropy=-(p * (p + 1e-10).log()).sum(-1),
+        ensembling=-sample_weights * (teacher * (p + 1e-5).log()).sum(-1),
+    )
+
+
+def d2cnn_loss(
+    logits: Float[Tensor, "*b k"],
+    candidates: Bool[Tensor, "*b k"],
+    teacher: Float[Tensor, "*b k"],
+    sample_weights: Tensor | float = 1.0,
+    *,
+    entropy_weight: Tensor | float = 0.1,
+    ensemble_weight: Tensor | float = 1.0,
+) -> Float[Tensor, "*b"]:
+    r"""The sum of `d2cnn_terms`, weighted.
+
+    .. math:: \ell = \text{fidelity} + a \cdot \text{entropy} + v \cdot \text{ensembling}
+
+    Args:
+        logits: scores r.
+        candidates: True on S.
+        teacher: q, used as given.
+        sample_weights: omega, one per row or one for all.
+        entropy_weight: a.
+        ensemble_weight: v, see `ramp_up`.
+
+    References:
+        [yao2020deep].
+
+    Notes:
+        The authors published no code; the form of the terms follows the public implementation of the group
+        behind VALEN, which is the likely source of the numbers tabled for D2CNN since.
+    """
+    terms = d2cnn_terms(logits, candidates, teacher, sample_weights)
+    return terms.fidelity + entropy_weight * terms.entropy + ensemble_weight * terms.ensembling
+
+
+def ramp_up(
+    epoch: Float[Tensor, ""] | Int[Tensor, ""], length: float | Tensor = 80.0, top: float | Tensor = 1.0
+) -> Float[Tensor, ""]:
+    r"""Weight of the ensembling term after `epoch` completed epochs.
+
+    .. math:: v(t) = v_{\max} \exp\bigl(-5 (1 - \min(t / T, 1))^2\bigr)
+    """
+    return top * (-5 * (1 - (epoch / length).clamp(max=1)) ** 2).exp()
+
+
+def ensemble_average(
+    ensemble: Float[Tensor, "*b k"], visits: Int[Tensor, "*b"], momentum: float | Tensor
+) -> Float[Tensor, "*b k"]:
+    r"""Past outputs averaged with geometric weights that sum to one, Z / (1 - m^t); 0 before any visit."""
+    seen = (1 - momentum ** visits.clamp(min=1).to(ensemble.dtype)).unsqueeze(-1)
+    return ensemble / seen
+
+
+def teacher_from_ensemble(
+    ensemble: Float[Tensor, "*b k"],
+    visits: Int[Tensor, "*b"],
+    candidates: Bool[Tensor, "*b k"],
+    momentum: float | Tensor,
+) -> Float[Tensor, "*b k"]:
+    """The ensembled prediction on the candidates, normalised; equal weights before the first visit.
+
+    Equal weights also stand in where the past outputs give all candidates together no mass that the
+    precision can hold.
+    """
+    past = ensemble_average(ensemble, visits, momentum) * candidates
+    mass = past.sum(-1, keepdim=True)
+    known = (visits > 0).unsqueeze(-1) & (mass > torch.finfo(mass.dtype).tiny)
+    return torch.where(known, past / mass.where(known, 1.0), uniform_weights(candidates, past.dtype))
+
+
+@dataclass(frozen=True)
+class D2CNN(RowwiseObjective):
+    """Discriminative network with temporal ensembling.
+
+    A row's memory Z moves once per epoch, at the row's visit, towards the output of that epoch's training
+    forward; the loss of the same visit still uses the Z from before.
+
+    Attributes:
+        entropy_weight: a; worth tuning in {0.01, 0.1, 1}.
+        momentum: share of Z that a visit keeps.
+        ramp_epochs: epochs until the ensembling term has its full weight; see `ramp_up`.
+        ensemble_weight: that full weight.
+        row_weight: omega, the same for every row.
+
+    Notes:
+        No public source settles the momentum, the row weights, a and the ramp. Momentum and ramp default to
+        the values of temporal ensembling itself (Laine and Aila, 2017).
+    """
+
+    entropy_weight: float = 0.1
+    momentum: float = 0.6
+    ramp_epochs: float = 80.0
+    ensemble_weight: float = 1.0
+    row_weight: float = 1.0
+
+    name, title, reference = "d2cnn", "D2CNN", "yao2020deep"
+    memory = "k ensembled outputs"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Nothing seen yet: Z = 0 after 0 visits."""
+        return State(
+            rows={
+                "ensemble": torch.zeros(candidates.shape, device=candidates.device),
+                "visits": torch.zeros(candidates.shape[0], dtype=torch.int64, device=candidates.device),
+            }
+        )
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`d2cnn_loss` against the ensembled past."""
+        return d2cnn_loss(
+            logits,
+            candidates,
+            teacher_from_ensemble(state.rows["ensemble"], state.rows["visits"], candidates, self.momentum),
+            self.row_weight,
+            entropy_weight=self.entropy_weight,
+            ensemble_weight=ramp_up(step.epoch, self.ramp_epochs, self.ensemble_weight),
+        )
+
+    def update(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> State:
+        """Move Z towards this visit's output, and count the visit."""
+        output = full_precision(logits).softmax(-1)
+        return state.with_rows(
+            ensemble=self.momentum * state.rows["ensemble"] + (1 - self.momentum) * output,
+            visits=state.rows["visits"] + 1,
+        )

@@ -1,0 +1,105 @@
+"""Forward (Yu et al.): the likelihood of the excluded label, given how labels come to be excluded."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import full_precision, negative_log_mass
+from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.risks import Transition, as_transition, require_one_excluded, transition_matrix
+
+
+def uniform_forward_loss(
+    logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
+) -> Float[Tensor, "*b"]:
+    r"""Negative log-probability of the excluded labels if every wrong label is as likely to be excluded.
+
+    .. math:: \ell = -\log \sum_{j \in S} p_j + \log \binom{k - 1}{s}, \qquad s = k - |S|
+
+    with p = softmax(r). The constant is log(k - 1) for one excluded label, and 0 for a single candidate (the
+    loss is cross-entropy) and for a row that holds every class (the loss is 0).
+
+    Args:
+        logits: scores r.
+        candidates: True on S; every row holds at least one True.
+
+    References:
+        [yu2018learning], for one excluded label. For more of them this is the likelihood of a set drawn
+        uniformly among those of its size without the true class.
+    """
+    mass = negative_log_mass(logits, candidates)
+    drawn = torch.arange(logits.shape[-1] - 1, dtype=mass.dtype, device=mass.device)
+    # C(k - 1, s) is the product of the first s of these ratios.
+    ratios = ((logits.shape[-1] - 1 - drawn) / (drawn + 1)).log()
+    return mass + (ratios * (drawn < (~candidates).sum(-1, keepdim=True))).sum(-1)
+
+
+def forward_loss(
+    logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"], transition: Float[Tensor, "k k"]
+) -> Float[Tensor, "*b"]:
+    r"""Negative log-probability of the excluded label under a transition matrix.
+
+    .. math:: \ell = -\log \sum_y p_y Q_{y \bar y}
+        = \operatorname{LSE}_y r_y - \operatorname{LSE}_y \bigl(r_y + \log Q_{y \bar y}\bigr)
+
+    with p = softmax(r).
+
+    Args:
+        logits: scores r.
+        candidates: True on every class but the excluded one, ybar.
+        transition: Q, with P(excluded label | class y) in row y.
+
+    References:
+        [yu2018learning].
+
+    Notes:
+        Public code takes the log of the summed probabilities, which is infinite once p rounds to 1 on the
+        excluded class, or hides that by adding 1e-6.
+    """
+    logits = full_precision(logits)
+    # Rows of Q are picked rather than multiplied in: 0 * log 0 is NaN, and a product may round to TF32.
+    column = transition.to(logits.dtype).mT[(~candidates).int().argmax(-1)]
+    return logits.logsumexp(-1) - (logits + column.log()).logsumexp(-1)
+
+
+@dataclass(frozen=True)
+class Forward(RowwiseObjective):
+    """Forward correction.
+
+    Attributes:
+        transition: "uniform", which takes candidate sets of any size, or the matrix Q row by row with
+            P(excluded label | class) in row `class`, for one excluded label per instance.
+    """
+
+    transition: Transition = "uniform"
+
+    name, title, reference = "forward", "Forward", "yu2018learning"
+    kind = "complementary labels"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "transition", as_transition(self.transition))
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """The transition matrix, if one is given; refuses labels that it says are never excluded."""
+        if self.transition == "uniform":
+            return State()
+        require_one_excluded(candidates, self.title, "transition='uniform', which takes any sets")
+        transition = transition_matrix(self.transition, candidates.shape[-1], candidates.device)
+        impossible = ~candidates & (transition == 0).all(0)
+        if impossible.any():
+            row, label = impossible.nonzero()[0].tolist()
+            raise ValueError(
+                f"transition: {int(impossible.sum())} rows exclude a label whose column is zero "
+                f"(first: row {row}, label {label}), so their loss is infinite. Give it a positive entry."
+            )
+        return State(shared={"transition": transition})
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`uniform_forward_loss`, or `forward_loss` with the given matrix."""
+        if self.transition == "uniform":
+            return uniform_forward_loss(logits, candidates)
+        return forward_loss(logits, candidates, state.shared["transition"])

@@ -1,0 +1,61 @@
+"""Free (Ishida et al. 2019): the unbiased risk from excluded labels, for any model, with no lower bound."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.training.contract import Objective, State, Step
+from propall.training.risks import Pairs, class_risks, excluded_prior
+
+
+def free_loss(
+    logits: Float[Tensor, "b k"],
+    candidates: Bool[Tensor, "b k"],
+    prior: Float[Tensor, "k"],
+    *,
+    pairs: Pairs = "instance",
+    weight: Float[Tensor, "b"] | None = None,
+) -> Float[Tensor, ""]:
+    r"""Sum of the class risks of a batch.
+
+    .. math:: \ell = \sum_j r_j
+
+    with r_j from `propall.training.risks.class_risks`; some of them, and the sum, may be negative.
+
+    Args:
+        logits: scores.
+        candidates: True on S.
+        prior: how often each class is excluded in the whole training set.
+        pairs: "instance" shares one unit between the labels a row excludes, "pooled" gives one to each.
+        weight: weights of the rows.
+
+    References:
+        [ishida2019complementary].
+    """
+    return class_risks(logits, candidates, prior, pairs=pairs, weight=weight).risks.sum()
+
+
+@dataclass(frozen=True)
+class Free(Objective):
+    """The risk estimate without correction.
+
+    Attributes:
+        pairs: how rows that exclude several labels count; see `free_loss`.
+    """
+
+    pairs: Pairs = "instance"
+
+    name, title, reference = "free", "Free", "ishida2019complementary"
+    kind = "complementary labels"
+    memory = "class priors"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """How often each class is excluded; refuses data in which none ever is."""
+        return State(shared={"prior": excluded_prior(candidates, pairs=self.pairs, weight=weight)})
+
+    def loss(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, ""]:
+        """`free_loss`."""
+        return free_loss(logits, candidates, state.shared["prior"], pairs=self.pairs, weight=step.weight)

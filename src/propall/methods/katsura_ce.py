@@ -1,0 +1,69 @@
+"""Cross-entropy for candidate sets (Katsura and Uchida): the unbiased risk, which has no lower bound."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import full_precision
+from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.risks import require_some_excluded
+
+
+def katsura_ce_loss(
+    logits: Float[Tensor, "*b k"],
+    candidates: Bool[Tensor, "*b k"],
+    scale: Literal["none", "unbiased"] = "none",
+) -> Float[Tensor, "*b"]:
+    r"""Log-losses of the candidates, corrected by those of the other classes.
+
+    .. math:: \ell = (k - 1) \sum_{j \in S} L_j - (|S| - 1) \sum_j L_j
+        = (k - |S|) \sum_{j \in S} L_j - (|S| - 1) \sum_{j \notin S} L_j, \qquad L_j = -\log p_j
+
+    with p = softmax(r). It is 0 where S holds every class, and unbounded below for two or more candidates.
+
+    Args:
+        logits: scores r.
+        candidates: True on S.
+        scale: "unbiased" divides each row by k - |S|, which makes the mean an unbiased estimate of the
+            cross-entropy risk; "none" leaves the factor out. The two agree where one label is excluded.
+
+    References:
+        [katsura2020bridging].
+
+    Notes:
+        The authors' code divides by the batch size twice; this is the plain mean.
+    """
+    log_losses = -full_precision(logits).log_softmax(-1)
+    size = candidates.sum(-1, keepdim=True)
+    rest = logits.shape[-1] - size
+    losses = (torch.where(candidates, rest, 1 - size) * log_losses).sum(-1)
+    return losses if scale == "none" else losses / rest.squeeze(-1)
+
+
+@dataclass(frozen=True)
+class KatsuraCE(RowwiseObjective):
+    """Cross-entropy risk on candidate sets.
+
+    Attributes:
+        scale: "none", or "unbiased"; see `katsura_ce_loss`.
+    """
+
+    scale: Literal["none", "unbiased"] = "none"
+
+    name, title, reference = "katsura_ce", "CE (Katsura)", "katsura2020bridging"
+    kind = "complementary labels"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Nothing to remember; the unbiased scale refuses rows that hold every class."""
+        if self.scale == "unbiased":
+            require_some_excluded(candidates, self.title, "scale='none'")
+        return State()
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`katsura_ce_loss`."""
+        return katsura_ce_loss(logits, candidates, self.scale)

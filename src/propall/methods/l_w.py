@@ -1,0 +1,49 @@
+"""L-W (Gao and Zhang): the double-softmax loss of the excluded label, weighted by its own 1 - p."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import full_precision
+from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.risks import require_some_excluded
+
+
+def l_w_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    r"""Weighted discriminative loss, averaged over the excluded labels.
+
+    .. math:: \ell = -\frac{1}{k - |S|} \sum_{j \notin S} \Bigl(1 + \frac{1 - p_j}{k - 1}\Bigr) \log q_j,
+        \qquad q = \operatorname{softmax}(1 - p)
+
+    with p = softmax(r). The gradient flows through the weight as well.
+
+    Args:
+        logits: scores r.
+        candidates: True on S; every row holds at least one False.
+
+    References:
+        [gao2021discriminative], for one excluded label; the average is over more of them.
+    """
+    complement = 1 - full_precision(logits).softmax(-1)
+    weighted = (1 + complement / (logits.shape[-1] - 1)) * complement.log_softmax(-1)
+    return -(weighted * ~candidates).sum(-1) / (~candidates).sum(-1)
+
+
+@dataclass(frozen=True)
+class LW(RowwiseObjective):
+    """Discriminative complementary-label learning with weighted loss."""
+
+    name, title, reference = "l_w", "L-W", "gao2021discriminative"
+    kind = "complementary labels"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Nothing to remember; refuses rows that hold every class."""
+        require_some_excluded(candidates, self.title, "forward, for which they cost nothing")
+        return State()
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`l_w_loss`."""
+        return l_w_loss(logits, candidates)

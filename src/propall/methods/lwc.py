@@ -1,0 +1,105 @@
+"""LWC (Wen et al.): the leveraged weighted loss on cross-entropy, which also pushes non-candidates down."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import full_precision, probabilities_and_complements
+from propall.training.contract import RowwiseObjective, State, Step
+
+#: Added to probabilities inside logarithms, and once per class to the sum that normalises each side.
+GUARD = 1e-8
+
+
+def lwc_loss(
+    logits: Float[Tensor, "*b k"],
+    candidates: Bool[Tensor, "*b k"],
+    weights: Float[Tensor, "*b k"],
+    *,
+    beta: float | Tensor = 1.0,
+    candidate_weight: float | Tensor = 1.0,
+) -> Float[Tensor, "*b"]:
+    r"""Weighted cross-entropy of the candidates plus the leveraged one of the other classes.
+
+    .. math:: \ell = -c \sum_{j \in S} w_j \log(p_j + \epsilon)
+        - \beta \sum_{j \notin S} w_j \log(1 - p_j + \epsilon)
+
+    with p = softmax(r), epsilon = 1e-8 and c the `candidate_weight`.
+
+    Args:
+        logits: scores r.
+        candidates: True on S; every row holds at least one True.
+        weights: w, over all classes; each side has its own normalisation.
+        beta: leverage of the non-candidates; 0 ignores them.
+        candidate_weight: factor of the first sum.
+
+    References:
+        [wen2021leveraged].
+
+    Notes:
+        1 - p is taken without cancellation; by subtraction in float32 epsilon would be lost beside it.
+    """
+    p, complement = probabilities_and_complements(logits)
+    right = torch.where(candidates, p, complement) + GUARD
+    leverage = torch.where(candidates, candidate_weight * weights, beta * weights)
+    return -(leverage * right.log()).sum(-1)
+
+
+def side_weights(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
+    r"""Softmax probabilities, divided by the mass of their own side: candidates or non-candidates.
+
+    .. math:: w_j = p_j \Big/ \Bigl(\sum_{i \text{ on the side of } j} p_i + 10^{-8} k\Bigr)
+
+    References:
+        [wen2021leveraged].
+    """
+    p = full_precision(logits).softmax(-1)
+    inside = (p * candidates).sum(-1, keepdim=True)
+    outside = (p * ~candidates).sum(-1, keepdim=True)
+    return p / (torch.where(candidates, inside, outside) + GUARD * p.shape[-1])
+
+
+@dataclass(frozen=True)
+class LWC(RowwiseObjective):
+    """Leveraged weighted loss with cross-entropy.
+
+    `update` sees logits of the network after the optimiser's step.
+
+    Attributes:
+        beta: leverage of the non-candidates; the authors use 1 or 2.
+        candidate_weight: factor of the candidates' sum, always 1 in the authors' experiments.
+    """
+
+    beta: float = 1.0
+    candidate_weight: float = 1.0
+
+    name, title, reference = "lwc", "LWC", "wen2021leveraged"
+    memory = "k weights"
+    cost = "2 forward + backward"
+    fresh_logits = True
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Weight 1/k on every class, candidate or not."""
+        return State(
+            rows={"weights": torch.full(candidates.shape, 1 / candidates.shape[-1], device=candidates.device)}
+        )
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`lwc_loss` with the stored weights."""
+        return lwc_loss(
+            logits,
+            candidates,
+            state.rows["weights"],
+            beta=self.beta,
+            candidate_weight=self.candidate_weight,
+        )
+
+    def update(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> State:
+        """`side_weights` of the new logits."""
+        return state.with_rows(weights=side_weights(logits, candidates))

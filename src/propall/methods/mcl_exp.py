@@ -1,0 +1,47 @@
+"""MCL-EXP (Feng et al.): the exponential bound on the risk of several complementary labels."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import full_precision
+from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.risks import require_some_excluded
+
+
+def mcl_exp_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    r"""Exponential of minus the mass on the candidates, heavier for rows that exclude little.
+
+    .. math:: \ell = \frac{k - 1}{k - |S|} \exp\Bigl(-\sum_{j \in S} p_j\Bigr)
+
+    with p = softmax(r).
+
+    Args:
+        logits: scores r.
+        candidates: True on S; every row holds at least one False.
+
+    References:
+        [feng2020multiple].
+    """
+    inside = (full_precision(logits).softmax(-1) * candidates).sum(-1)
+    return (-inside).exp() * (logits.shape[-1] - 1) / (~candidates).sum(-1)
+
+
+@dataclass(frozen=True)
+class MCLExp(RowwiseObjective):
+    """Learning with multiple complementary labels, exponential bound."""
+
+    name, title, reference = "mcl_exp", "MCL-EXP", "feng2020multiple"
+    kind = "complementary labels"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Nothing to remember; refuses rows that hold every class."""
+        require_some_excluded(candidates, self.title, "cc, for which they cost nothing")
+        return State()
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`mcl_exp_loss`."""
+        return mcl_exp_loss(logits, candidates)

@@ -1,0 +1,46 @@
+"""MCL-LOG (Feng et al.): the logarithmic bound on the risk of several complementary labels."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import negative_log_mass
+from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.risks import require_some_excluded
+
+
+def mcl_log_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    r"""Negative log of the mass on the candidates, heavier for rows that exclude little.
+
+    .. math:: \ell = -\frac{k - 1}{k - |S|} \log \sum_{j \in S} p_j
+
+    with p = softmax(r). One candidate gives cross-entropy.
+
+    Args:
+        logits: scores r.
+        candidates: True on S; every row holds at least one True and one False.
+
+    References:
+        [feng2020multiple].
+    """
+    return negative_log_mass(logits, candidates) * (logits.shape[-1] - 1) / (~candidates).sum(-1)
+
+
+@dataclass(frozen=True)
+class MCLLog(RowwiseObjective):
+    """Learning with multiple complementary labels, logarithmic bound."""
+
+    name, title, reference = "mcl_log", "MCL-LOG", "feng2020multiple"
+    kind = "complementary labels"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Nothing to remember; refuses rows that hold every class."""
+        require_some_excluded(candidates, self.title, "cc, for which they cost nothing")
+        return State()
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`mcl_log_loss`."""
+        return mcl_log_loss(logits, candidates)

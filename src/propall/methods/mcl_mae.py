@@ -1,0 +1,48 @@
+"""MCL-MAE (Feng et al.): the unbiased risk of several complementary labels for the absolute error."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import full_precision
+from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.risks import require_some_excluded
+
+
+def mcl_mae_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    r"""Unbiased estimate of the absolute error from the labels that are not excluded.
+
+    .. math:: \ell = \sum_{j \in S} l_j - \frac{k - 1 - s}{s} \sum_{j \notin S} l_j
+        = \frac{2 (k - 1)}{s} \sum_{j \notin S} p_j, \qquad l_j = 2 - 2 p_j, \quad s = k - |S|
+
+    with p = softmax(r). The second form has nothing that cancels.
+
+    Args:
+        logits: scores r.
+        candidates: True on S; every row holds at least one False.
+
+    References:
+        [feng2020multiple].
+    """
+    outside = (full_precision(logits).softmax(-1) * ~candidates).sum(-1)
+    return 2 * (logits.shape[-1] - 1) * outside / (~candidates).sum(-1)
+
+
+@dataclass(frozen=True)
+class MCLMAE(RowwiseObjective):
+    """Learning with multiple complementary labels, unbiased risk of the absolute error."""
+
+    name, title, reference = "mcl_mae", "MCL-MAE", "feng2020multiple"
+    kind = "complementary labels"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Nothing to remember; refuses rows that hold every class."""
+        require_some_excluded(candidates, self.title, "abs, which averages over the candidates")
+        return State()
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`mcl_mae_loss`."""
+        return mcl_mae_loss(logits, candidates)

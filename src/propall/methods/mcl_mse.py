@@ -1,0 +1,50 @@
+"""MCL-MSE (Feng et al.): the unbiased risk of several complementary labels for the squared error."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import probabilities_and_complements
+from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.risks import require_some_excluded
+
+
+def mcl_mse_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    r"""Unbiased estimate of the squared error from the labels that are not excluded.
+
+    .. math:: \ell = \sum_{j \in S} l_j - \frac{k - 1 - s}{s} \sum_{j \notin S} l_j
+        = \frac{2 (k - 1)}{s} \sum_{j \notin S} p_j - \sum_j p_j (1 - p_j), \qquad
+        l_j = \sum_i (p_i - [i = j])^2, \quad s = k - |S|
+
+    with p = softmax(r). The second form keeps full accuracy where the first subtracts sums of order k.
+
+    Args:
+        logits: scores r.
+        candidates: True on S; every row holds at least one False.
+
+    References:
+        [feng2020multiple].
+    """
+    p, complement = probabilities_and_complements(logits)
+    outside = (p * ~candidates).sum(-1)
+    return 2 * (logits.shape[-1] - 1) * outside / (~candidates).sum(-1) - (p * complement).sum(-1)
+
+
+@dataclass(frozen=True)
+class MCLMSE(RowwiseObjective):
+    """Learning with multiple complementary labels, unbiased risk of the squared error."""
+
+    name, title, reference = "mcl_mse", "MCL-MSE", "feng2020multiple"
+    kind = "complementary labels"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Nothing to remember; refuses rows that hold every class."""
+        require_some_excluded(candidates, self.title, "abs, which averages over the candidates")
+        return State()
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`mcl_mse_loss`."""
+        return mcl_mse_loss(logits, candidates)

@@ -1,0 +1,71 @@
+"""OP-W (Liu et al.): the order-preserving loss, heavier where the excluded label is still believed."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import full_precision
+from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.risks import require_one_excluded
+
+
+def op_w_loss(
+    logits: Float[Tensor, "*b k"],
+    candidates: Bool[Tensor, "*b k"],
+    floor: float | Float[Tensor, ""] = 1e-6,
+) -> Float[Tensor, "*b"]:
+    r"""Weighted cross-entropy of the excluded label with the softmax of the negated logits.
+
+    .. math:: \ell = -w_{\bar y} \log v_{\bar y}, \qquad v = \operatorname{softmax}(-r), \qquad
+        w = \operatorname{softmax}(r) \odot \operatorname{softmax}(1 / v) + \epsilon
+
+    The gradient flows through the weight as well.
+
+    Args:
+        logits: scores r.
+        candidates: True on every class but the excluded one, ybar.
+        floor: epsilon, the smallest weight.
+
+    References:
+        [liu2023op].
+
+    Notes:
+        1/v overflows for logits about 88 apart (float32). Up to a constant of the row, which a softmax does
+        not see, 1/v_j is exp(c + m) (exp(r_j - m) - 1) with m the largest logit and c = LSE(-r). The exponent
+        is held below half of the largest float's, where the softmax has long become the argmax.
+    """
+    logits = full_precision(logits)
+    log_v = (-logits).log_softmax(-1)
+    top = logits.detach().amax(-1, keepdim=True)
+    spread = (-logits).logsumexp(-1, keepdim=True) + top
+    steepness = spread.clamp(max=math.log(torch.finfo(logits.dtype).max) / 2).exp()
+    weight = logits.softmax(-1) * (steepness * (logits - top).expm1()).softmax(-1) + floor
+    return -(weight * log_v * ~candidates).sum(-1)
+
+
+@dataclass(frozen=True)
+class OPW(RowwiseObjective):
+    """Order-preserving loss, weighted.
+
+    Attributes:
+        floor: smallest weight of a row; see `op_w_loss`.
+    """
+
+    floor: float = 1e-6
+
+    name, title, reference = "op_w", "OP-W", "liu2023op"
+    kind = "complementary labels"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Nothing to remember; refuses rows that do not exclude exactly one label."""
+        require_one_excluded(candidates, self.title, "l_w or mcl_log, which take several excluded labels")
+        return State()
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`op_w_loss`."""
+        return op_w_loss(logits, candidates, self.floor)

@@ -1,0 +1,73 @@
+"""OVA (Katsura and Uchida): every candidate against the rest, by bounded one-versus-all losses."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import full_precision
+from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.risks import require_some_excluded
+
+
+def ova_loss(
+    logits: Float[Tensor, "*b k"],
+    candidates: Bool[Tensor, "*b k"],
+    scale: Literal["none", "unbiased"] = "none",
+) -> Float[Tensor, "*b"]:
+    r"""One-versus-all losses of the candidates.
+
+    .. math:: \ell = \sum_{j \in S} \Bigl[\phi(r_j) + \frac{1}{k - 1} \sum_{i \ne j} \phi(-r_i)\Bigr]
+        = \frac{(k - |S|) \sum_{j \in S} \phi(r_j) - |S| \sum_{i \notin S} \phi(r_i)}{k - 1}, \qquad
+        \phi(t) = \sigma(-t) - \tfrac12
+
+    The second form follows because phi is odd, and shows the loss to be 0 where S holds every class.
+
+    Args:
+        logits: scores r.
+        candidates: True on S.
+        scale: "unbiased" multiplies each row by (k - 1)/(k - |S|), which makes the mean an unbiased estimate
+            of the one-versus-all risk; "none" leaves the factor out. Rows with every class have no factor.
+
+    References:
+        [katsura2020bridging].
+
+    Notes:
+        The authors' code leaves the factor out, and so does the default.
+    """
+    logits = full_precision(logits)
+    phi = -0.5 * (logits / 2).tanh()
+    size = candidates.sum(-1, keepdim=True)
+    rest = logits.shape[-1] - size
+    losses = (torch.where(candidates, rest, -size) * phi).sum(-1) / (logits.shape[-1] - 1)
+    if scale == "none":
+        return losses
+    return losses * (logits.shape[-1] - 1) / rest.squeeze(-1)
+
+
+@dataclass(frozen=True)
+class OVA(RowwiseObjective):
+    """One-versus-all on candidate sets.
+
+    Attributes:
+        scale: "none", or "unbiased"; see `ova_loss`.
+    """
+
+    scale: Literal["none", "unbiased"] = "none"
+
+    name, title, reference = "ova", "OVA", "katsura2020bridging"
+    kind = "complementary labels"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Nothing to remember; the unbiased scale refuses rows that hold every class."""
+        if self.scale == "unbiased":
+            require_some_excluded(candidates, self.title, "scale='none'")
+        return State()
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`ova_loss`."""
+        return ova_loss(logits, candidates, self.scale)

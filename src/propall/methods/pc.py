@@ -1,0 +1,71 @@
+"""PC (Katsura and Uchida): every candidate should outscore every other class, pair by pair."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import full_precision
+from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.risks import require_some_excluded
+
+
+def pc_loss(
+    logits: Float[Tensor, "*b k"],
+    candidates: Bool[Tensor, "*b k"],
+    scale: Literal["none", "unbiased"] = "none",
+) -> Float[Tensor, "*b"]:
+    r"""Pairwise comparison losses of the candidates.
+
+    .. math:: \ell = \sum_{j \in S} \sum_{i \ne j} \phi(r_j - r_i)
+        = \sum_{j \in S} \sum_{i \notin S} \phi(r_j - r_i), \qquad \phi(t) = \sigma(-t) - \tfrac12
+
+    The two sums are equal because phi is odd: pairs of candidates cancel. Hence 0 where S holds every class.
+
+    Args:
+        logits: scores r.
+        candidates: True on S.
+        scale: "unbiased" multiplies each row by (k - 1)/(k - |S|), which makes the mean an unbiased estimate
+            of the pairwise risk; "none" leaves the factor out. Rows with every class have no such factor.
+
+    References:
+        [katsura2020bridging].
+
+    Notes:
+        The authors' code leaves the factor out, and so does the default. Its "ramp" option is not odd, which
+        the derivation needs, and has no counterpart here.
+    """
+    logits = full_precision(logits)
+    # phi(t) = -tanh(t / 2) / 2, which is odd to the last digit.
+    lead = -0.5 * ((logits.unsqueeze(-1) - logits.unsqueeze(-2)) / 2).tanh()
+    losses = (lead * (candidates.unsqueeze(-1) & ~candidates.unsqueeze(-2))).sum((-2, -1))
+    if scale == "none":
+        return losses
+    return losses * (logits.shape[-1] - 1) / (~candidates).sum(-1)
+
+
+@dataclass(frozen=True)
+class PC(RowwiseObjective):
+    """Pairwise comparison on candidate sets.
+
+    Attributes:
+        scale: "none", or "unbiased"; see `pc_loss`.
+    """
+
+    scale: Literal["none", "unbiased"] = "none"
+
+    name, title, reference = "pc", "PC", "katsura2020bridging"
+    kind = "complementary labels"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Nothing to remember; the unbiased scale refuses rows that hold every class."""
+        if self.scale == "unbiased":
+            require_some_excluded(candidates, self.title, "scale='none'")
+        return State()
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`pc_loss`."""
+        return pc_loss(logits, candidates, self.scale)

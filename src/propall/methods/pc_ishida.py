@@ -1,0 +1,53 @@
+"""PC for one complementary label (Ishida et al. 2017): the excluded class should lose every comparison."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import full_precision
+from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.risks import require_one_excluded
+
+
+def pc_ishida_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    r"""Pairwise comparison of the excluded class with all others, on the scale of the unbiased risk.
+
+    .. math:: \ell = (k - 1) \Bigl[\sum_i \sigma(r_{\bar y} - r_i) - \frac{k}{2} + 1\Bigr]
+        = (k - 1) \Bigl[1 + \tfrac12 \sum_i \tanh \frac{r_{\bar y} - r_i}{2}\Bigr]
+
+    with the sum over all k classes.
+
+    Args:
+        logits: scores r.
+        candidates: True on every class but the excluded one, ybar.
+
+    References:
+        [ishida2017learning].
+
+    Notes:
+        As in the authors' code the sum includes ybar itself, a constant 1/2, so that values lie (k - 1)/2
+        above the risk estimate of the article; gradients agree.
+    """
+    logits = full_precision(logits)
+    excluded = (logits * ~candidates).sum(-1, keepdim=True)
+    return (logits.shape[-1] - 1) * (1 + 0.5 * ((excluded - logits) / 2).tanh().sum(-1))
+
+
+@dataclass(frozen=True)
+class PCIshida(RowwiseObjective):
+    """Pairwise comparison with one complementary label."""
+
+    name, title, reference = "pc_ishida", "PC (Ishida)", "ishida2017learning"
+    kind = "complementary labels"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Nothing to remember; refuses rows that do not exclude exactly one label."""
+        require_one_excluded(candidates, self.title, "pc, the same comparison for sets of any size")
+        return State()
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`pc_ishida_loss`."""
+        return pc_ishida_loss(logits, candidates)

@@ -1,0 +1,64 @@
+"""RC (Feng et al.): the risk-consistent loss, cross-entropy with weights from the outputs after each step."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from propall.labels import full_precision, restricted_softmax, uniform_weights
+from propall.training.contract import RowwiseObjective, State, Step
+
+
+def rc_loss(logits: Float[Tensor, "*b k"], weights: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    r"""Cross-entropy of every candidate, weighted by how likely it is to be the true label.
+
+    .. math:: \ell = -\sum_{j \in S} w_j \log p_j
+
+    with p = softmax(r) and w an estimate of the label posterior given the candidate set.
+
+    Args:
+        logits: scores r.
+        weights: w, zero outside the candidates.
+
+    References:
+        [feng2020provably].
+
+    Notes:
+        The constant factor in front of the paper's risk estimator is left out, as in the authors' code: it
+        does not move the optimum.
+    """
+    return -(weights * full_precision(logits).log_softmax(-1)).sum(-1)
+
+
+@dataclass(frozen=True)
+class RC(RowwiseObjective):
+    """Risk-consistent partial label learning.
+
+    The loss is PRODEN's; what differs is the moment of the refresh. Here `update` sees logits of the network
+    that the step has just changed, so a visit leaves behind weights that already know this visit's step.
+
+    Notes:
+        The authors' code normalises the weights of all instances after each step; only the batch's rows can
+        have changed, and only they are written here.
+    """
+
+    name, title, reference = "rc", "RC", "feng2020provably"
+    memory = "k weights"
+    cost = "2 forward + backward"
+    fresh_logits = True
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Equal weights on the candidates."""
+        return State(rows={"weights": uniform_weights(candidates)})
+
+    def losses(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, "b"]:
+        """`rc_loss` with the stored weights."""
+        return rc_loss(logits, state.rows["weights"])
+
+    def update(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> State:
+        """Softmax of the new logits over the candidates becomes the next visit's weights."""
+        return state.with_rows(weights=restricted_softmax(logits, candidates))

@@ -1,0 +1,63 @@
+"""SCARCE (Wang et al.): one-versus-rest risks, with the excluded rows taken out of the unlabelled ones."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from propall.labels import full_precision
+from propall.training.contract import Objective, State, Step
+from propall.training.risks import require_one_excluded
+
+
+def scarce_loss(
+    logits: Float[Tensor, "b k"],
+    candidates: Bool[Tensor, "b k"],
+    weight: Float[Tensor, "b"] | None = None,
+) -> Float[Tensor, ""]:
+    r"""One-versus-rest risk of a batch, with the part that may not be negative made absolute.
+
+    .. math:: \ell = \sum_j \beta\, E_j[\operatorname{softplus}(r_j)]
+        + \sum_j \Bigl| E[\operatorname{softplus}(-r_j)] - \beta\, E_j[\operatorname{softplus}(-r_j)] \Bigr|,
+        \qquad \beta = 1 - \frac1k
+
+    where E is the mean over the batch and E_j over its rows that exclude class j, 0 if there are none.
+
+    Args:
+        logits: scores r.
+        candidates: True on every class but the excluded one.
+        weight: weights of the rows.
+
+    References:
+        [wang2024scarce], with the uniform class prior of the authors' code.
+    """
+    logits = full_precision(logits)
+    rows = torch.ones_like(logits[:, :1]) if weight is None else weight.to(logits.dtype).unsqueeze(-1)
+    excluded = rows * ~candidates
+    counts = excluded.sum(0)
+    average = torch.where(counts > 0, excluded / counts, 0.0) * (1 - 1 / logits.shape[-1])
+    # The default threshold of softplus loses digits in float64.
+    positive, negative = softplus(-logits, threshold=40), softplus(logits, threshold=40)
+    unlabelled = ((rows / rows.sum() - average) * positive).sum(0)
+    return (average * negative).sum() + unlabelled.abs().sum()
+
+
+@dataclass(frozen=True)
+class SCARCE(Objective):
+    """Selected-completely-at-random complementary labels."""
+
+    name, title, reference = "scarce", "SCARCE", "wang2024scarce"
+    kind = "complementary labels"
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Nothing to remember; refuses rows that do not exclude exactly one label."""
+        require_one_excluded(candidates, self.title, "nn or mcl_log, which take several excluded labels")
+        return State()
+
+    def loss(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> Float[Tensor, ""]:
+        """`scarce_loss`."""
+        return scarce_loss(logits, candidates, step.weight)

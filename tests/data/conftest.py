@@ -1,0 +1,24 @@
+"""The published data sets, for the tests marked `realdata`."""
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from propall.data import Source, load
+from propall.data.files import MissingDataError
+
+_read = cache(load)
+
+
+@pytest.fixture
+def published() -> Callable[[str], Source]:
+    """Reads a data set once; a test whose files are not under PROPALL_DATA is skipped and says which."""
+
+    def read(name: str) -> Source:
+        try:
+            return _read(name)
+        except MissingDataError as missing:
+            pytest.skip(str(missing).splitlines()[0])
+
+    return read

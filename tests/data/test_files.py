@@ -1,0 +1,177 @@
+import gzip
+import io
+import lzma
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from propall.data.files import (
+    Content,
+    DamagedDataError,
+    Download,
+    Files,
+    MissingDataError,
+    data_root,
+    git_blob,
+    labels_in_npz,
+    sha256,
+    unpack,
+)
+
+ONE, TWO = b"first contents" * 50, b"second contents" * 50
+CONTENTS = (Content("one.bin", sha256(ONE), also=("First File.bin",)), Content("two.bin", sha256(TWO)))
+FILES = Files("folder", CONTENTS, archive="all.tar.gz")
+
+
+def tar_gz(path: Path, members: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, data in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "folder").mkdir()
+    return tmp_path / "folder"
+
+
+def data_of(root: Path) -> dict[str, bytes]:
+    return {name: unpacked.data for name, unpacked in FILES.read(root, "test").items()}
+
+
+def test_the_root_is_the_argument_then_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROPALL_DATA", str(tmp_path / "variable"))
+    assert data_root() == tmp_path / "variable"
+    assert data_root(tmp_path / "argument") == tmp_path / "argument"
+    assert data_root("~/data") == Path.home() / "data"
+
+
+@pytest.mark.parametrize(
+    ("platform", "variable", "below_home"),
+    [
+        ("linux", "XDG_CACHE_HOME", ".cache"),
+        ("darwin", None, "Library/Caches"),
+        ("win32", "LOCALAPPDATA", "AppData/Local"),
+    ],
+)
+def test_the_root_is_else_in_the_cache_folder(
+    platform: str, variable: str | None, below_home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PROPALL_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert data_root() == Path.home() / below_home / "propall"
+    if variable:
+        monkeypatch.setenv(variable, str(tmp_path))
+        assert data_root() == tmp_path / "propall"
+
+
+def test_contents_are_read_whatever_they_are_packed_in(folder: Path) -> None:
+    (folder / "one.bin.gz").write_bytes(gzip.compress(ONE))
+    (folder / "two.bin.xz").write_bytes(lzma.compress(TWO))
+    assert data_of(folder.parent) == {"one.bin": ONE, "two.bin": TWO}
+    (folder / "one.bin").write_bytes(b"plain files come first")
+    assert data_of(folder.parent)["one.bin"] == b"plain files come first"
+
+
+def test_contents_are_read_from_the_archive(folder: Path) -> None:
+    members = {"inner/readme.html": b"", "inner/one.bin": ONE, "inner/two.bin": TWO}
+    tar_gz(folder / "all.tar.gz", members)
+    assert data_of(folder.parent) == {"one.bin": ONE, "two.bin": TWO}
+    assert FILES.read(folder.parent, "test", ["two.bin"]).keys() == {"two.bin"}
+
+
+def test_contents_are_found_under_their_other_names(folder: Path) -> None:
+    (folder / "First File.bin").write_bytes(ONE)
+    (folder / "two.bin").write_bytes(TWO)
+    unpacked = FILES.read(folder.parent, "test")
+    assert unpacked["one.bin"] == (ONE, str(folder / "First File.bin"))
+
+
+def test_contents_are_found_elsewhere(folder: Path, tmp_path: Path) -> None:
+    files = Files("missing", CONTENTS[1:], elsewhere=folder)
+    (folder / "two.bin.gz").write_bytes(gzip.compress(TWO))
+    assert files.read(tmp_path, "test")["two.bin"].data == TWO
+
+
+def test_what_is_missing_is_named_with_its_address_and_its_place(folder: Path) -> None:
+    download = Download("two.bin.gz", ("https://example.org/two.bin.gz",), ("two.bin",))
+    files = Files("folder", CONTENTS, (download,))
+    (folder / "one.bin").write_bytes(ONE)
+    with pytest.raises(MissingDataError) as caught:
+        files.read(folder.parent, "test")
+    message = str(caught.value)
+    assert message.startswith(f"test: two.bin not found in {folder}")
+    assert "propall data get test" in message
+    assert f"fetch https://example.org/two.bin.gz, put it at {folder / 'two.bin.gz'}" in message
+    assert "one.bin" not in message
+    assert files.read(folder.parent, "test", ["one.bin"])["one.bin"].data == ONE
+
+
+def test_what_can_only_be_put_there_by_hand_says_so(folder: Path) -> None:
+    files = Files("folder", CONTENTS[:1], by_hand="It is published as one.rar.")
+    with pytest.raises(MissingDataError) as caught:
+        files.read(folder.parent, "test")
+    assert "It is published as one.rar." in str(caught.value)
+    assert f"Put it at {folder / 'one.bin'}" in str(caught.value)
+    assert "data get" not in str(caught.value)
+
+
+@pytest.mark.parametrize("compressed", [gzip.compress(ONE), lzma.compress(ONE)], ids=["gz", "xz"])
+@pytest.mark.parametrize("damage", ["cut", "foreign", "flipped"])
+def test_damaged_files_are_named(compressed: bytes, damage: str, folder: Path) -> None:
+    path = folder / ("one.bin.gz" if compressed[:2] == b"\x1f\x8b" else "one.bin.xz")
+    middle = len(compressed) // 2
+    flipped = bytes([compressed[middle] ^ 255])
+    path.write_bytes(
+        {
+            "cut": compressed[:-9],
+            "foreign": b"something else entirely",
+            "flipped": compressed[:middle] + flipped + compressed[middle + 1 :],
+        }[damage]
+    )
+    with pytest.raises(DamagedDataError, match=f"{path.name}: cannot be unpacked"):
+        unpack(path, CONTENTS[:1])
+
+
+def test_damaged_archives_are_named(folder: Path) -> None:
+    path = folder / "all.tar.gz"
+    noise = np.random.default_rng(0).bytes(200_000)
+    tar_gz(path, {"one.bin": noise, "two.bin": noise})
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DamagedDataError, match=r"all.tar.gz: cannot be unpacked"):
+        unpack(path, CONTENTS)
+    tar_gz(path, {"one.bin": ONE})
+    with pytest.raises(DamagedDataError, match=r"all.tar.gz: two.bin not in it"):
+        unpack(path, CONTENTS)
+    path.write_bytes(b"no archive")
+    with pytest.raises(DamagedDataError, match="cannot be unpacked"):
+        unpack(path, CONTENTS)
+
+
+def test_fingerprints() -> None:
+    # What `printf abc | git hash-object --stdin` and `sha256sum` print.
+    assert git_blob(b"abc") == "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f"
+    assert sha256(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_the_fingerprint_of_labels_looks_at_the_labels_alone() -> None:
+    labels = np.array([3, 1, 2])
+    packings = []
+    for save, kind in ((np.savez, np.int64), (np.savez_compressed, np.uint8)):
+        stream = io.BytesIO()
+        save(stream, b=labels.astype(kind), a=labels.astype(kind))
+        packings.append(stream.getvalue())
+    content = Content("labels.npz", labels_in_npz(packings[0]), labels_in_npz)
+    assert packings[0] != packings[1]
+    assert content.is_published(packings[1])
+    other = io.BytesIO()
+    np.savez(other, b=labels, a=labels[::-1])
+    assert not content.is_published(other.getvalue())
+    assert not content.is_published(b"not an archive of arrays")

@@ -1,0 +1,39 @@
+import math
+
+import pytest
+import torch
+
+from propall.methods.mcl_exp import MCLExp, mcl_exp_loss
+from propall.methods.mcl_log import mcl_log_loss
+
+
+def test_by_definition():
+    logits = torch.randn(3, 4, dtype=torch.float64)
+    candidates = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 0]]).bool()
+    mass = (logits.softmax(-1) * candidates).sum(-1)
+    expected = torch.tensor([1, 3 / 2, 3], dtype=torch.float64) * (-mass).exp()
+    torch.testing.assert_close(mcl_exp_loss(logits, candidates), expected)
+
+
+def test_bounds():
+    # exp(-P) is at most 1 and above 1 - P, which -log P bounds from the other side.
+    logits = 3 * torch.randn(20, 4, dtype=torch.float64)
+    candidates = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 0], [1, 1, 0, 0]]).bool().repeat(5, 1)
+    factor = 3 / (~candidates).sum(-1)
+    losses = mcl_exp_loss(logits, candidates) / factor
+    assert ((losses >= math.exp(-1)) & (losses <= 1)).all()
+    assert (losses >= 1 - (-mcl_log_loss(logits, candidates) / factor).exp()).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_extreme_logits(dtype):
+    logits = torch.tensor([[1e4, 0, -1e4], [-1e4, 0, 1e4]], dtype=dtype, requires_grad=True)
+    losses = mcl_exp_loss(logits, torch.tensor([[0, 1, 1], [0, 1, 1]]).bool())
+    assert losses.tolist() == pytest.approx([2, 2 / math.e])
+    losses.sum().backward()
+    assert logits.grad.isfinite().all()
+
+
+def test_refuses_rows_with_every_class():
+    with pytest.raises(ValueError, match=r"1 of 2 rows hold every class \(first: 1\); MCL-EXP .*use cc"):
+        MCLExp().init(torch.tensor([[1, 0, 0], [1, 1, 1]]).bool())

@@ -1,0 +1,130 @@
+"""ProPaLL against all outcomes enumerated, its closed-form gradient, and the approximation of the paper."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from propall.methods.propall import ProPaLL, log1mexp, noise_scale, propall_loss
+from propall.training.contract import State, Step
+
+
+def probability_by_enumeration(logits: list[float], candidates: list[bool]) -> float:
+    """Sum over all 2^k outcomes of k coins: some candidate comes up, and nothing else does."""
+    p = [1 / (1 + math.exp(-r)) for r in logits]
+    total = 0.0
+    for outcome in itertools.product([False, True], repeat=len(p)):
+        inside = any(up and c for up, c in zip(outcome, candidates, strict=True))
+        outside = any(up and not c for up, c in zip(outcome, candidates, strict=True))
+        if inside and not outside:
+            total += math.prod(q if up else 1 - q for up, q in zip(outcome, p, strict=True))
+    return total
+
+
+def step(uniform: Tensor, progress: float = 0.0) -> Step:
+    return Step(torch.tensor(progress), torch.tensor(0.0), uniform)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_all_outcomes_enumerated(size: int) -> None:
+    logits = 2 * torch.randn(6, 5, dtype=torch.float64)
+    for candidates in itertools.combinations(range(5), size):
+        mask = torch.zeros(6, 5, dtype=torch.bool)
+        mask[:, list(candidates)] = True
+        expected = [
+            -math.log(probability_by_enumeration(r, m))
+            for r, m in zip(logits.tolist(), mask.tolist(), strict=True)
+        ]
+        torch.testing.assert_close(
+            propall_loss(logits, mask), torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0
+        )
+
+
+@pytest.mark.parametrize("shift", [-60.0, -49.9, -20.0, 0.0, 20.0])
+def test_gradient_is_the_closed_form(shift: float) -> None:
+    logits = (torch.randn(8, 6, dtype=torch.float64) + shift).requires_grad_()
+    mask = torch.rand(8, 6) < 0.5
+    mask[:, 0] = True
+    (gradient,) = torch.autograd.grad(propall_loss(logits, mask).sum(), logits)
+    p = logits.detach().sigmoid()
+    h = (torch.logaddexp(logits.detach(), torch.zeros(()).double()) * mask).sum(-1, keepdim=True)
+    torch.testing.assert_close(gradient, torch.where(mask, -p / torch.expm1(h), p), rtol=1e-9, atol=1e-300)
+    assert (gradient[mask] <= 0).all()
+    assert (gradient[~mask] >= 0).all()
+    assert ((gradient * mask).sum(-1) >= -1 - 1e-12).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mode", ["exact", "paper"])
+def test_extreme_logits(dtype: torch.dtype, mode: str) -> None:
+    values = torch.tensor([-1e4, -50.0, -10.0, 0.0, 50.0, 1e4])
+    logits = torch.cartesian_prod(values, values, values).to(dtype).requires_grad_()
+    mask = torch.tensor([True, True, False]).expand_as(logits)
+    loss = propall_loss(logits, mask, mode)  # type: ignore[arg-type]
+    (gradient,) = torch.autograd.grad(loss.sum(), logits)
+    assert loss.dtype == torch.float32
+    assert loss.isfinite().all()
+    assert gradient.isfinite().all()
+    assert (loss >= 0).all()
+
+
+def test_far_below_zero_the_gradient_is_a_softmax() -> None:
+    logits = torch.tensor([[-1e4, -1e4 - 1, -3.0]], dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True, True, False]])
+    (gradient,) = torch.autograd.grad(propall_loss(logits, mask).sum(), logits)
+    torch.testing.assert_close(gradient[0, :2], -logits.detach()[0, :2].softmax(-1))
+
+
+@pytest.mark.parametrize(("size", "jump"), [(1, 4.54e-5), (999, 0.0226)])
+def test_appendix_a_jumps_at_its_threshold(size: int, jump: float) -> None:
+    mask = torch.ones(1, 1000, dtype=torch.bool)
+    mask[0, size:] = False
+    logits = torch.full((1, 1000), -10.0, dtype=torch.float64)
+    gap = propall_loss(logits, mask, "paper") - propall_loss(logits, mask)
+    assert gap.abs().item() == pytest.approx(jump, rel=5e-3)
+    assert gap.abs().item() == pytest.approx((1 + size) / 2 * math.exp(-10), rel=5e-3)
+    above = logits + 1e-9
+    torch.testing.assert_close(propall_loss(above, mask, "paper"), propall_loss(above, mask))
+
+
+def test_exact_mode_is_continuous_where_it_switches() -> None:
+    mask = torch.tensor([[True, True, False]]).expand(2, 3)
+    around = torch.tensor([[-50.0, -51.0, 0.0], [-50.0 - 1e-12, -51.0, 0.0]], dtype=torch.float64)
+    above, below = propall_loss(around, mask)
+    torch.testing.assert_close(above, below, rtol=1e-13, atol=0)
+
+
+def test_log1mexp_at_both_ends() -> None:
+    x = torch.tensor([1e-300, 1e-10, math.log(2), 1.0, 40.0, 700.0], dtype=torch.float64, requires_grad=True)
+    value = log1mexp(x)
+    expected = [math.log(-math.expm1(-v)) if v < 1 else math.log1p(-math.exp(-v)) for v in x.tolist()]
+    torch.testing.assert_close(value, torch.tensor(expected, dtype=torch.float64), rtol=1e-14, atol=0)
+    (gradient,) = torch.autograd.grad(value.sum(), x)
+    torch.testing.assert_close(gradient, 1 / torch.expm1(x.detach()), rtol=1e-12, atol=0)
+
+
+def test_noise_is_one_for_four_fifths_then_falls_to_zero() -> None:
+    progress = torch.tensor([0.0, 0.5, 0.8, 0.9, 0.95, 1.0], dtype=torch.float64)
+    expected = torch.tensor([1, 1, 1, 0.5, 0.25, 0], dtype=torch.float64)
+    torch.testing.assert_close(noise_scale(progress), expected)
+
+
+def test_noise_moves_candidates_and_others_alike() -> None:
+    logits, uniform = torch.randn(4, 3, dtype=torch.float64), torch.rand(4, 3, dtype=torch.float64)
+    mask = torch.tensor([[True, False, False], [True, True, False]]).repeat(2, 1)
+    losses = ProPaLL().losses(logits, mask, State(), step(uniform, progress=0.9))
+    torch.testing.assert_close(losses, propall_loss(logits + 0.5 * uniform.logit(), mask))
+    quiet = ProPaLL(noise=0.0).losses(logits, mask, State(), step(uniform))
+    torch.testing.assert_close(quiet, propall_loss(logits, mask))
+
+
+def test_noise_is_finite_at_the_ends_of_the_interval() -> None:
+    """A generator may round to 0 or 1 exactly."""
+    uniform = torch.tensor([[0.0, 1.0, 0.5]])
+    assert (
+        ProPaLL()
+        .losses(torch.zeros(1, 3), torch.tensor([[True, False, True]]), State(), step(uniform))
+        .isfinite()
+    )

@@ -1,0 +1,187 @@
+"""The losses in other people's loops."""
+
+import pytest
+import torch
+from torch import nn
+
+from propall import PartialLabelLoss, ProPaLLLoss, propall_loss
+from propall.labels import restricted_softmax
+from propall.methods import METHODS
+from propall.methods.cpe import CPE
+from propall.methods.ga import GA
+from propall.methods.proden import PRODEN
+from propall.methods.propall import ProPaLL
+from propall.methods.rc import RC
+from propall.training.contract import Objective
+
+
+def batch(n=6, k=4, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    candidates = torch.rand(n, k, generator=g) < 0.4
+    candidates[:, 0] = True
+    candidates[:, -1] = False
+    return torch.randn(n, k, generator=g, dtype=torch.float64), candidates
+
+
+def test_is_the_mean_of_the_function():
+    logits, candidates = batch()
+    torch.testing.assert_close(ProPaLLLoss()(logits, candidates), propall_loss(logits, candidates).mean())
+
+
+def test_reductions_and_weights():
+    logits, candidates = batch()
+    each = propall_loss(logits, candidates)
+    weight = torch.linspace(0, 2, 6, dtype=torch.float64)
+    none, total, mean = (ProPaLLLoss(reduction=r)(logits, candidates) for r in ("none", "sum", "mean"))
+    torch.testing.assert_close(none, each)
+    torch.testing.assert_close(total, each.sum())
+    torch.testing.assert_close(mean, each.mean())
+    weighted = ProPaLLLoss()(logits, candidates, weight=weight)
+    torch.testing.assert_close(weighted, (each * weight).sum() / weight.sum())
+    weighted = ProPaLLLoss(reduction="none")(logits, candidates, weight=weight)
+    torch.testing.assert_close(weighted, each * weight)
+
+
+def test_dense_logits_as_in_cross_entropy():
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 3, 4, 5, generator=g)
+    candidates = torch.rand(2, 3, 4, 5, generator=g) < 0.5
+    candidates[:, 0] = True
+    loss = ProPaLLLoss(reduction="none")(logits, candidates)
+    assert loss.shape == (2, 4, 5)
+    torch.testing.assert_close(loss, propall_loss(logits.movedim(1, -1), candidates.movedim(1, -1)))
+    last = ProPaLLLoss(reduction="none", dim=-1)(logits.movedim(1, -1), candidates.movedim(1, -1))
+    torch.testing.assert_close(last, loss)
+    single = ProPaLLLoss()(logits[0, :, 0, 0], candidates[0, :, 0, 0])
+    torch.testing.assert_close(single, loss[0, 0, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_and_autocast(dtype):
+    net = nn.Linear(8, 4)
+    _, candidates = batch()
+    x = 1e3 * torch.randn(6, 8)
+    with torch.autocast("cpu", dtype=dtype):
+        logits = net(x)
+        assert logits.dtype == dtype
+        loss = ProPaLLLoss()(logits, candidates)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert loss.isfinite()
+    assert net.weight.grad.isfinite().all()
+
+
+def test_noise_is_for_training_only_and_fades():
+    logits, candidates = batch()
+    criterion = ProPaLLLoss(noise=1.0)
+    exact = propall_loss(logits, candidates).mean()
+    assert criterion(logits, candidates) != criterion(logits, candidates)
+    torch.testing.assert_close(criterion(logits, candidates, progress=1.0), exact)
+    torch.testing.assert_close(criterion.eval()(logits, candidates), exact)
+
+
+def test_proden_remembers_its_own_rows():
+    logits, candidates = batch(n=10)
+    criterion = PartialLabelLoss(PRODEN(), candidates)
+    index = torch.tensor([7, 2])
+    start = criterion.rows_weights.clone()
+    first = criterion(logits[index], candidates[index], index=index)
+    expected = -(start[index] * logits[index].log_softmax(-1)).sum(-1).mean()
+    torch.testing.assert_close(first, expected)
+    new = restricted_softmax(logits[index], candidates[index]).float()
+    torch.testing.assert_close(criterion.rows_weights[index], new)
+    others = [i for i in range(10) if i not in index]
+    assert torch.equal(criterion.rows_weights[others], start[others])
+    assert "rows_weights" in criterion.state_dict()
+    before = criterion.rows_weights.clone()
+    criterion.eval()(logits[index] + 1, candidates[index], index=index)
+    assert torch.equal(criterion.rows_weights, before)
+
+
+def test_rc_is_refreshed_after_the_step():
+    logits, candidates = batch()
+    criterion = PartialLabelLoss(RC(), candidates)
+    index = torch.arange(6)
+    start = criterion.rows_weights.clone()
+    criterion(logits, candidates, index=index)
+    assert torch.equal(criterion.rows_weights, start)
+    criterion.refresh(logits + torch.arange(4), candidates, index=index)
+    expected = restricted_softmax(logits + torch.arange(4), candidates).float()
+    torch.testing.assert_close(criterion.rows_weights, expected)
+
+
+def test_trained_tensors_are_parameters():
+    candidates = ~torch.eye(4, dtype=torch.bool)
+    criterion = PartialLabelLoss(CPE("T"), candidates)
+    assert [name for name, _ in criterion.named_parameters()] == ["trained_transition"]
+    criterion(torch.randn(4, 4), candidates).backward()
+    assert criterion.trained_transition.grad is not None
+
+
+def accepted(objective):
+    """A candidate matrix this objective takes: partial sets, or one excluded label a row."""
+    _, candidates = batch(n=8)
+    try:
+        objective.init(candidates)
+    except ValueError:
+        return ~torch.eye(4, dtype=torch.bool).repeat(2, 1)
+    return candidates
+
+
+OBJECTIVES = [name for name, method in METHODS.items() if issubclass(method, Objective)]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_trains_in_a_foreign_loop(name):
+    torch.manual_seed(0)
+    objective = METHODS[name]()
+    candidates = accepted(objective)
+    net = nn.Linear(5, 4)
+    x = torch.randn(8, 5)
+    criterion = PartialLabelLoss(objective, candidates)
+    optimizer = torch.optim.SGD([*net.parameters(), *criterion.parameters()], lr=0.1)
+    index = torch.arange(8)
+    losses = []
+    for _ in range(5):
+        loss = criterion(net(x), candidates, index=index)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if objective.fresh_logits:
+            criterion.refresh(net(x), candidates, index=index)
+        losses.append(loss.item())
+    assert all(map(torch.isfinite, map(torch.tensor, losses)))
+    assert len(set(losses)) > 1
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("objective", [ProPaLL(noise=0.0), PRODEN()])
+def test_compiles_as_one_graph(objective):
+    logits, candidates = batch()
+    logits.requires_grad_()
+    plain, compiled = (PartialLabelLoss(objective, candidates) for _ in range(2))
+    index = torch.arange(6)
+    fast = torch.compile(compiled, fullgraph=True)
+    for _ in range(2):
+        expected, found = plain(logits, candidates, index=index), fast(logits, candidates, index=index)
+        torch.testing.assert_close(found, expected)
+        for a, b in zip(
+            torch.autograd.grad(expected, logits), torch.autograd.grad(found, logits), strict=True
+        ):
+            torch.testing.assert_close(b, a)
+
+
+def test_refusals():
+    logits, candidates = batch()
+    with pytest.raises(TypeError, match=r"objective.*METHODS"):
+        PartialLabelLoss("propall")
+    with pytest.raises(ValueError, match="reduction"):
+        ProPaLLLoss(reduction="median")
+    with pytest.raises(ValueError, match="batch as a whole"):
+        PartialLabelLoss(GA(), candidates, reduction="none")
+    with pytest.raises(ValueError, match=r"candidates.*PRODEN remembers"):
+        PartialLabelLoss(PRODEN())(logits, candidates)
+    with pytest.raises(ValueError, match=r"index.*remembers every"):
+        PartialLabelLoss(PRODEN(), candidates)(logits, candidates)
+    with pytest.raises(ValueError, match=r"candidates: shape \(5, 4\)"):
+        ProPaLLLoss()(logits, candidates[:5])

@@ -1,0 +1,184 @@
+"""The loop: stacked equals alone, and both equal a loop written by hand with torch's own optimisers."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from propall.data.dataset import PartialDataset
+from propall.labels import restricted_softmax
+from propall.methods.cc import CC, cc_loss
+from propall.methods.proden import PRODEN
+from propall.methods.propall import ProPaLL
+from propall.methods.rc import RC
+from propall.nets import NETS
+from propall.training.contract import Run
+from propall.training.engine import Stack, Trainer, build
+from propall.training.recipe import Recipe
+
+N, D, K = 60, 6, 4
+
+
+def data(seed=0, n=N, dtype=torch.float32):
+    g = torch.Generator().manual_seed(seed)
+    truth = torch.randint(K, (n,), generator=g)
+    centres = 3 * torch.randn(K, D, generator=g)
+    x = centres[truth] + torch.randn(n, D, generator=g)
+    candidates = (torch.rand(n, K, generator=g) < 0.3) | nn.functional.one_hot(truth, K).bool()
+    candidates[candidates.all(-1), 0] = False
+    candidates[torch.arange(n), truth] = True
+    return PartialDataset(x.to(dtype), candidates), truth
+
+
+NETWORKS = {"linear": NETS["linear"], "mlp": partial(NETS["mlp"], widths=(8,), batch_norm=True)}
+QUICK = Recipe(epochs=2, batch_size=16, learning_rate=0.1, last_batch="keep")
+
+
+@pytest.mark.parametrize("net", NETWORKS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_run_does_not_depend_on_its_neighbours(net, optimizer):
+    shared, _ = data(0, dtype=torch.float64)
+    other, _ = data(1, dtype=torch.float64)
+    runs = [
+        Run(shared, 0, objective=ProPaLL()),
+        Run(shared, 1, objective=ProPaLL(noise=0.3), learning_rate=0.05),
+        Run(other, 2, objective=PRODEN(), weight_decay=0.01),
+        Run(shared, 3, objective=RC()),
+        Run(other, 4, objective=CC(), weight=torch.rand(N).double() + 0.5),
+    ]
+    recipe = Recipe(epochs=2, batch_size=16, learning_rate=0.1, optimizer=optimizer, last_batch="keep")
+    trainer = Trainer(CC(), NETWORKS[net], recipe)
+    together = trainer.fit(runs)
+    for run, stacked in zip(runs, together, strict=True):
+        (alone,) = trainer.fit([run])
+        for name, weights in alone.net.state_dict().items():
+            torch.testing.assert_close(stacked.net.state_dict()[name], weights, rtol=1e-9, atol=1e-11)
+        for name, rows in alone.state.rows.items():
+            torch.testing.assert_close(stacked.state.rows[name], rows, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_equals_a_plain_loop_with_torch_optim(optimizer):
+    train, _ = data(dtype=torch.float64)
+    recipe = Recipe(
+        epochs=3, batch_size=16, optimizer=optimizer, learning_rate=0.05, weight_decay=0.01, decay=0.5
+    )
+    run = Run(train, seed=7)
+    net = build(NETWORKS["mlp"], run).train()
+    kinds = {"sgd": partial(torch.optim.SGD, momentum=0.9), "adam": torch.optim.Adam}
+    optim = kinds[optimizer](net.parameters(), lr=0.05, weight_decay=0.01)
+    stream = Stack([run], CC(), NETWORKS["mlp"], recipe).stream
+    for epoch in range(recipe.epochs):
+        optim.param_groups[0]["lr"] = 0.05 * 0.5**epoch
+        for index in stream.order(epoch)[0].split(16)[:3]:
+            optim.zero_grad()
+            cc_loss(net(train.x[index]), train.candidates[index]).mean().backward()
+            optim.step()
+    (fitted,) = Trainer(CC(), NETWORKS["mlp"], recipe).fit([run])
+    for name, weights in net.state_dict().items():
+        torch.testing.assert_close(fitted.net.state_dict()[name], weights, rtol=1e-9, atol=1e-11)
+
+
+def test_memory_is_refreshed_before_or_after_the_step():
+    train, _ = data(dtype=torch.float64)
+    recipe = Recipe(epochs=1, batch_size=N, learning_rate=0.5)
+    run = Run(train, seed=0)
+    first = build(NETS["linear"], run)(train.x).detach()
+    (proden,) = Trainer(PRODEN(), NETS["linear"], recipe).fit([run])
+    (rc,) = Trainer(RC(), NETS["linear"], recipe).fit([run])
+    torch.testing.assert_close(proden.logits(train.x), rc.logits(train.x))  # one step, same weights
+    before = restricted_softmax(first, train.candidates)
+    after = restricted_softmax(rc.logits(train.x), train.candidates)
+    torch.testing.assert_close(proden.state.rows["weights"], before)
+    torch.testing.assert_close(rc.state.rows["weights"], after)
+    assert (before - after).abs().max() > 0.01
+
+
+def test_every_row_is_seen_once_an_epoch_in_another_order():
+    train, _ = data()
+    stack = Stack([Run(train, 0), Run(train, 1)], CC(), NETS["linear"], QUICK)
+    orders = [stack.stream.order(epoch) for epoch in range(3)]
+    for order in orders:
+        assert (order.sort(-1).values == torch.arange(N)).all()
+    assert len({tuple(run.tolist()) for order in orders for run in order}) == 6
+
+
+def test_seeds_matter_and_repeat():
+    train, _ = data()
+    trainer = Trainer(ProPaLL(), NETS["linear"], QUICK)
+    a, b, c = (trainer.fit([Run(train, seed)])[0].scores(train.x) for seed in (0, 0, 1))
+    assert torch.equal(a, b)
+    assert not torch.allclose(a, c)
+
+
+def test_noise_changes_training_but_not_prediction():
+    train, _ = data()
+    noisy, plain = (
+        Trainer(ProPaLL(noise=noise), NETS["linear"], QUICK).fit([Run(train, 0)])[0] for noise in (1.0, 0.0)
+    )
+    assert not torch.allclose(noisy.scores(train.x), plain.scores(train.x))
+    assert torch.equal(noisy.scores(train.x), noisy.scores(train.x))
+
+
+def test_runs_of_different_length_and_a_limit_are_separate_stacks():
+    long, _ = data(0, n=50)
+    short, _ = data(1, n=41)
+    runs = [Run(long, 0), Run(short, 1), Run(long, 2), Run(short, 3)]
+    limited = Trainer(CC(), NETS["linear"], QUICK, stack=1).fit(runs)
+    for a, b in zip(Trainer(CC(), NETS["linear"], QUICK).fit(runs), limited, strict=True):
+        torch.testing.assert_close(a.scores(long.x), b.scores(long.x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_ready_module_is_where_training_starts_and_is_left_alone():
+    train, _ = data()
+    module = nn.Sequential(nn.Linear(D, 5), nn.Tanh(), nn.Linear(5, K))
+    before = copy.deepcopy(module.state_dict())
+    (fitted,) = Trainer(CC(), module, Recipe(epochs=0)).fit([Run(train, 0)])
+    assert all(torch.equal(fitted.net.state_dict()[name], before[name]) for name in before)
+    (fitted,) = Trainer(CC(), module, QUICK).fit([Run(train, 0)])
+    assert all(torch.equal(module.state_dict()[name], before[name]) for name in before)
+    assert not torch.equal(fitted.net.state_dict()["0.weight"], before["0.weight"])
+
+
+def test_global_random_state_is_left_alone():
+    train, _ = data()
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    Trainer(ProPaLL(), NETS["linear"], QUICK).fit([Run(train, 0)])
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_bad_candidates_are_refused_before_training():
+    train, _ = data()
+    empty = train.candidates.clone()
+    empty[17] = False
+    with pytest.raises(ValueError, match=r"candidates.*17"):
+        Trainer(CC(), NETS["linear"], QUICK).fit([Run(PartialDataset(train.x, empty), 0)])
+
+
+def test_augmentation_needs_images():
+    train, _ = data()
+    recipe = Recipe(epochs=1, augmentation="flip_crop")
+    with pytest.raises(ValueError, match=r"augmentation.*images"):
+        Trainer(CC(), NETS["linear"], recipe).fit([Run(train, 0)])
+
+
+@pytest.mark.parametrize("kind", ["flip_crop", "rotate_flip"])
+def test_augmented_images_are_the_run_s_own_and_repeat(kind):
+    g = torch.Generator().manual_seed(0)
+    x = torch.rand(12, 1, 8, 8, generator=g)
+    train = PartialDataset(x, torch.ones(12, 2, dtype=torch.bool))
+    recipe = Recipe(epochs=1, batch_size=6, augmentation=kind)
+    stack = Stack([Run(train, 0), Run(train, 1)], CC(), NETS["linear"], recipe)
+    index = torch.arange(6).expand(2, 6)
+    step = torch.tensor(0)
+    first, again = stack.stream.batch(index, step).x, stack.stream.batch(index, step).x
+    later = stack.stream.batch(index, step + 1).x
+    assert torch.equal(first, again)
+    assert not torch.equal(first, later)
+    assert not torch.equal(first[0], first[1])
+    alone = Stack([Run(train, 1)], CC(), NETS["linear"], recipe).stream.batch(index[:1], step).x
+    assert torch.equal(alone[0], first[1])

@@ -1,0 +1,38 @@
+import pytest
+import torch
+
+from propall.training.recipe import Recipe
+
+
+def test_batches_cover_what_they_should():
+    assert Recipe(batch_size=10).batch_sizes(25) == [10, 10]
+    assert Recipe(batch_size=10, last_batch="keep").batch_sizes(25) == [10, 10, 5]
+    assert Recipe(batch_size=10, last_batch="keep").batch_sizes(21) == [10, 10]  # one row has no variance
+    assert Recipe(batch_size=10).batch_sizes(7) == [7]
+
+
+def test_schedules():
+    epochs = torch.tensor([0.0, 29.0, 30.0, 60.0])
+    assert Recipe(decay=0.5, decay_every=30).rate_factor(epochs).tolist() == [1, 1, 0.5, 0.25]
+    smooth = Recipe(decay=0.5, decay_every=50, smooth_decay=True)
+    torch.testing.assert_close(smooth.rate_factor(torch.tensor(25.0)), torch.tensor(0.5**0.5))
+    assert Recipe().rate_factor(epochs).tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("epochs", -1),
+        ("epochs", 1.5),
+        ("batch_size", 0),
+        ("learning_rate", float("nan")),
+        ("weight_decay", -1e-4),
+        ("optimizer", "lbfgs"),
+        ("last_batch", "pad"),
+        ("augmentation", "mixup"),
+        ("precision", "float8"),
+    ],
+)
+def test_bad_values_are_named(field, value):
+    with pytest.raises(ValueError, match=field):
+        Recipe(**{field: value})
