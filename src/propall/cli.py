@@ -176,25 +176,27 @@ def demo(
 
 
 @app.command()
-def methods(json_output: AsJson = False) -> None:
+def methods(
+    json_output: AsJson = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of the README.")] = False,
+) -> None:
     """Every method: name, title, kind, memory per instance, cost per step, reference."""
-    from propall.methods import METHODS
+    from propall.methods import catalogue
 
-    rows = [
-        {
-            "name": method.name,
-            "title": method.title,
-            "kind": method.kind,
-            "memory": method.memory,
-            "cost": method.cost,
-            "reference": method.reference,
-        }
-        for method in METHODS.values()
-    ]
+    rows = catalogue()
     if json_output:
         _print_json(rows)
         return
-    table = _table("name", "title", "kind", "memory per instance", "cost per step", "reference")
+    columns = ("name", "title", "kind", "memory per instance", "cost per step", "reference")
+    if markdown:
+        lines = [
+            columns,
+            ("---",) * len(columns),
+            *((f"`{row['name']}`", *list(row.values())[1:]) for row in rows),
+        ]
+        typer.echo("\n".join(f"| {' | '.join(line)} |" for line in lines))
+        return
+    table = _table(*columns)
     for row in rows:
         table.add_row(*row.values())
     console = _console()

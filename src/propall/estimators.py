@@ -136,8 +136,6 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=features.dtype, ensure_non_negative=True)
-            if not weight.sum() > 0:
-                raise ValueError("sample_weight: all weights are zero; at least one row has to count.")
         self.classes_ = labels.decode(range(labels.n_classes))
         self.mean_, self.scale_ = self._standardisation(features, weight)
         x = self._standardised(features)
@@ -230,7 +228,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             ) from error
         path = Path(path)
         part = path.with_name(path.name + ".part")
-        save_file(tensors, part, metadata={"propall": text})
+        save_file(tensors, part, metadata={"propall": text, "digest": _digest(text, tensors)})
         part.replace(path)
 
     @classmethod
@@ -244,8 +242,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         """
         try:
             with safe_open(Path(path), framework="pt") as file:
-                header = json.loads((file.metadata() or {})["propall"])
+                metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            header, digest = json.loads(metadata["propall"]), metadata["digest"]
             layout = int(header["layout"])
         except (SafetensorError, KeyError, ValueError, TypeError) as error:
             raise ValueError(f"path: {path} is not a whole, unchanged propall model ({error}).") from error
@@ -254,10 +253,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
                 f"path: {path} was written by propall {header['version']} in layout {layout}; this version "
                 f"({__version__}) reads up to {SAVED_LAYOUT}. Upgrade propall."
             )
-        try:
-            return cls._rebuilt(header, tensors, net)
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise ValueError(f"path: {path} does not hold a complete model ({error}).") from error
+        if digest != _digest(metadata["propall"], tensors):
+            raise ValueError(f"path: {path} was changed after it was saved; use an unchanged copy.")
+        return cls._rebuilt(header, tensors, net)
 
     @classmethod
     def _rebuilt(cls, header: dict[str, Any], tensors: dict[str, Tensor], net: Any) -> Self:
@@ -429,6 +427,10 @@ def _content_keys(features: NDArray[Any], candidates: Tensor) -> Tensor:
         odd = ((a << 31) ^ b | 1).numpy().astype(np.uint64)
         key += (part * odd).sum(1, dtype=np.uint64)
     return torch.from_numpy((key >> np.uint64(32)).astype(np.int64))
+
+
+def _digest(text: str, tensors: dict[str, Tensor]) -> str:
+    return draws.digest(text, *(part for name in sorted(tensors) for part in (name, tensors[name])))
 
 
 def _plain_fields(method: Objective | Algorithm) -> dict[str, Any]:

@@ -47,3 +47,9 @@ _CLASSICAL = (CLPL, PLSVM, PLKNN, IPAL, PLLE)
 METHODS: Registry[type[Objective] | type[Algorithm]] = by_name(
     "method", *_PARTIAL_LABELS, *_COMPLEMENTARY_LABELS, *_MORE_COMPLEMENTARY, *_CLASSICAL
 )
+
+
+def catalogue() -> list[dict[str, str]]:
+    """Every method in words: name, title, kind, memory per instance, cost per step, reference."""
+    words = ("name", "title", "kind", "memory", "cost", "reference")
+    return [{word: getattr(method, word) for word in words} for method in METHODS.values()]

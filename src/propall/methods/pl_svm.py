@@ -70,8 +70,8 @@ def pegasos_round(
     margin, best, rival = margins(x @ weight.T, candidates)
     step = (margin < 1).to(x.dtype)[:, None] / (lam * t * len(x))
     pull = torch.zeros_like(candidates, dtype=x.dtype).scatter(1, best[:, None], step)
-    # A row without a rival has an infinite margin and a step of 0, so nothing is overwritten there.
-    pull = pull.scatter_add(1, rival[:, None], -step)
+    # A row without a rival has an infinite margin and a step of 0, so nothing of worth is overwritten there.
+    pull = pull.scatter(1, rival[:, None], -step)
     return into_ball((1 - 1 / t) * weight + pull.T @ x, lam)
 
 

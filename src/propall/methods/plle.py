@@ -42,10 +42,8 @@ def fit_scaling(x: Float[Tensor, "n d"], how: Literal["zscore", "unit", "none"])
     """Mean and sample standard deviation (n - 1) of the columns; constant columns are divided by 1."""
     if how == "none":
         return Scaling(x.new_zeros(x.shape[1]), x.new_ones(x.shape[1]), False)
-    # By range, not by deviation: rounding gives a constant column a tiny deviation.
-    constant = x.amax(0) == x.amin(0)
-    deviation = torch.where(constant, 1.0, x.std(0, correction=min(1, len(x) - 1)))
-    return Scaling(x.mean(0), deviation, how == "unit")
+    deviation = x.std(0, correction=min(1, len(x) - 1))
+    return Scaling(x.mean(0), torch.where(deviation > 0, deviation, 1.0), how == "unit")
 
 
 def mean_distance(x: Float[Tensor, "n d"], seed: int = 0, sample: int = 2000) -> float:

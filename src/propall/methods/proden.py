@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -29,10 +30,9 @@ def proden_loss(
     """
     log_p = full_precision(logits).log_softmax(-1)
     if isinstance(log_floor, Tensor) or log_floor:
+        floor = log_floor if isinstance(log_floor, Tensor) else log_p.new_full((), log_floor)
         # log(p + floor), which with a floor of 0 is log p even where p underflows.
-        log_p = torch.logaddexp(
-            log_p, torch.as_tensor(log_floor, dtype=log_p.dtype, device=log_p.device).log()
-        )
+        log_p = torch.logaddexp(log_p, floor.to(log_p.dtype).log())
     return -(weights * log_p).sum(-1)
 
 

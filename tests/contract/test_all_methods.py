@@ -1,0 +1,137 @@
+"""What everybody above the methods relies on, tried on every registered one by training it on clusters."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from propall.data.corruption import Complementary, Exactly
+from propall.data.dataset import Problem
+from propall.data.synthetic import blobs
+from propall.methods import METHODS
+from propall.methods.cc import CC
+from propall.methods.propall import ProPaLL
+from propall.nets.linear import Linear
+from propall.training.contract import Algorithm, Objective, Run
+from propall.training.engine import Trainer
+from propall.training.recipe import Recipe
+from tests.contract.subjects import accepts, skip_known
+
+Method = type[Objective] | type[Algorithm]
+
+each_method = pytest.mark.parametrize("method", [pytest.param(m, id=n) for n, m in METHODS.items()])
+
+FEW = Recipe(epochs=2, batch_size=20, optimizer="adam", learning_rate=0.05)
+ENOUGH = Recipe(epochs=25, batch_size=50, optimizer="adam", learning_rate=0.05)
+
+
+def algorithm(method: Method, recipe: Recipe) -> Algorithm:
+    """Something that fits: an objective in a trainer, or the method itself with a network if it takes one."""
+    if issubclass(method, Objective):
+        return Trainer(method(), Linear, recipe)
+    taken = {field.name for field in dataclasses.fields(method)}  # type: ignore[arg-type]
+    offered = {"net": Linear, "recipe": recipe}
+    return method(**{name: value for name, value in offered.items() if name in taken})
+
+
+@cache
+def problem(complementary: bool, n: int, k: int, seed: int = 0) -> Problem:
+    law = Complementary() if complementary else Exactly(n=2)
+    return blobs(n, 3, k, seed=seed).problem(law, seed)
+
+
+def problem_for(method: Method, n: int = 60, k: int = 5, seed: int = 0) -> Problem:
+    """Clusters with two candidates each, or one complementary label for methods that take nothing else."""
+    partial = problem(False, n, k, seed)
+    if issubclass(method, Objective) and not accepts(method(), partial.train.candidates):
+        return problem(True, n, k, seed)
+    return partial
+
+
+def run_on(data: Problem, seed: int, objective: Objective | None = None) -> Run:
+    """In float64, where only a difference in meaning shows."""
+    train = dataclasses.replace(data.train, x=data.train.x.double())
+    return Run(train, seed, objective=objective)
+
+
+def scores(fitter: Algorithm, runs: Sequence[Run], x: Tensor) -> list[Tensor]:
+    return [classifier.scores(x.double()) for classifier in fitter.fit(runs)]
+
+
+@each_method
+def test_same_seed_same_scores(method: Method) -> None:
+    data = problem_for(method)
+    first, again = (scores(algorithm(method, FEW), [run_on(data, 3)], data.test_x)[0] for _ in range(2))
+    assert torch.equal(first, again)
+    assert first.shape == (len(data.test_x), data.train.n_classes)
+    assert first.isfinite().all()
+
+
+@each_method
+def test_the_global_generator_is_neither_read_nor_moved(method: Method) -> None:
+    data = problem_for(method)
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = scores(algorithm(method, FEW), [run_on(data, 3)], data.test_x)[0]
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(2)
+    assert torch.equal(first, scores(algorithm(method, FEW), [run_on(data, 3)], data.test_x)[0])
+
+
+@each_method
+def test_stacked_is_alone(method: Method) -> None:
+    data, other = problem_for(method), problem_for(method, seed=1)
+    runs = [run_on(data, 3), run_on(other, 4), run_on(data, 5)]
+    if issubclass(method, Objective):
+        # Neighbours with other objectives, one of them noisy, that share nothing but the shape.
+        runs += [run_on(data, 6, CC()), run_on(other, 7, ProPaLL())]
+    together = scores(algorithm(method, FEW), runs, data.test_x)
+    for run, stacked in zip(runs, together, strict=True):
+        alone = scores(algorithm(method, FEW), [run], data.test_x)[0]
+        torch.testing.assert_close(stacked, alone, rtol=1e-7, atol=1e-9)
+
+
+#: Methods that do not learn clusters from so little, and why.
+LEARNS_LATER: dict[str, str] = {}
+
+
+@each_method
+def test_clearly_beats_chance(method: Method) -> None:
+    skip_known(method.name, LEARNS_LATER)
+    data = problem_for(method, n=300)
+    (classifier,) = algorithm(method, ENOUGH).fit([Run(data.train, 0)])
+    accuracy = (classifier.predict(data.test_x) == data.test_truth).double().mean()
+    assert accuracy > 0.5, f"accuracy {accuracy:.3f}, chance is 0.2"
+
+
+def changed(method: Method) -> Iterator[Objective | Algorithm]:
+    """A method with its own fields, and with every field changed once."""
+    yield method()
+    hints = typing.get_type_hints(method)
+    for field in dataclasses.fields(method):  # type: ignore[arg-type]
+        value = field.default
+        if isinstance(value, bool):
+            yield method(**{field.name: not value})
+        elif isinstance(value, float):
+            yield method(**{field.name: value / 2})
+        elif isinstance(value, int):
+            yield method(**{field.name: value + 1})
+        elif typing.get_origin(hints[field.name]) is Literal:
+            for choice in typing.get_args(hints[field.name]):
+                yield method(**{field.name: choice})
+
+
+@each_method
+def test_survives_json(method: Method) -> None:
+    for one in changed(method):
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(one)))  # type: ignore[call-overload]
+        assert method(**plain) == one
+        assert hash(method(**plain)) == hash(one)

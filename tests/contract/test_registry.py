@@ -1,0 +1,83 @@
+"""The registry and the bibliography: nothing missing, nothing named twice, every citation resolves."""
+
+import pkgutil
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+import propall
+import propall.methods
+from propall.methods import METHODS
+from propall.training.contract import Algorithm, Objective
+
+each_method = pytest.mark.parametrize("method", [pytest.param(m, id=n) for n, m in METHODS.items()])
+
+BIBLIOGRAPHY = files("propall.methods").joinpath("references.bib").read_text(encoding="utf-8")
+ENTRIES = re.findall(r"^@(\w+)\{([^,\s]+),\n(.*?)^\}$", BIBLIOGRAPHY, flags=re.MULTILINE | re.DOTALL)
+KEYS = [key for _, key, _ in ENTRIES]
+
+#: How docstrings and comments cite: a name, a year, perhaps a word, in brackets.
+CITATION = re.compile(r"\[([a-z]+\d{4}[a-z0-9]*)\]")
+
+
+def test_every_file_is_registered_under_its_name() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(propall.methods.__path__)}
+    assert modules == set(METHODS), (
+        f"files without an entry: {sorted(modules - set(METHODS))}, "
+        f"entries without a file: {sorted(set(METHODS) - modules)}"
+    )
+
+
+@each_method
+def test_a_method_says_what_it_is(method: type[Objective] | type[Algorithm]) -> None:
+    assert issubclass(method, Objective | Algorithm)
+    assert method.__module__ == f"propall.methods.{method.name}"
+    assert METHODS[method.name] is method
+    assert method.title
+    assert method.memory
+    assert method.kind in ("partial labels", "complementary labels", "classical")
+    assert method.__doc__
+    assert method.reference in KEYS, (
+        f"{method.name} cites {method.reference}, which references.bib does not have"
+    )
+
+
+def test_titles_are_told_apart() -> None:
+    titles = [method.title for method in METHODS.values()]
+    assert len(titles) == len(set(titles))
+
+
+def test_bibliography_is_well_formed() -> None:
+    assert len(ENTRIES) == BIBLIOGRAPHY.count("\n@") + BIBLIOGRAPHY.startswith("@")
+    assert len(KEYS) == len(set(KEYS)), "a key is used twice"
+    assert BIBLIOGRAPHY.count("{") == BIBLIOGRAPHY.count("}")
+
+
+@pytest.mark.parametrize(("kind", "fields"), [pytest.param(k, f, id=key) for k, key, f in ENTRIES])
+def test_bibliography_entry_is_complete(kind: str, fields: str) -> None:
+    needed = {
+        "article": {"author", "title", "journal", "year"},
+        "inproceedings": {"author", "title", "booktitle", "year"},
+        "misc": {"author", "title", "year", "eprint" if "eprint" in fields else "howpublished"},
+        "techreport": {"author", "title", "institution", "year"},
+        "phdthesis": {"author", "title", "school", "year"},
+    }
+    given = set(re.findall(r"^  (\w+) = \{", fields, flags=re.MULTILINE))
+    assert needed[kind] <= given, f"missing: {needed[kind] - given}"
+
+
+def test_citations_resolve() -> None:
+    unknown = {
+        f"{path.name}: {key}"
+        for path in Path(propall.__file__).parent.rglob("*.py")
+        for key in CITATION.findall(path.read_text(encoding="utf-8"))
+        if key not in KEYS
+    }
+    assert not unknown, f"cited but not in references.bib: {sorted(unknown)}"
+
+
+def test_an_unknown_name_is_answered_with_the_near_ones() -> None:
+    with pytest.raises(KeyError, match="propall"):
+        METHODS["propal"]
