@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
         for marker, reason in SKIPS.items():
             if reason is not None and item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
-        if item.get_closest_marker("compiled") is not None:
+        if any(item.get_closest_marker(marker) is not None for marker in ("compiled", "gpu")):
             item.add_marker(pytest.mark.filterwarnings(*TORCH_ABOUT_ITSELF))
 
 

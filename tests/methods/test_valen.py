@@ -494,6 +494,21 @@ def test_how_the_third_phase_starts(monkeypatch: pytest.MonkeyPatch, encoder_fro
     assert not any(tensor.shape[-2:] == (120, 120) for tensor in start.values())
 
 
+def test_memories_of_a_step_come_from_the_outputs_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(valen, "Stack", Kept)
+    train, _ = blobs(dtype=torch.float64)
+    run = Run(train, seed=4)
+    (classifier,) = fitted(method(epochs=1, full_batch=True, optimizer="adam", fast=False), run)
+    assert (Kept.last.batch_sizes, Kept.last.recipe.optimizer) == ([120], "adam")
+    (warmed,) = fitted(method(epochs=0), run)
+    support = warmed.state.rows["weights"] > 0
+    before = restricted_softmax(warmed.net.train()(train.x).detach(), support)
+    torch.testing.assert_close(classifier.state.rows["weights"], before)
+    after = restricted_softmax(classifier.net.train()(train.x).detach(), support)
+    assert (after - before).abs().max() > 1e-3
+    assert torch.equal(classifier.state.rows["sampled"] > 0, support)
+
+
 def test_decoder_before_training() -> None:
     decoder = new_decoder(10, 400, seed=3)
     assert {name: tuple(t.shape) for name, t in decoder.items()} == {

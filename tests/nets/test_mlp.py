@@ -4,6 +4,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from propall.nets.linear import Linear
 from propall.nets.mlp import MLP, MLP5, MLP500, VALENMLP4
+from propall.nets.network import AlignedLinear
 
 
 def assert_uniform(weight, bound):
@@ -103,3 +104,18 @@ def test_stacked_training_step_compiles_in_one_graph():
         torch.testing.assert_close(got[key], expected[key], rtol=1e-4, atol=1e-6)
     for key in eager_buffers:
         torch.testing.assert_close(compiled_buffers[key], eager_buffers[key])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", [(5, 3), (301, 302), (8, 16), (7, 8)])
+def test_padded_for_the_gpu_is_the_same_map(sizes: tuple[int, int]) -> None:
+    layer = AlignedLinear(*sizes).double().cuda()
+    x = torch.randn(6, sizes[0], dtype=torch.float64, device="cuda", requires_grad=True)
+    found, expected = layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias)
+    torch.testing.assert_close(found, expected)
+    for a, b in zip(
+        torch.autograd.grad(found.square().sum(), [x, *layer.parameters()]),
+        torch.autograd.grad(expected.square().sum(), [x, *layer.parameters()]),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)

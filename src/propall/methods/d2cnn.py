@@ -110,7 +110,7 @@ def teacher_from_ensemble(
     """The ensembled prediction on the candidates, normalised; equal weights before the first visit.
 
     Equal weights also stand in where the past outputs give all candidates together no mass that the
-    precision can hold.
+    precision can hold. Normalising takes the factor of `ensemble_average` out again.
     """
     past = ensemble_average(ensemble, visits, momentum) * candidates
     mass = past.sum(-1, keepdim=True)

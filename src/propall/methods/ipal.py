@@ -49,7 +49,9 @@ def nonnegative_least_squares(
     gram, target = gram.double(), target.double()
     size = target.shape[1]
     level = gram.diagonal(dim1=1, dim2=2).mean(1)
-    singular = torch.linalg.eigvalsh(gram)[:, 0] < 1e-10 * level
+    # In parts, because on CUDA this takes half a megabyte of workspace per matrix.
+    smallest = torch.cat([torch.linalg.eigvalsh(part)[:, 0] for part in torch.split(gram, 1024)])
+    singular = smallest < 1e-10 * level
     gram = gram + torch.diag_embed((1e-8 * level * singular)[:, None].expand(-1, size))
     slack = 1e-12 * target.abs().amax(1, keepdim=True)
     solution = torch.zeros_like(target)
@@ -201,11 +203,12 @@ def class_residuals(
     residuals = torch.empty(len(query), n_classes, dtype=torch.float64, device=query.device)
     for rows in _blocks(query, found):
         own, near, label = query[rows].double(), reference[found[rows]].double(), labels[found[rows]]
-        # Only the classes that occur among the neighbours are rebuilt, each once per neighbour it has.
+        # Only classes that occur among the neighbours are rebuilt, once per neighbour of theirs. The results
+        # may differ in the last bit; their minimum does not depend on the order of writing.
         same = (label[:, :, None] == label[:, None, :]) * weights[rows][:, None, :]
         error = (own[:, None] - same @ near).square().sum(-1)
         alone = own.square().sum(-1, keepdim=True).expand(-1, n_classes)
-        residuals[rows] = alone.scatter(1, label, error)
+        residuals[rows] = alone.scatter_reduce(1, label, error, "amin", include_self=False)
     return residuals
 
 

@@ -495,7 +495,7 @@ class PLLE(Algorithm):
         )
         return KernelExpansion(
             centres,
-            regression.coefficients,
+            regression.coefficients.contiguous(),
             regression.offset,
             width,
             scaling.mean,

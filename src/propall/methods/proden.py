@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 

@@ -25,7 +25,7 @@ from propall.training.contract import (
     Step,
     weighted_mean,
 )
-from propall.training.engine import SCORING_CHUNK, NetClassifier, NetFactory, Stack, Trainer
+from propall.training.engine import SCORING_CHUNK, NetClassifier, NetFactory, Stack, Trainer, build
 from propall.training.neighbours import nearest
 from propall.training.recipe import Recipe
 
@@ -293,12 +293,12 @@ class Twins(nn.Module):
 def new_decoder(n_classes: int, width: int, seed: int = 0) -> dict[str, Tensor]:
     """A decoder k - d - d before training: Xavier-normal weights, biases 0.01."""
     generator = torch.Generator().manual_seed(seed)
-    shapes = {"first_weight": (width, n_classes), "second_weight": (width, width)}
-    tensors = {
-        name: nn.init.xavier_normal_(torch.empty(shape), generator=generator)
-        for name, shape in shapes.items()
+    return {
+        "first_weight": nn.init.xavier_normal_(torch.empty(width, n_classes), generator=generator),
+        "first_bias": torch.full((width,), 0.01),
+        "second_weight": nn.init.xavier_normal_(torch.empty(width, width), generator=generator),
+        "second_bias": torch.full((width,), 0.01),
     }
-    return tensors | {name: torch.full((width,), 0.01) for name in ("first_bias", "second_bias")}
 
 
 def decode(sample: Float[Tensor, "b k"], decoder: Mapping[str, Tensor]) -> Float[Tensor, "b d"]:
@@ -338,7 +338,7 @@ class VariationalPhase(Objective):
     needs_noise = True
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Equal targets, no links, and a decoder of zeros, until the warm-up's results are put in place."""
+        """Equal targets and no links, until the warm-up's results are put in their place."""
         n, device = candidates.shape[0], candidates.device
         index = torch.arange(n, device=device)
         equal = uniform_weights(candidates)
@@ -350,7 +350,7 @@ class VariationalPhase(Objective):
                 "index": index,
                 "neighbours": index.unsqueeze(-1).repeat(1, self.neighbours),
             },
-            trained={name: torch.zeros_like(tensor, device=device) for name, tensor in decoder.items()},
+            trained={name: tensor.to(device) for name, tensor in decoder.items()},
         )
 
     def _sample(self, outputs: Tensor, k: int, state: State, step: Step) -> Float[Tensor, "b k"]:
@@ -486,10 +486,19 @@ class VALEN(Algorithm):
             )
         monitor = monitor or Monitor()
         fitted: dict[int, Classifier] = {}
-        for positions in self._stacks(runs):
+        waiting = list(self._stacks(runs))
+        while waiting:
+            positions = waiting.pop(0)
             together = [replace(runs[i], objective=None) for i in positions]
             monitor.begin(self.warm_up + self.recipe.epochs, positions, 0)
-            fitted |= zip(positions, self._train(together, positions, monitor), strict=True)
+            try:
+                fitted |= zip(positions, self._train(together, positions, monitor), strict=True)
+            except torch.OutOfMemoryError:
+                if len(positions) == 1:
+                    raise
+                torch.cuda.empty_cache()
+                half = len(positions) // 2
+                waiting[:0] = [positions[:half], positions[half:]]
         return [fitted[i] for i in range(len(runs))]
 
     def _stacks(self, runs: Sequence[Run]) -> Iterator[list[int]]:
@@ -528,16 +537,20 @@ class VALEN(Algorithm):
             correct=self.correct,
             reconstruction=self.reconstruction,
         )
-        stack = Stack(runs, phase, self._twins, self._phase_recipe(runs[0]))
+        recipe = self._phase_recipe(runs[0])
+        # Its own seeds, so that the rows do not come in the warm-up's order again.
+        seeds = [draws.seed_for(run.seed, "variational phase") for run in runs]
+        own_runs = [replace(run, seed=seed) for run, seed in zip(runs, seeds, strict=True)]
+        stack = Stack(own_runs, phase, self._twins, recipe)
         for position, (run, classifier) in enumerate(zip(runs, warmed, strict=True)):
             assert isinstance(classifier, NetClassifier)
             self._start(stack, position, run, classifier)
         fast = stack.stream.device.type == "cuda" if self.fast is None else self.fast
         train_epoch = compiled.Captured(stack).train_epoch if fast else stack.train_epoch
-        # Epochs are counted on from the warm-up's, so that no order of the rows comes up twice.
-        for epoch in range(self.warm_up, self.warm_up + self.recipe.epochs):
-            losses = train_epoch(epoch)
-            monitor.epoch(epoch + 1, positions, losses, stack.scores)
+        with compiled.matrix_precision(recipe):
+            for epoch in range(recipe.epochs):
+                losses = train_epoch(epoch)
+                monitor.epoch(self.warm_up + epoch + 1, positions, losses, stack.scores)
         return [self._finished(classifier) for classifier in stack.classifiers()]
 
     def _phase_recipe(self, run: Run) -> Recipe:
@@ -549,7 +562,7 @@ class VALEN(Algorithm):
         )
 
     def _twins(self, in_shape: tuple[int, ...], n_classes: int) -> Twins:
-        """Two copies of the untrained classifier: the run's seed gives the same one as in the warm-up."""
+        """Two networks of the right shape; `_start` fills in their weights."""
         assert self.net is not None
         net = copy.deepcopy(self.net) if isinstance(self.net, nn.Module) else self.net(in_shape, n_classes)
         return Twins(net, copy.deepcopy(net))
@@ -557,10 +570,13 @@ class VALEN(Algorithm):
     @torch.no_grad()
     def _start(self, stack: Stack, position: int, run: Run, warmed: NetClassifier) -> None:
         """Put what a run's warm-up gave, and a new decoder, into the run's place in the stack."""
-        for part in ("classifier", "encoder") if self.encoder_from == "warmed" else ("classifier",):
-            for name, parameter in warmed.net.named_parameters(prefix=part):
+        assert self.net is not None
+        # The run's seed gives the very network that the warm-up started from.
+        encoder = warmed.net if self.encoder_from == "warmed" else build(self.net, run)
+        for part, net in (("classifier", warmed.net), ("encoder", encoder)):
+            for name, parameter in net.named_parameters(prefix=part):
                 stack.parameters[name][position].copy_(parameter)
-            for name, buffer in warmed.net.named_buffers(prefix=part):
+            for name, buffer in net.named_buffers(prefix=part):
                 stack.buffers[name][position].copy_(buffer)
         (state,) = stack.states
         for name in ("weights", "sampled"):

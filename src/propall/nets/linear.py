@@ -3,9 +3,9 @@
 from math import prod
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from propall.nets.network import Network
+from propall.nets.network import AlignedLinear, Network
 
 
 class Linear(Network):
@@ -15,7 +15,7 @@ class Linear(Network):
 
     def __init__(self, in_shape: tuple[int, ...], n_classes: int) -> None:
         super().__init__()
-        self.head = nn.Linear(prod(in_shape), n_classes)
+        self.head = AlignedLinear(prod(in_shape), n_classes)
         nn.init.xavier_uniform_(self.head.weight)
 
     def features(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:

@@ -7,7 +7,7 @@ from math import prod
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from propall.nets.network import Network
+from propall.nets.network import AlignedLinear, Network
 
 
 class MLP(Network):
@@ -43,12 +43,12 @@ class MLP(Network):
         sizes = [prod(in_shape), *widths]
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):
-            layers.append(nn.Linear(before, after, bias=not batch_norm))
+            layers.append(AlignedLinear(before, after, bias=not batch_norm))
             if batch_norm:
                 layers.append(nn.BatchNorm1d(after))
             layers.append(nn.ReLU())
         self.hidden = nn.Sequential(*layers)
-        self.head = nn.Linear(sizes[-1], n_classes)
+        self.head = AlignedLinear(sizes[-1], n_classes)
         if init == "xavier":
             for layer in (*self.hidden, self.head):
                 if isinstance(layer, nn.Linear):

@@ -4,6 +4,27 @@ from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import linear, pad
+
+#: Numbers in the 16 bytes that a GPU's matrix units load at once, halves included.
+ALIGNMENT = 8
+
+
+class AlignedLinear(nn.Linear):
+    """A linear map that a GPU computes at sizes its matrix units like, padded with zeros and cut again.
+
+    The same numbers, up to the order of summation: 300 to 303 hidden units cost more than twice as much
+    unpadded. Compiled, the padding is part of the kernels before and after.
+    """
+
+    def forward(self, x: Float[Tensor, "*n i"]) -> Float[Tensor, "*n o"]:
+        """Weight times x, plus bias."""
+        inputs, outputs = -self.in_features % ALIGNMENT, -self.out_features % ALIGNMENT
+        if not x.is_cuda or not (inputs or outputs):
+            return super().forward(x)
+        weight = pad(self.weight, (0, inputs, 0, outputs))
+        bias = None if self.bias is None else pad(self.bias, (0, outputs))
+        return linear(pad(x, (0, inputs)), weight, bias)[..., : self.out_features]
 
 
 class Network(nn.Module):

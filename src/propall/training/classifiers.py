@@ -11,12 +11,12 @@ from propall.training.contract import Classifier, Run
 
 def as_rows(x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
     """Instances as float64 vectors: images are flattened, numbers widened."""
-    return x.flatten(1).double()
+    return x.flatten(1).double().contiguous()
 
 
 def rows_and_candidates(run: Run, title: str) -> tuple[Float[Tensor, "n d"], Bool[Tensor, "n k"]]:
     """A run's features as float64 vectors and its candidate sets, refused where the formulas cannot hold."""
-    x, candidates = as_rows(run.train.x), run.train.candidates
+    x, candidates = as_rows(run.train.x), run.train.candidates.contiguous()
     if run.weight is not None:
         raise ValueError(f"weight: {title} has no instance weights; leave them out or choose another method.")
     if not len(run.train):

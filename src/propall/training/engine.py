@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,10 +91,18 @@ class Trainer(Algorithm):
         fitted: dict[int, Classifier] = {}
         for run in runs:
             check(run.train.candidates, quiet=True)
-        for positions in self._stacks(runs):
-            stack = Stack([runs[i] for i in positions], self.objective, self.net, self.recipe)
-            self._train(stack, positions, monitor)
-            fitted |= zip(positions, stack.classifiers(), strict=True)
+        waiting = list(self._stacks(runs))
+        while waiting:
+            positions = waiting.pop(0)
+            try:
+                fitted |= self._fit_stack(runs, positions, monitor)
+            except torch.OutOfMemoryError:
+                if len(positions) == 1:
+                    raise
+                # The estimate was too bold: half as many at once take half the memory.
+                torch.cuda.empty_cache()
+                half = len(positions) // 2
+                waiting[:0] = [positions[:half], positions[half:]]
         return [fitted[i] for i in range(len(runs))]
 
     def _stacks(self, runs: Sequence[Run]) -> Iterator[list[int]]:
@@ -111,23 +120,27 @@ class Trainer(Algorithm):
             for start in range(0, len(positions), most):
                 yield positions[start : start + most]
 
-    def _train(self, stack: "Stack", positions: list[int], monitor: Monitor) -> None:
+    def _fit_stack(
+        self, runs: Sequence[Run], positions: list[int], monitor: Monitor
+    ) -> dict[int, Classifier]:
+        stack = Stack([runs[i] for i in positions], self.objective, self.net, self.recipe)
         checkpoint = Checkpoint(self.checkpoint) if isinstance(self.checkpoint, Path) else self.checkpoint
-        done = 0
-        if checkpoint is not None:
-            saved = checkpoint.open(stack.fingerprint())
-            if saved is not None:
-                done = saved.epoch
-                stack.load(saved.tensors)
-                monitor.restore(saved.monitor)
+        fingerprint = "" if checkpoint is None else stack.fingerprint()
+        saved = None if checkpoint is None else checkpoint.open(fingerprint)
+        if saved is not None:
+            stack.load(saved.tensors)
+            monitor.restore(saved.monitor)
+        done = 0 if saved is None else saved.epoch
         monitor.begin(self.recipe.epochs, positions, done)
         fast = stack.stream.device.type == "cuda" if self.fast is None else self.fast
         train_epoch = compiled.Captured(stack).train_epoch if fast else stack.train_epoch
-        for epoch in range(done, self.recipe.epochs):
-            losses = train_epoch(epoch)
-            monitor.epoch(epoch + 1, positions, losses, stack.scores)
-            if checkpoint is not None and checkpoint.due(epoch + 1, self.recipe.epochs):
-                checkpoint.save(stack.fingerprint(), epoch + 1, stack.tensors(), monitor.state())
+        with compiled.matrix_precision(self.recipe):
+            for epoch in range(done, self.recipe.epochs):
+                losses = train_epoch(epoch)
+                monitor.epoch(epoch + 1, positions, losses, stack.scores)
+                if checkpoint is not None and checkpoint.due(epoch + 1, self.recipe.epochs):
+                    checkpoint.save(fingerprint, epoch + 1, stack.tensors(), monitor.state())
+        return dict(zip(positions, stack.classifiers(), strict=True))
 
 
 def _settings(objective: Objective) -> dict[str, Any]:
@@ -142,8 +155,10 @@ def _kind_of(objective: Objective) -> str:
 
 def _with_fields(objective: Objective, values: dict[str, Tensor]) -> Objective:
     """A copy whose numeric fields are tensors; checks of plain numbers are not repeated on it."""
-    varied = copy.copy(objective)
-    for name, value in values.items():
+    if not values:
+        return objective
+    varied = object.__new__(type(objective))
+    for name, value in {**_settings(objective), **values}.items():
         object.__setattr__(varied, name, value)
     return varied
 
@@ -171,12 +186,12 @@ class Section:
 
     def _of_every_run(self, method: str, logits: Tensor, candidates: Tensor, state: State, step: Step) -> Any:
         def of_one(
-            varied: optim.Tensors,
+            varied: "optim.Tensors",
             logits: Tensor,
             candidates: Tensor,
             state: State,
-            uniform: Tensor | None,
-            weight: Tensor | None,
+            uniform: "Tensor | None",
+            weight: "Tensor | None",
         ) -> Any:
             objective = _with_fields(self.objective, varied)
             own = step._replace(uniform=uniform, weight=weight)
@@ -288,7 +303,7 @@ class Stack:
         self.skeleton.train(training)
         shared = x.dim() == len(self.runs[0].train.in_shape) + 1
 
-        def of_one(p: optim.Tensors, b: optim.Tensors, x: Tensor) -> tuple[Tensor, optim.Tensors]:
+        def of_one(p: "optim.Tensors", b: "optim.Tensors", x: Tensor) -> "tuple[Tensor, optim.Tensors]":
             b = {name: buffer.clone() for name, buffer in b.items()}  # batch norm writes into what it gets
             with torch.autocast(x.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16"):
                 logits = functional_call(self.skeleton, (p, b), (x,))
@@ -306,7 +321,7 @@ class Stack:
         moments = [Step(progress, epoch, u) for u in uniforms]
         states = [self._batch_state(i, batch) for i in range(len(self.sections))]
 
-        def total(trained: list[optim.Tensors]) -> tuple[Tensor, tuple[Tensor, Tensor, optim.Tensors]]:
+        def total(trained: "list[optim.Tensors]") -> "tuple[Tensor, Any]":
             logits, buffers = self.forward(trained[0], self.buffers, batch.x, training=True)
             losses = []
             for section, state, own, step in zip(self.sections, states, trained[1:], moments, strict=True):
@@ -367,32 +382,34 @@ class Stack:
             rows[row, index] = new.rows[name].to(rows.dtype)
         _write(self.states[i].shared, new.shared)
 
-    def batches(self, epoch: int) -> Iterator[tuple[Batch, list[Tensor | None]]]:
-        """The batches of one epoch with the noise their objectives need."""
+    def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Batch, list[Tensor | None]]]:
+        """The batches of one epoch, from the `first` on, with the noise their objectives need."""
+        sizes = self.batch_sizes[first:]
+        if not sizes:
+            return
         order = self.stream.order(epoch)
-        noisy = [section.objective.needs_noise for section in self.sections]
-        first = torch.arange(
-            epoch * len(self.batch_sizes), (epoch + 1) * len(self.batch_sizes), device=order.device
-        )
-        size = self.batch_sizes[0]
-        at_once = max(1, NOISE_AT_ONCE // (order.shape[0] * size * self.stream.n_classes))
-        keys = self.stream.keys if self.stream.keys.dim() == 2 else self.stream.keys.expand_as(order)
-        for block in range(0, len(self.batch_sizes), at_once):
-            sizes = self.batch_sizes[block : block + at_once]
-            start = block * size
-            uniforms: list[Tensor | None] = [None] * len(self.sections)
-            if any(noisy):
-                rows = order[:, start : start + len(sizes) * size]
-                rows = torch.nn.functional.pad(rows, (0, len(sizes) * size - rows.shape[1]))
-                row_keys = keys.gather(1, rows).view(-1, len(sizes), size).transpose(0, 1)
-                steps = first[block : block + len(sizes)]
-                for i, section in enumerate(self.sections):
-                    if noisy[i]:
-                        uniforms[i] = self.stream.noise(section.runs, steps, row_keys[:, section.runs])
-            for j, b in enumerate(sizes):
-                begin = start + j * size
-                batch = self.stream.batch(order[:, begin : begin + b], first[block + j])
-                yield batch, [None if u is None else u[j, :, :b] for u in uniforms]
+        runs, size = order.shape[0], self.batch_sizes[0]
+        noisy = [i for i, section in enumerate(self.sections) if section.objective.needs_noise]
+        at_once = max(1, NOISE_AT_ONCE // (runs * size * self.stream.n_classes))
+        for block in range(0, len(sizes), at_once):
+            ends = list(itertools.accumulate(sizes[block : block + at_once], initial=(first + block) * size))
+            number = epoch * len(self.batch_sizes) + first + block
+            steps = torch.arange(number, number + len(ends) - 1, device=order.device)
+            parts = [
+                self.stream.batch(order[:, start:end], step)
+                for start, end, step in zip(ends, ends[1:], steps, strict=False)
+            ]
+            uniforms: dict[int, Sequence[Tensor]] = {}
+            for i in noisy:
+                uniforms[i] = self._noise(self.sections[i].runs, steps, [part.keys for part in parts])
+            for j, part in enumerate(parts):
+                yield part, [uniforms[i][j] if i in uniforms else None for i in range(len(self.sections))]
+
+    def _noise(self, runs: slice, steps: Tensor, keys: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Noise of several steps, drawn at once where their batches are of one size."""
+        if len({part.shape for part in keys}) == 1:
+            return self.stream.noise(runs, steps, torch.stack([part[runs] for part in keys])).unbind()
+        return [self.stream.noise(runs, step, part[runs]) for step, part in zip(steps, keys, strict=True)]
 
     @torch.no_grad()
     def train_epoch(self, epoch: int) -> Float[Tensor, "r"]:

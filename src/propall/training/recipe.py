@@ -25,7 +25,8 @@ class Recipe:
             dropped: batch norm has no variance there.
         augmentation: "none", "flip_crop" (mirror, and shift by up to 4 pixels) or "rotate_flip" (up to 30
             degrees either way, and mirror) for images, fresh at every visit.
-        precision: "float32" keeps the data's own precision; "bfloat16" runs the network under autocast.
+        precision: "float32" computes in the data's own precision; "tf32" lets a GPU's tensor cores round the
+            factors of matrix products to 10 bits; "bfloat16" runs the network under autocast.
     """
 
     epochs: int = 500
@@ -39,7 +40,7 @@ class Recipe:
     smooth_decay: bool = False
     last_batch: Literal["keep", "drop"] = "drop"
     augmentation: Literal["none", "flip_crop", "rotate_flip"] = "none"
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("decay_every", 1)):
@@ -54,7 +55,7 @@ class Recipe:
             "optimizer": ("sgd", "adam"),
             "last_batch": ("keep", "drop"),
             "augmentation": ("none", "flip_crop", "rotate_flip"),
-            "precision": ("float32", "bfloat16"),
+            "precision": ("float32", "tf32", "bfloat16"),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:

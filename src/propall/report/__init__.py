@@ -1,0 +1,1 @@
+"""Pages and figures: results in, one look out; computes nothing new."""

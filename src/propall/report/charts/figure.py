@@ -1,0 +1,141 @@
+"""What every figure is: drawn at two widths, described in words, with its data behind it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from propall.report.charts.svg import element
+from propall.report.colours import LIGHT, Look, series_colour
+from propall.report.numbers import Number
+from propall.report.tables import Table, embedded
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+#: Widths in pixels: text keeps its size on a phone because a second, narrower drawing is shown there.
+WIDE, NARROW = 720, 340
+
+#: How matplotlib draws where it has a say: no frame, quiet axes, and the same bytes for the same data.
+_STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.edgecolor": LIGHT.line,
+    "axes.labelcolor": LIGHT.muted,
+    "axes.axisbelow": True,
+    "grid.color": LIGHT.line,
+    "grid.linewidth": 0.6,
+    "xtick.color": LIGHT.muted,
+    "ytick.color": LIGHT.muted,
+    "text.color": LIGHT.text,
+    "svg.hashsalt": "propall",
+    "svg.fonttype": "none",
+}
+_UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+_MARKERS = {
+    **{"circle": "o", "square": "s", "triangle": "^", "diamond": "D"},
+    **{"down": "v", "plus": "P", "cross": "X", "hexagon": "h"},
+}
+
+
+class Drawing(NamedTuple):
+    """The inside of an `svg` element and its height."""
+
+    height: Number
+    inside: Sequence[str]
+
+
+class Figure(ABC):
+    """A figure made of plain data. Subclasses are frozen dataclasses.
+
+    Attributes:
+        caption: what is shown, and over how many runs.
+    """
+
+    caption: str
+
+    @abstractmethod
+    def description(self) -> str:
+        """The text alternative: what a person who cannot see the figure should know."""
+
+    @abstractmethod
+    def table(self) -> Table:
+        """The figure's data."""
+
+    @abstractmethod
+    def draw(self, width: int) -> Drawing:
+        """The figure as SVG, `width` pixels wide."""
+
+    @abstractmethod
+    def paint(self, canvas: Canvas) -> None:
+        """The figure drawn with matplotlib."""
+
+    def size(self) -> tuple[float, float]:
+        """Width and height of the saved figure in inches."""
+        return 7.2, 4.0
+
+    def tips(self) -> list[str]:
+        """What hovering shows; marks refer to these by their number in `data-t`."""
+        return []
+
+    def body(self, anchor: str) -> str:
+        """What stands between the `figure` tag and the caption: both drawings; the page shows one."""
+        return self._svg(anchor, "wide", WIDE) + "\n" + self._svg(anchor, "narrow", NARROW)
+
+    def _svg(self, anchor: str, name: str, width: int) -> str:
+        height, inside = self.draw(width)
+        box = f"0 0 {width} {height:.0f}"
+        # Names inside can be pressed, so this is a group and not an image, whose children are out of reach.
+        named = {"role": "group", "aria_labelledby": f"{anchor}-text"}
+        size = {"width": str(width), "height": f"{height:.0f}", "viewBox": box}
+        reachable = "0" if self.tips() else None
+        return element("svg", *inside, class_=name, tabindex=reachable, **named, **size)
+
+    def to_html(self, anchor: str) -> str:
+        """A `figure` with text alternative, hover texts and its data table behind a disclosure."""
+        parts = [
+            f'<figure id="{escape(anchor)}" class="chart">',
+            f'<p class="unseen" id="{escape(anchor)}-text">{escape(self.description())}</p>',
+            self.body(anchor),
+            f"<figcaption>{escape(self.caption)}</figcaption>",
+            embedded(self.tips()) if self.tips() else "",
+            f"<details><summary>Data</summary>{self.table().to_html(f'{anchor}-data')}</details>",
+            "</figure>",
+        ]
+        return "\n".join(part for part in parts if part)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the figure as PNG, SVG or PDF, by the ending of the path; same data, same colours."""
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure as Canvas
+
+        path = Path(path)
+        with rc_context(_STYLE):
+            canvas = Canvas(figsize=self.size(), layout="constrained")
+            self.paint(canvas)
+            canvas.savefig(path, dpi=200, metadata=_UNDATED.get(path.suffix.lower()))
+        return path
+
+
+def plot_style(look: Look) -> dict[str, Any]:
+    """A method's look in matplotlib's words."""
+    dash = tuple(float(part) for part in look.dash.split())
+    return {
+        "color": series_colour(look.colour),
+        "linestyle": (0, dash) if dash else "-",
+        "marker": _MARKERS[look.marker],
+    }
+
+
+def quiet_axes(canvas: Canvas, grid: str = "y") -> Axes:
+    """The one pair of axes of a figure, with a light grid along one axis."""
+    axes = canvas.add_subplot()
+    axes.grid(axis=grid)  # type: ignore[arg-type]
+    axes.tick_params(length=0)
+    return axes

@@ -1,0 +1,59 @@
+"""Numbers as people read them."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+#: What may stand where a number is expected: `float` alone refuses whole numbers when types are checked.
+Number = int | float
+
+
+def mean_and_std(values: Sequence[Number]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation (divided by R - 1); no deviation for a single value."""
+    return fmean(values), stdev(values) if len(values) > 1 else None
+
+
+def decimal(value: Number, decimals: int = 2, *, signed: bool = False) -> str:
+    """A number with fixed decimals and a true minus sign; never "-0.00"."""
+    text = f"{value:+.{decimals}f}" if signed else f"{value:.{decimals}f}"
+    if float(text) == 0:
+        text = f"{0:.{decimals}f}"
+    return text.replace("-", "−")
+
+
+def mean_std(mean: Number, std: Number | None = None, decimals: int = 2) -> str:
+    """`97.89 (0.08)`, or the mean alone."""
+    return decimal(mean, decimals) + (f" ({decimal(std, decimals)})" if std is not None else "")
+
+
+def percent(value: Number, decimals: int = 2) -> str:
+    """A number of percent; the space before the sign does not break."""
+    return f"{decimal(value, decimals)}\N{NO-BREAK SPACE}%"
+
+
+def human_time(seconds: Number) -> str:
+    """A duration in the units a person would use: `0.31 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def ticks(low: Number, high: Number, at_most: int = 5) -> list[float]:
+    """Round numbers within [low, high], few of them, in steps of 1, 2 or 5 times a power of ten."""
+    if not high > low:
+        return [float(low)]
+    raw = (high - low) / at_most
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(s for m in (1, 2, 5, 10) if (s := m * power) >= raw * (1 - 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def tick_text(value: Number) -> str:
+    """A tick's number without trailing zeros."""
+    return f"{value:g}".replace("-", "−")

@@ -1,0 +1,347 @@
+"""Tables of results: one model, four renderings (HTML, CSV, Markdown, LaTeX)."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from itertools import groupby
+from typing import Literal
+
+from propall.report.colours import look
+from propall.report.numbers import Number, decimal, mean_std
+
+Format = Literal["CSV", "Markdown", "LaTeX"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column after the first, which holds the rows' names.
+
+    Attributes:
+        title: heading.
+        group: heading above neighbouring columns of the same group.
+        kind: "number" for `mean (std)`, "difference" for signed numbers with ▲ or ▼, "text".
+        decimals: digits after the point.
+        best: which end is good: the best number is set in bold; in differences, "lowest" makes less better.
+    """
+
+    title: str
+    group: str = ""
+    kind: Literal["number", "difference", "text"] = "number"
+    decimals: int = 2
+    best: Literal["highest", "lowest"] | None = None
+
+    @property
+    def full_title(self) -> str:
+        """Group and title in one line."""
+        return f"{self.group} {self.title}".strip()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry: a number, or words, or the reason why there is neither.
+
+    Attributes:
+        mean: the number.
+        std: its spread over runs.
+        text: words in place of a number; for an empty cell the reason (`not run`, `data not available`).
+        close: not significantly worse than the best of its column; underlined.
+        hatched: why the number cannot be compared with its neighbours; such a cell is never the best.
+    """
+
+    mean: Number | None = None
+    std: Number | None = None
+    text: str = ""
+    close: bool = False
+    hatched: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A named line of cells; `method` gives it the method's colour as a mark before its name."""
+
+    title: str
+    cells: Sequence[Cell]
+    method: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows, with what a reader needs to know about them.
+
+    Attributes:
+        columns: the columns after the first.
+        rows: one entry per column in each.
+        caption: what the numbers are, and over how many runs.
+        row_title: heading of the first column.
+        notes: footnotes; reasons of hatched cells are added by themselves.
+        formats: what the copy buttons offer.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    caption: str = ""
+    row_title: str = "method"
+    notes: Sequence[str] = ()
+    formats: Sequence[Format] = ("CSV", "Markdown", "LaTeX")
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row.cells) != len(self.columns):
+                raise ValueError(
+                    f"rows: {row.title!r} has {len(row.cells)} cells for {len(self.columns)} columns; "
+                    "give an empty Cell with a reason where there is no number."
+                )
+
+    @cached_property
+    def _best(self) -> set[tuple[int, int]]:
+        places = set()
+        for c, column in enumerate(self.columns):
+            if column.kind != "number" or column.best is None:
+                continue
+            # Values tie when they print alike: a reader cannot see more, so bold must not claim more.
+            values = {
+                r: round(row.cells[c].mean or 0.0, column.decimals)
+                for r, row in enumerate(self.rows)
+                if row.cells[c].mean is not None and not row.cells[c].hatched
+            }
+            top = (max if column.best == "highest" else min)(values.values(), default=0.0)
+            places |= {(r, c) for r, value in values.items() if value == top}
+        return places
+
+    def is_best(self, row: int, column: int) -> bool:
+        """Whether a cell is set in bold."""
+        return (row, column) in self._best
+
+    def reasons(self) -> list[str]:
+        """Reasons of the hatched cells, each once, in the order of their footnote numbers."""
+        return list(dict.fromkeys(cell.hatched for row in self.rows for cell in row.cells if cell.hatched))
+
+    def text(self, row: int, column: int) -> str:
+        """What a cell says, without emphasis."""
+        cell, style = self.rows[row].cells[column], self.columns[column]
+        if cell.mean is None:
+            return cell.text
+        if style.kind == "difference":
+            return f"{_arrow(cell.mean, style)}{decimal(cell.mean, style.decimals, signed=True)}"
+        return mean_std(cell.mean, cell.std, style.decimals)
+
+    def to_csv(self) -> str:
+        """Comma-separated values in full precision, a column of its own for each std."""
+        has_std = [any(row.cells[c].std is not None for row in self.rows) for c in range(len(self.columns))]
+        header = [self.row_title]
+        for column, std in zip(self.columns, has_std, strict=True):
+            header += [column.full_title] + ([f"{column.full_title} std"] if std else [])
+        lines = [header]
+        for row in self.rows:
+            line = [row.title]
+            for cell, std in zip(row.cells, has_std, strict=True):
+                line.append(cell.text if cell.mean is None else repr(float(cell.mean)))
+                if std:
+                    line.append("" if cell.std is None else repr(float(cell.std)))
+            lines.append(line)
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows(lines)
+        return out.getvalue()
+
+    def to_markdown(self) -> str:
+        """A GitHub-flavoured table, notes below."""
+        header = [self.row_title, *(column.full_title for column in self.columns)]
+        align = ["---", *("---" if column.kind == "text" else "---:" for column in self.columns)]
+        lines = [header, align]
+        for r, row in enumerate(self.rows):
+            line = [row.title]
+            for c, cell in enumerate(row.cells):
+                text = _pipe_safe(self.text(r, c)) + self._mark(cell, "<sup>{}</sup>")
+                text = f"**{text}**" if self.is_best(r, c) else text
+                line.append(f"<u>{text}</u>" if cell.close else text)
+            lines.append([_pipe_safe(line[0]), *line[1:]])
+        body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return body + "\n" + "".join(f"\n{note}\n" for note in self._numbered_notes("{}. {}"))
+
+    def to_latex(self) -> str:
+        """A `booktabs` tabular in a table environment."""
+        spec = "l" + "".join("l" if column.kind == "text" else "r" for column in self.columns)
+        lines = [r"\begin{table}", r"\centering"]
+        if self.caption:
+            lines.append(rf"\caption{{{_tex(self.caption)}}}")
+        lines += [rf"\begin{{tabular}}{{{spec}}}", r"\toprule"]
+        if any(column.group for column in self.columns):
+            groups = [(g, len(list(cs))) for g, cs in groupby(self.columns, key=lambda column: column.group)]
+            lines.append("".join(rf" & \multicolumn{{{n}}}{{c}}{{{_tex(g)}}}" for g, n in groups) + r" \\")
+        lines.append(" & ".join(map(_tex, [self.row_title, *(c.title for c in self.columns)])) + r" \\")
+        lines.append(r"\midrule")
+        for r, row in enumerate(self.rows):
+            lines.append(
+                " & ".join([_tex(row.title), *(self._tex_cell(r, c) for c in range(len(row.cells)))])
+            )
+            lines[-1] += r" \\"
+        lines += [r"\bottomrule", r"\end{tabular}"]
+        lines += [rf"\par\footnotesize {note}" for note in map(_tex, self._numbered_notes("({}) {}"))]
+        return "\n".join([*lines, r"\end{table}", ""])
+
+    def _tex_cell(self, r: int, c: int) -> str:
+        cell, column = self.rows[r].cells[c], self.columns[c]
+        if cell.mean is None or column.kind == "difference":
+            text = _tex(self.text(r, c))
+        else:
+            text = _tex(decimal(cell.mean, column.decimals))
+            text = rf"\textbf{{{text}}}" if self.is_best(r, c) else text
+            text = rf"\underline{{{text}}}" if cell.close else text
+            if cell.std is not None:
+                text += rf" {{\scriptsize ({decimal(cell.std, column.decimals)})}}"
+        return text + self._mark(cell, r"\textsuperscript{{{}}}")
+
+    def to_html(self, anchor: str) -> str:
+        """A `table` that sorts and copies itself with the page's script; `anchor` is its id."""
+        anchor = escape(anchor)
+        parts = [
+            f'<div class="table" id="{anchor}">',
+            # Outside the table, so that it wraps at the page's width where the table scrolls.
+            f'<p class="caption" id="{anchor}-caption">{escape(self.caption or self.row_title)}</p>',
+            f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{anchor}-caption">',
+            f'<table aria-labelledby="{anchor}-caption">',
+        ]
+        parts += [self._html_head(), "<tbody>"]
+        for r, row in enumerate(self.rows):
+            mark = _swatch(row.method) if row.method else ""
+            cells = "".join(self._html_cell(r, c) for c in range(len(row.cells)))
+            parts.append(f'<tr><th scope="row">{mark}{escape(row.title)}</th>{cells}</tr>')
+        parts.append("</tbody></table></div>")
+        notes = self._numbered_notes("<sup>{}</sup> {}", quote=escape)
+        if notes:
+            parts.append("".join(f'<p class="note">{note}</p>' for note in notes))
+        return "\n".join([*parts, self._copy_buttons(), "</div>"])
+
+    def _html_head(self) -> str:
+        def heading(title: str, number: bool, spans: str = "") -> str:
+            side = ' class="n"' if number else ""
+            button = f'<button type="button" class="sort">{escape(title)}</button>'
+            return f'<th scope="col"{side}{spans} aria-sort="none">{button}</th>'
+
+        titles = "".join(heading(column.title, column.kind != "text") for column in self.columns)
+        if not any(column.group for column in self.columns):
+            return f"<thead><tr>{heading(self.row_title, False)}{titles}</tr></thead>"
+        groups = "".join(
+            f'<th scope="colgroup" class="group" colspan="{len(list(members))}">{escape(group)}</th>'
+            for group, members in groupby(self.columns, key=lambda column: column.group)
+        )
+        first = heading(self.row_title, False, ' rowspan="2"')
+        return f"<thead><tr>{first}{groups}</tr><tr>{titles}</tr></thead>"
+
+    def _html_cell(self, r: int, c: int) -> str:
+        cell, column = self.rows[r].cells[c], self.columns[c]
+        classes, extra = [] if column.kind == "text" else ["n"], ""
+        if cell.mean is None:
+            classes += ["empty"] if column.kind != "text" else []
+            body = escape(cell.text)
+        elif column.kind == "difference":
+            classes.append(_direction(cell.mean, column))
+            extra = f' data-v="{float(cell.mean)!r}"'
+            body = escape(self.text(r, c))
+        else:
+            body = escape(decimal(cell.mean, column.decimals))
+            body = f"<b>{body}</b>" if self.is_best(r, c) else body
+            body = f"<u>{body}</u>" if cell.close else body
+            body += f" <small>({decimal(cell.std, column.decimals)})</small>" if cell.std is not None else ""
+        if cell.hatched:
+            classes.append("hatched")
+            extra += f' title="{escape(cell.hatched)}"'
+            body += self._mark(cell, "<sup>{}</sup>")
+        attribute = f' class="{" ".join(name for name in classes if name)}"' if any(classes) else ""
+        return f"<td{attribute}{extra}>{body}</td>"
+
+    def _copy_buttons(self) -> str:
+        renderings = {"CSV": self.to_csv, "Markdown": self.to_markdown, "LaTeX": self.to_latex}
+        buttons = "".join(
+            f'<button type="button" data-copy="{name}">Copy {name}</button>' for name in self.formats
+        )
+        return (
+            f'<p class="copy" hidden>{buttons}<span role="status"></span></p>'
+            f"{embedded({name: renderings[name]() for name in self.formats})}"
+        )
+
+    def _mark(self, cell: Cell, shape: str) -> str:
+        return shape.format(self.reasons().index(cell.hatched) + 1) if cell.hatched else ""
+
+    def _numbered_notes(self, shape: str, quote: Callable[[str], str] = str) -> list[str]:
+        numbered = [shape.format(i, quote(reason)) for i, reason in enumerate(self.reasons(), 1)]
+        return numbered + [quote(note) for note in self.notes]
+
+
+def beside_paper(
+    columns: Sequence[str],
+    rows: Mapping[str, Sequence[tuple[Cell, Cell]]],
+    *,
+    caption: str = "",
+    notes: Sequence[str] = (),
+) -> Table:
+    """Ours and the published numbers in adjacent sub-columns, with the difference where both are known.
+
+    Args:
+        columns: names of the compared quantities, such as data sets.
+        rows: for each method one pair (ours, published) per column; a hatched cell is not compared.
+        caption: as in `Table`.
+        notes: as in `Table`.
+    """
+    subs = [
+        sub
+        for group in columns
+        for sub in (
+            Column("ours", group, best="highest"),
+            Column("paper", group),
+            Column("difference", group, kind="difference"),
+        )
+    ]
+    lines = []
+    for method, pairs in rows.items():
+        cells: list[Cell] = []
+        for ours, paper in pairs:
+            comparable = None not in (ours.mean, paper.mean) and not (ours.hatched or paper.hatched)
+            gap = Cell(mean=(ours.mean or 0.0) - (paper.mean or 0.0)) if comparable else Cell(text="–")
+            cells += [ours, paper, gap]
+        lines.append(Row(method, cells, method))
+    return Table(subs, lines, caption, notes=notes)
+
+
+def embedded(data: object) -> str:
+    """Data for the page's script; no text in it can end the script element."""
+    text = json.dumps(data).replace("<", "\\u003c")
+    return f'<script type="application/json">{text}</script>'
+
+
+def _direction(value: Number, column: Column) -> str:
+    shown = round(value, column.decimals) * (-1 if column.best == "lowest" else 1)
+    return "" if shown == 0 else "better" if shown > 0 else "worse"
+
+
+def _arrow(value: Number, column: Column) -> str:
+    return {"better": "▲ ", "worse": "▼ ", "": ""}[_direction(value, column)]
+
+
+def _swatch(method: str) -> str:
+    index = look(method).colour
+    return f'<i class="swatch" style="background:var(--{"muted" if index < 0 else f"s{index}"})"></i>'
+
+
+def _pipe_safe(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+_TEX = {
+    **{c: "\\" + c for c in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "▲": r"$\blacktriangle$",
+    "▼": r"$\blacktriangledown$",
+    "−": "$-$",
+    "–": "--",
+}
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(c, c) for c in text)

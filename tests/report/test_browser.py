@@ -1,0 +1,186 @@
+"""Pages as people see them, in a real browser, from disk."""
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from propall.report.charts import CDDiagram, Grid, HeatMap
+from propall.report.demo import write_demo
+from propall.report.page import Page, Section
+from propall.report.tables import Cell, beside_paper
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def demo(demo_results, tmp_path_factory):
+    return write_demo(tmp_path_factory.mktemp("demo") / "demo.html", demo_results)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The parts the demo does not use, the widest table among them."""
+    names = [f"data set {i}" for i in range(6)]
+    pairs = [
+        (Cell(90.0 + i, 0.2), Cell(89.0 + 2 * i, 0.1, hatched="why" if i == 3 else "")) for i in range(6)
+    ]
+    epochs = [str(e) for e in range(60)]
+    heat = Grid(["0", "1"], epochs, [[e / 60 for e in range(60)]] * 2)
+    sections = [
+        Section(
+            "Wide", beside_paper(names, {"ProPaLL": pairs, "CC": pairs[::-1]}, caption="Wide table " * 12)
+        ),
+        Section("Heat", HeatMap("Heat", heat, "class", "epoch", "recall")),
+        Section(
+            "Ranks", CDDiagram("Ranks", {"ProPaLL": 1.2, "PL-KNN": 2.6, "CC": 2.2}, 1.1, [["PL-KNN", "CC"]])
+        ),
+    ]
+    return Page("Report", "Finding.", sections=sections).write(
+        tmp_path_factory.mktemp("report") / "report.html"
+    )
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1600])
+@pytest.mark.parametrize("which", ["demo", "report"])
+def test_opens_quietly_and_fits(which, width, theme, visit, request):
+    path = request.getfixturevalue(which)
+    with visit(path, width=width, theme=theme) as seen:
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert seen.page.evaluate("document.body.scrollWidth") <= width
+        # Every drawing that is shown lies within the window, its text included.
+        for svg in seen.page.query_selector_all("svg"):
+            for text in svg.query_selector_all("text"):
+                box = text.bounding_box()
+                if box and svg.is_visible():
+                    assert box["x"] >= -1
+                    assert box["x"] + box["width"] <= width + 1
+        assert seen.complaints == []
+        assert all(url.startswith(("file:", "data:")) for url in seen.requests)
+        assert [url for url in seen.requests if url.startswith("file:")] == [path.as_uri()]
+
+
+def test_theme_follows_the_system_until_switched(demo, visit):
+    background = "getComputedStyle(document.body).backgroundColor"
+    with visit(demo, theme="dark") as seen:
+        assert seen.page.evaluate(background) == "rgb(20, 24, 29)"
+        assert seen.page.inner_text("#theme") == "Light theme"
+        seen.page.click("#theme")
+        assert seen.page.evaluate(background) == "rgb(255, 255, 255)"
+        assert seen.page.inner_text("#theme") == "Dark theme"
+        seen.page.reload()
+        assert seen.page.evaluate(background) == "rgb(255, 255, 255)"
+        assert seen.complaints == []
+
+
+def test_narrow_screens_get_the_narrow_drawing(demo, visit):
+    for width, shown in ((360, "narrow"), (1600, "wide")):
+        with visit(demo, width=width) as seen:
+            classes = [
+                s.get_attribute("class") for s in seen.page.query_selector_all("svg") if s.is_visible()
+            ]
+            assert set(classes) == {shown}
+
+
+def test_hovering_a_line_chart_shows_exact_values(demo, visit, demo_results):
+    with visit(demo) as seen:
+        chart = seen.page.locator("#s2 svg.wide")
+        chart.scroll_into_view_if_needed()
+        box = chart.locator("g.hit").nth(4).bounding_box()
+        seen.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
+        said = seen.page.inner_text("#tip")
+        assert said.startswith("epoch 5\n")
+        assert f"ProPaLL {100 * demo_results.curves['ProPaLL'][4].mean():.2f}" in said
+        seen.page.mouse.move(5, 5)
+        assert seen.page.is_hidden("#tip")
+
+
+def test_arrow_keys_read_a_chart(demo, visit):
+    with visit(demo) as seen:
+        seen.page.focus("#s1 svg.wide")
+        seen.page.keyboard.press("ArrowRight")
+        assert seen.page.inner_text("#tip").startswith("ProPaLL ")
+        seen.page.keyboard.press("ArrowRight")
+        assert seen.page.inner_text("#tip").startswith("PRODEN ")
+        seen.page.keyboard.press("ArrowLeft")
+        seen.page.keyboard.press("ArrowLeft")
+        assert seen.page.inner_text("#tip").startswith("random candidate ")
+        seen.page.keyboard.press("Escape")
+        assert seen.page.is_hidden("#tip")
+
+
+@pytest.mark.parametrize("by", ["mouse", "keyboard"])
+def test_a_name_fades_the_others_and_brings_them_back(demo, visit, by):
+    with visit(demo) as seen:
+        name = seen.page.locator("#s2 svg.wide [data-pick=cc]")
+
+        def press():
+            if by == "mouse":
+                name.click()
+            else:
+                name.focus()
+                seen.page.keyboard.press("Enter")
+            seen.page.wait_for_timeout(250)
+
+        def opacity(series):
+            place = f"#s2 svg.wide g.series[data-series={series}]"
+            return seen.page.eval_on_selector(place, "g => +getComputedStyle(g).opacity")
+
+        press()
+        assert opacity("cc") == 1
+        assert opacity("propall") < 0.5
+        assert name.get_attribute("aria-pressed") == "true"
+        press()
+        assert opacity("propall") == 1
+
+
+def test_headings_sort_a_table(demo, visit):
+    with visit(demo) as seen:
+        table = seen.page.locator("#s4 table")
+
+        def column(number):
+            texts = table.locator(f"tbody tr > :nth-child({number})").all_inner_texts()
+            return [float(match.group()) for text in texts if (match := re.search(r"[\d.]+", text))]
+
+        table.locator("thead button").nth(1).click()
+        assert all(a >= b for a, b in pairwise(column(2)))
+        table.locator("thead button").nth(1).click()
+        assert all(a <= b for a, b in pairwise(column(2)))
+        assert table.locator("th[aria-sort=ascending]").count() == 1
+        table.locator("thead button").nth(0).click()
+        names = table.locator("tbody th").all_inner_texts()
+        assert names == sorted(names, key=str.lower)
+        # A cell without a number is last in both directions.
+        for _ in range(2):
+            table.locator("thead button").nth(2).click()
+            assert table.locator("tbody tr:last-child th").inner_text() == "clean labels"
+
+
+def test_buttons_copy_the_table(demo, visit):
+    with visit(demo) as seen:
+        seen.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        seen.page.click("#s4 [data-copy=Markdown]")
+        seen.page.wait_for_function("document.querySelector('#s4 .copy [role=status]').textContent")
+        assert seen.page.inner_text("#s4 .copy [role=status]") == "Markdown copied"
+        assert seen.page.evaluate("navigator.clipboard.readText()").startswith(
+            "| method | test accuracy (%) |"
+        )
+
+
+def test_contents_stand_beside_or_above(demo, visit):
+    with visit(demo, width=1600) as seen:
+        contents, main = seen.page.locator("nav").bounding_box(), seen.page.locator("main").bounding_box()
+        assert contents["x"] + contents["width"] <= main["x"]
+    with visit(demo, width=360) as seen:
+        contents, main = seen.page.locator("nav").bounding_box(), seen.page.locator("main").bounding_box()
+        assert contents["y"] + contents["height"] <= main["y"]
+
+
+def test_pages_print_on_white_without_controls(demo, visit):
+    with visit(demo, theme="dark") as seen:
+        seen.page.emulate_media(media="print", color_scheme="dark")
+        assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert not seen.page.is_visible("#theme")
+        assert not seen.page.is_visible("nav")
+        assert seen.page.is_visible("#s1 svg.wide")

@@ -1,0 +1,253 @@
+"""What holds for every figure, and what is special about each."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from itertools import pairwise
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from propall.report.charts import (
+    BarChart,
+    CDDiagram,
+    DotChart,
+    ExampleSheet,
+    FilmStrip,
+    Grid,
+    HeatMap,
+    Line,
+    LineChart,
+    Reference,
+)
+from propall.report.charts.examples import as_bytes, png
+from propall.report.charts.figure import NARROW, WIDE
+from propall.report.charts.heat import PRINTED
+from propall.report.charts.svg import element, spread, words
+from propall.report.colours import DARK, LIGHT, contrast, look, mixed, series_colour
+
+CLASSES = [str(i) for i in range(4)]
+RAMP = [[0.1 * r + 0.02 * c for c in range(4)] for r in range(4)]
+LINES = [
+    Line.over_seeds("CC", [[60.0, 64.0], [80.0, 84.0], [90.0, 91.0]]),
+    Line.over_seeds("ProPaLL", [[50.0, 52.0], [85.0, 86.0], [94.0, 96.5]]),
+]
+CEILING, CHANCE = Reference("clean labels", 97.25, "ceiling"), Reference("chance", 10.0, "chance")
+FIGURES = {
+    "lines": LineChart("Lines", [1, 2, 3], LINES, references=[CEILING, CHANCE]),
+    "many lines": LineChart(
+        "Legend", [1, 2, 3], [Line(name, [1.0, 2.0, 3.5]) for name in "abcdefg"], references=[CHANCE]
+    ),
+    "one epoch": LineChart("One", [1], [Line("CC", [50.0])]),
+    "dots": DotChart("Dots", [("ProPaLL", [94.0, 96.5]), ("CC", [90.12])], references=[CEILING]),
+    "bars": BarChart("Bars", [("1", 12.0), ("2", 30.0), ("3", 7.0)], "candidates", "instances"),
+    "heat": HeatMap(
+        "Heat", Grid(CLASSES, CLASSES, RAMP), "class", "epoch", "recall", marks=[(1, 2, "learnt")]
+    ),
+    "confusion": HeatMap(
+        "Confusion", Grid(CLASSES, CLASSES, RAMP), "true", "predicted", "share", square=True
+    ),
+    "film": FilmStrip(
+        "Film", [(f"epoch {e}", Grid(CLASSES, CLASSES, RAMP)) for e in (1, 5)], notes=[(1, "1 is learnt")]
+    ),
+    "ranks": CDDiagram(
+        "Ranks", {"CC": 2.625, "ProPaLL": 1.25, "RC": 2.125}, 1.17, [["ProPaLL", "RC"], ["RC", "CC"]]
+    ),
+    "sheet": ExampleSheet(
+        "Sheet",
+        np.arange(32.0).reshape(2, 4, 4),
+        [["0", "1"], ["2", "3"]],
+        ["1", "2"],
+        ["1", "3"],
+        inverted=True,
+    ),
+}
+ALL = pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
+DRAWN = pytest.mark.parametrize("name", [name for name in FIGURES if name != "sheet"])
+
+
+@ALL
+def test_every_figure_has_words_and_data(figure):
+    html = figure.to_html("f")
+    assert f"<figcaption>{figure.caption}</figcaption>" in html
+    assert len(figure.description()) > 30
+    assert 'id="f-text"' in html
+    assert "<details><summary>Data</summary>" in html
+    assert figure.table().rows
+    assert "nan" not in html
+    assert "http" not in html
+
+
+@DRAWN
+def test_marks_and_hover_texts_belong_together(name):
+    html = FIGURES[name].to_html("f")
+    tips = json.loads(
+        re.search(r'figcaption>\n<script type="application/json">(.*?)</script>', html).group(1)
+    )
+    for drawing in re.findall(r"<svg.*?</svg>", html, re.S):
+        assert {int(t) for t in re.findall(r'data-t="(\d+)"', drawing)} == set(range(len(tips)))
+    assert len(re.findall(r"<svg", html)) == 2
+
+
+@DRAWN
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_drawings_stay_within_their_width(name, width):
+    _, inside = FIGURES[name].draw(width)
+    # Where things start; how far text reaches is checked in a browser.
+    for x in re.findall(r' (?:x|x1|x2|cx)="(-?[\d.]+)"', "".join(inside)):
+        assert -6 <= float(x) <= width + 6
+
+
+@ALL
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_saved_figures_are_files_of_their_kind(figure, ending, tmp_path):
+    path = figure.save(tmp_path / f"figure.{ending}")
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
+    assert path.read_bytes().startswith(start)
+    if ending != "png":
+        assert figure.save(tmp_path / f"again.{ending}").read_bytes() == path.read_bytes()
+
+
+def test_saved_lines_have_the_methods_colours(tmp_path):
+    text = FIGURES["lines"].save(tmp_path / "lines.svg").read_text()
+    assert f"stroke: {LIGHT.accent}" in text
+    assert f"stroke: {series_colour(look('CC').colour)}" in text
+
+
+def test_lines_carry_exact_values():
+    figure = FIGURES["lines"]
+    assert figure.tips()[2] == "epoch 3\nProPaLL 95.25 (1.77)\nCC 90.50 (0.71)"
+    assert "ProPaLL from 51.00 to 95.25 (1.77)" in figure.description()
+    assert figure.table().text(2, 1) == "95.25 (1.77)"
+
+
+def test_ours_is_drawn_last_and_named_at_its_end():
+    drawing = "".join(FIGURES["lines"].draw(WIDE).inside)
+    assert drawing.index('data-series="cc"') < drawing.index('data-series="propall"')
+    assert re.search(r'data-pick="propall"[^>]*>ProPaLL</text>', drawing)
+
+
+def test_the_axis_says_where_it_starts():
+    assert "test accuracy (%), axis starts at" in "".join(FIGURES["lines"].draw(WIDE).inside)
+    from_zero = LineChart("Zero", [1, 2], [Line("CC", [0.0, 3.0])])
+    assert "axis starts" not in "".join(from_zero.draw(WIDE).inside)
+
+
+def test_near_yardsticks_are_lines_and_far_ones_words():
+    drawing = "".join(FIGURES["lines"].draw(WIDE).inside)
+    assert drawing.count('class="yardline"') == 1
+    assert 'stroke-dasharray:7 4"' in drawing
+    assert "clean labels 97.25" in drawing
+    assert "↓ chance 10.00" in drawing
+
+
+def test_more_than_six_lines_get_a_legend():
+    drawing = "".join(FIGURES["many lines"].draw(WIDE).inside)
+    legend_rows = {float(y) for y in re.findall(r'<text x="[\d.]+" y="([\d.]+)" class="name"', drawing)}
+    assert legend_rows == {12.0}
+
+
+def test_long_runs_are_hovered_in_steps():
+    epochs = 1000
+    chart = LineChart("Long", range(1, epochs + 1), [Line("CC", [float(e) for e in range(epochs)])])
+    hits = re.findall(r'data-t="(\d+)"', "".join(chart.draw(WIDE).inside))
+    assert len(hits) <= 202
+    assert hits[-1] == "999"
+    assert len(chart.tips()) == epochs
+
+
+def test_wide_heat_maps_are_drawn_in_steps():
+    grid = Grid(["a"], [str(e) for e in range(500)], [[e / 500 for e in range(500)]])
+    drawing = "".join(HeatMap("Long", grid, "class", "epoch", "recall").draw(WIDE).inside)
+    assert 100 < drawing.count("data-t") <= WIDE // 5
+
+
+def test_misfitting_data_are_refused():
+    with pytest.raises(ValueError, match="lines: 'CC' has 2 values and 0 stds for 3"):
+        LineChart("", [1, 2, 3], [Line("CC", [1.0, 2.0])])
+    with pytest.raises(ValueError, match="values: 1 rows of"):
+        Grid(["a", "b"], ["c"], [[1.0]])
+    with pytest.raises(ValueError, match="images: 1 images, 2 candidate sets"):
+        ExampleSheet("", np.zeros((1, 2, 2)), [["0"], ["1"]], ["0"], ["0"])
+
+
+def test_ranks_are_ordered_and_bars_span_their_groups():
+    drawing = "".join(FIGURES["ranks"].draw(WIDE).inside)
+    assert "CD 1.17" in drawing
+    assert drawing.count('class="group"') == 2
+    left, right = (
+        float(x) for x in re.search(r'd="M([\d.]+) \d+L([\d.]+) \d+" class="group"', drawing).groups()
+    )
+    places = [float(x) for x in re.findall(r'class="leader".*?<(?:circle cx=|path d=.M)"?([\d.]+)', drawing)]
+    assert left < places[0] < right
+    assert "ProPaLL 1.25, RC 2.12, CC 2.62" in FIGURES["ranks"].description()
+
+
+def test_sheet_marks_recovered_and_true():
+    html = FIGURES["sheet"].to_html("f")
+    assert '<span class="chip recovered">1 ✓</span>' in html
+    assert '<span class="chip recovered">2</span>' in html
+    assert '<span class="chip">3 ✓</span>' in html
+    assert html.count('<li class="missed">') == 1
+    assert "in 1 of 2" in FIGURES["sheet"].description()
+    assert 'alt="candidates 2, 3; recovered 2; true 3"' in html
+
+
+def test_a_truth_outside_the_candidates_is_shown_as_such():
+    sheet = ExampleSheet("", np.zeros((1, 2, 2)), [["0"]], ["0"], ["1"])
+    assert '<span class="chip outside">1 ✓</span>' in sheet.to_html("f")
+    unknown = ExampleSheet("", np.zeros((1, 2, 2)), [["0"]], ["0"], [None])
+    assert "true" not in re.search(r'alt="(.*?)"', unknown.to_html("f")).group(1)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (4, 2, 3)])
+def test_png_holds_the_image(shape):
+    image = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    decoded = matplotlib.image.imread(io.BytesIO(png(image)), format="png")
+    assert np.array_equal(np.round(decoded * 255).astype(np.uint8), image)
+
+
+def test_png_refuses_what_it_cannot_hold():
+    with pytest.raises(ValueError, match=r"image: uint8 of shape \(2, 2, 2\)"):
+        png(np.zeros((2, 2, 2), dtype=np.uint8))
+
+
+def test_numbers_are_stretched_to_bytes():
+    assert as_bytes(np.array([[-1.0, 0.0, 1.0]])).tolist() == [[0, 128, 255]]
+    assert as_bytes(np.full((1, 2), 7.0)).tolist() == [[0, 0]]
+    assert as_bytes(np.array([[3, 200]], dtype=np.uint8)).tolist() == [[3, 200]]
+
+
+def test_labels_are_spread_apart_in_order():
+    placed = spread([10.0, 11.0, 50.0, 10.5], 15, 0, 60)
+    assert placed == [10.0, 40.0, 55.0, 25.0]
+    assert spread([5.0], 15, 0, 60) == [5.0]
+
+
+def test_svg_text_is_escaped():
+    assert words("<a & b>", 1, 2) == '<text x="1" y="2">&lt;a &amp; b&gt;</text>'
+    assert element("path", d='"', class_="x", fill=None) == '<path d="&quot;" class="x"/>'
+
+
+def test_pages_need_neither_matplotlib_nor_torch():
+    code = "import sys, propall.report.demo; print(sorted({'matplotlib', 'torch'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_numbers_printed_in_cells_are_legible(theme):
+    assert contrast(theme.text, mixed(theme.page, theme.accent, PRINTED)) >= 4.5
+
+
+def test_cells_touch():
+    grid = Grid(["a"], [str(i) for i in range(97)], [[1.0] * 97])
+    drawing = "".join(HeatMap("Cells", grid, "class", "epoch", "recall").draw(WIDE).inside)
+    cells = [
+        (float(x), float(w)) for x, w in re.findall(r'data-t="\d+" x="([\d.]+)".*?width="([\d.]+)"', drawing)
+    ]
+    assert len(cells) == 97
+    assert all(x + w == pytest.approx(after) for (x, w), (after, _) in pairwise(cells))

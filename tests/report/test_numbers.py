@@ -1,0 +1,39 @@
+import pytest
+
+from propall.report.numbers import decimal, human_time, mean_and_std, mean_std, percent, tick_text, ticks
+
+
+def test_sample_std_divides_by_one_less():
+    assert mean_and_std([1.0, 2.0, 3.0]) == (2.0, 1.0)
+    assert mean_and_std([4]) == (4.0, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "signed", "text"),
+    [(97.888, False, "97.89"), (-0.001, True, "0.00"), (0.3, True, "+0.30"), (-1.5, True, "−1.50")],
+)
+def test_decimal(value, signed, text):
+    assert decimal(value, signed=signed) == text
+
+
+def test_mean_std():
+    assert mean_std(97.888, 0.084) == "97.89 (0.08)"
+    assert mean_std(97.888) == "97.89"
+    assert percent(97.888).split() == ["97.89", "%"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.314, "0.31 s"), (9.96, "10 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500.0, "2 h 05 min")],
+)
+def test_human_time(seconds, text):
+    assert human_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (83, 97.2, [85, 90, 95]), (1, 40, [10, 20, 30, 40]), (5, 5, [5])],
+)
+def test_ticks_are_round_and_few(low, high, expected):
+    assert ticks(low, high) == pytest.approx(expected)
+    assert [tick_text(tick) for tick in ticks(-1, 0, 2)] == ["−1", "−0.5", "0"]

@@ -1,0 +1,82 @@
+import re
+
+import pytest
+
+from propall.report.charts import BarChart
+from propall.report.page import KeyFigure, Page, Section
+from propall.report.tables import Cell, Column, Row, Table
+
+
+@pytest.fixture
+def page():
+    table = Table([Column("accuracy")], [Row("<CC>", [Cell(91.5)])], "Runs & seeds")
+    bars = BarChart("Sizes", [("1", 3.0), ("2", 4.0)], "candidates", "instances")
+    return Page(
+        "A <title>",
+        "Finding & more.",
+        [KeyFigure("91.50 %", "accuracy", "one run")],
+        [
+            Section("First", [bars, table], "One.\n\nTwo with `a < b`.", {"data": "digits", "q": "0.1"}),
+            Section("Second", table, provenance="as above"),
+        ],
+    )
+
+
+def test_page_is_well_formed_semantic_and_alone(page, outline):
+    parsed = outline(page.to_html())
+    assert {
+        "main",
+        "section",
+        "nav",
+        "figure",
+        "figcaption",
+        "table",
+        "header",
+        "footer",
+        "svg",
+    } <= parsed.tags
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert all(address.startswith(("#", "data:")) for address in parsed.addresses)
+    assert {f"#{name}" for name in ("main", "s1", "s2")} <= set(parsed.addresses)
+
+
+def test_text_is_escaped_and_kept(page, outline):
+    html = page.to_html()
+    text = " ".join(" ".join(outline(html).text).split())
+    for part in (
+        "A <title>",
+        "Finding & more.",
+        "<CC>",
+        "Runs & seeds",
+        "data digits · q 0.1",
+        "as above",
+        "91.50 %",
+    ):
+        assert part in text
+    assert "<code>a &lt; b</code>" in html
+    assert html.count("<p>") >= 2
+
+
+def test_references_between_elements_resolve(page, outline):
+    html = page.to_html()
+    ids = set(outline(html).ids)
+    for name in re.findall(r'aria-(?:labelledby|describedby)="([^"]+)"', html):
+        assert name in ids
+
+
+def test_nothing_can_be_fetched(page):
+    html = page.to_html()
+    assert "default-src 'none'" in html
+    assert not re.search(r"https?://", html)
+    assert "@import" not in html
+    assert not re.search(r"url\(", html)
+
+
+def test_writing_makes_folders(page, tmp_path):
+    path = page.write(tmp_path / "a" / "b.html")
+    assert path.read_text(encoding="utf-8") == page.to_html()
+
+
+def test_one_section_needs_no_contents(outline):
+    html = Page("T", "F", sections=[Section("Only", Table([Column("x")], [Row("a", [Cell(1.0)])]))]).to_html()
+    assert "nav" not in outline(html).tags

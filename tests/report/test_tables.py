@@ -1,0 +1,128 @@
+import csv
+import io
+import json
+import re
+
+import pytest
+
+from propall.report.tables import Cell, Column, Row, Table, beside_paper, embedded
+
+COPIED = "Copied from another paper."
+
+
+@pytest.fixture
+def table():
+    columns = [
+        Column("MNIST", best="highest"),
+        Column("seconds", best="lowest", decimals=1),
+        Column("note", kind="text"),
+    ]
+    rows = [
+        Row("ProPaLL", [Cell(98.7312345, 0.0612), Cell(12.3), Cell(text="50 % & more")], "propall"),
+        Row("PRODEN", [Cell(98.729, 0.2), Cell(12.31), Cell(text="a|b_c")], "proden"),
+        Row("CC", [Cell(98.1, 0.11, close=True), Cell(30.0), Cell(text="")], "cc"),
+        Row("VALEN", [Cell(99.9, 0.1, hatched=COPIED), Cell(text="not run"), Cell(text="x")], "valen"),
+    ]
+    return Table(columns, rows, "Accuracy, 5 seeds", notes=["Underlined: not significantly worse."])
+
+
+def test_best_is_bold_ties_and_all_but_never_hatched(table):
+    best = [[table.is_best(r, c) for c in range(3)] for r in range(4)]
+    # 98.73 twice as printed; 12.3 twice as printed; the hatched 99.90 is out of the running.
+    assert best == [[True, True, False], [True, True, False], [False] * 3, [False] * 3]
+
+
+def test_csv_keeps_every_digit(table):
+    rows = list(csv.DictReader(io.StringIO(table.to_csv())))
+    assert [row["method"] for row in rows] == ["ProPaLL", "PRODEN", "CC", "VALEN"]
+    assert float(rows[0]["MNIST"]) == 98.7312345
+    assert float(rows[0]["MNIST std"]) == 0.0612
+    assert rows[3]["seconds"] == "not run"
+    assert rows[0]["note"] == "50 % & more"
+    assert "seconds std" not in rows[0]
+
+
+def test_markdown_round_trip(table):
+    lines = [line for line in table.to_markdown().splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    assert cells[0] == ["method", "MNIST", "seconds", "note"]
+    assert cells[1] == ["---", "---:", "---:", "---"]
+    assert cells[2] == ["ProPaLL", "**98.73 (0.06)**", "**12.3**", "50 % & more"]
+    assert cells[3][3] == r"a\|b_c"
+    assert cells[4][1] == "<u>98.10 (0.11)</u>"
+    assert cells[5][1] == "99.90 (0.10)<sup>1</sup>"
+    assert f"1. {COPIED}" in table.to_markdown()
+
+
+def test_latex_round_trip(table):
+    text = table.to_latex()
+    rows = re.search(r"\\midrule\n(.*)\n\\bottomrule", text, re.S).group(1).split("\n")
+    numbers = [re.findall(r"\d+\.\d+", row) for row in rows]
+    assert numbers == [
+        ["98.73", "0.06", "12.3"],
+        ["98.73", "0.20", "12.3"],
+        ["98.10", "0.11", "30.0"],
+        ["99.90", "0.10"],
+    ]
+    assert r"\textbf{98.73} {\scriptsize (0.06)}" in rows[0]
+    assert r"50 \% \& more \\" in rows[0]
+    assert r"a|b\_c" in rows[1]
+    assert r"\underline{98.10}" in rows[2]
+    assert r"\textsuperscript{1}" in rows[3]
+    assert text.count("{") == text.count("}")
+
+
+def test_html_says_what_colour_and_weight_say(table):
+    html = table.to_html("t")
+    assert "<b>98.73</b> <small>(0.06)</small>" in html
+    assert "<u>98.10</u>" in html
+    assert f'class="n hatched" title="{COPIED}">99.90 <small>(0.10)</small><sup>1</sup>' in html
+    assert f"<sup>1</sup> {COPIED}" in html
+    assert '<td class="n empty">not run</td>' in html
+    assert "50 % &amp; more" in html
+    exports = json.loads(re.search(r'json">(.*?)</script>', html, re.S).group(1))
+    assert exports == {"CSV": table.to_csv(), "Markdown": table.to_markdown(), "LaTeX": table.to_latex()}
+
+
+def test_beside_the_paper():
+    table = beside_paper(
+        ["MNIST", "CIFAR-10"],
+        {
+            "ProPaLL": [(Cell(98.7, 0.1), Cell(98.73, 0.05)), (Cell(84.5, 0.2), Cell(84.32, 0.37))],
+            "CC": [(Cell(98.0), Cell(97.0, hatched=COPIED)), (Cell(text="not run"), Cell(80.0))],
+            "RC": [(Cell(98.001), Cell(98.0)), (Cell(80.0), Cell(text="not published"))],
+        },
+    )
+    assert [column.full_title for column in table.columns][:3] == [
+        "MNIST ours",
+        "MNIST paper",
+        "MNIST difference",
+    ]
+    assert [table.text(r, 2) for r in range(3)] == ["▼ −0.03", "–", "0.00"]
+    assert [table.text(r, 5) for r in range(3)] == ["▲ +0.18", "–", "–"]
+    html = table.to_html("t")
+    assert '<th scope="colgroup" class="group" colspan="3">MNIST</th>' in html
+    assert '<td class="n worse"' in html
+    assert '<td class="n better"' in html
+    assert r"\multicolumn{3}{c}{CIFAR-10}" in table.to_latex()
+
+
+def test_less_is_better_where_the_column_says_so():
+    column = Column("change", kind="difference", best="lowest")
+    table = Table([column], [Row("a", [Cell(-2.0)]), Row("b", [Cell(2.0)])])
+    assert [table.text(r, 0) for r in range(2)] == ["▲ −2.00", "▼ +2.00"]
+    assert not table.is_best(0, 0)
+
+
+def test_a_missing_cell_is_refused():
+    with pytest.raises(ValueError, match="rows: 'a' has 1 cells for 2 columns"):
+        Table([Column("x"), Column("y")], [Row("a", [Cell(1.0)])])
+
+
+def test_text_cannot_leave_its_place():
+    html = Table([Column("<x>", kind="text")], [Row("<b>", [Cell(text="</script><img>")])], "<i>").to_html(
+        "t"
+    )
+    assert "<img>" not in html
+    assert "<i>" not in html.replace('<i class="swatch"', "")
+    assert "</script>" not in embedded("</script>")[:-9]

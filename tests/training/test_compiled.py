@@ -1,0 +1,111 @@
+"""The fast path is the plain one, only faster."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from propall.data.dataset import PartialDataset
+from propall.methods.cc import CC
+from propall.methods.proden import PRODEN
+from propall.methods.propall import ProPaLL
+from propall.methods.rc import RC
+from propall.nets import NETS
+from propall.training import compiled
+from propall.training.contract import Run
+from propall.training.engine import Stack, Trainer
+from propall.training.recipe import Recipe
+
+
+def runs(n=70, d=6, k=4, device="cpu", dtype=torch.float64):
+    g = torch.Generator().manual_seed(0)
+    candidates = torch.rand(n, k, generator=g) < 0.4
+    candidates[:, 0] = True
+    train = PartialDataset(torch.randn(n, d, generator=g).to(device, dtype), candidates.to(device))
+    objectives = [ProPaLL(), ProPaLL(noise=0.5), CC(), PRODEN(), RC()]
+    return [Run(train, seed, objective=o, learning_rate=0.05) for seed, o in enumerate(objectives)]
+
+
+def assert_same(fast, plain, **tolerance):
+    for a, b in zip(fast, plain, strict=True):
+        for name, weights in b.net.state_dict().items():
+            torch.testing.assert_close(a.net.state_dict()[name], weights, **tolerance)
+        for name, rows in b.state.rows.items():
+            torch.testing.assert_close(a.state.rows[name], rows, **tolerance)
+
+
+NET = partial(NETS["mlp"], widths=(9,), batch_norm=True)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("last_batch", ["drop", "keep"])
+def test_compiled_equals_plain_on_the_cpu(last_batch):
+    recipe = Recipe(epochs=2, batch_size=16, learning_rate=0.1, last_batch=last_batch)
+    fast, plain = (Trainer(CC(), NET, recipe, fast=fast).fit(runs()) for fast in (True, False))
+    assert_same(fast, plain, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_captured_equals_plain_on_the_gpu(optimizer):
+    recipe = Recipe(epochs=2, batch_size=16, learning_rate=0.1, optimizer=optimizer, last_batch="keep")
+    fast, plain = (Trainer(CC(), NET, recipe, fast=fast).fit(runs(device="cuda")) for fast in (True, False))
+    assert_same(fast, plain, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.gpu
+def test_the_gpu_agrees_with_the_cpu():
+    recipe = Recipe(epochs=2, batch_size=16, learning_rate=0.1)
+    gpu = Trainer(CC(), NET, recipe).fit(runs(device="cuda"))
+    cpu = Trainer(CC(), NET, recipe).fit(runs())
+    for a, b in zip(gpu, cpu, strict=True):
+        for name, weights in b.net.state_dict().items():
+            torch.testing.assert_close(a.net.state_dict()[name].cpu(), weights, rtol=1e-8, atol=1e-10)
+
+
+def test_warm_up_leaves_no_trace():
+    recipe = Recipe(epochs=1, batch_size=16)
+    stack = Stack(runs(), CC(), NET, recipe)
+    before = {name: tensor.clone() for name, tensor in stack.tensors().items()}
+    captured = compiled.Captured(stack)
+    captured.order.copy_(stack.stream.order(0))
+    captured._captured = lambda step: (step(), step)[1]  # the plain step, run once as the warm-up does
+    with torch.no_grad():
+        captured._prepare()
+    for name, tensor in stack.tensors().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_what_cannot_be_compiled_is_trained_plainly(monkeypatch):
+    def refuse(*_args, **_options):
+        def step():
+            raise RuntimeError("no compiler here")
+
+        return step
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    recipe = Recipe(epochs=2, batch_size=16)
+    with pytest.warns(RuntimeWarning, match="no compiler here"):
+        fast = Trainer(CC(), NET, recipe, fast=True).fit(runs())
+    assert_same(fast, Trainer(CC(), NET, recipe, fast=False).fit(runs()), rtol=1e-12, atol=0)
+
+
+def test_a_stack_too_large_is_split(monkeypatch):
+    train = Stack.train_epoch
+
+    def scarce(self, epoch):
+        if len(self.runs) > 2:
+            raise torch.OutOfMemoryError
+        return train(self, epoch)
+
+    recipe = Recipe(epochs=1, batch_size=16)
+    expected = Trainer(CC(), NET, recipe).fit(runs())
+    monkeypatch.setattr(Stack, "train_epoch", scarce)
+    assert_same(Trainer(CC(), NET, recipe).fit(runs()), expected, rtol=1e-9, atol=1e-11)
+
+
+def test_matrix_precision_is_restored():
+    before = torch.get_float32_matmul_precision()
+    with compiled.matrix_precision(Recipe(precision="tf32")):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == before
