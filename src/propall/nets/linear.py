@@ -3,7 +3,7 @@
 from math import prod
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from propall.nets.network import AlignedLinear, Network
 
