@@ -33,7 +33,7 @@ def test_mlp5_layers_and_initialisation():
 def test_mlp5_norms_between_linear_and_relu():
     torch.manual_seed(0)
     net = MLP5((20,), 3)
-    assert [type(layer).__name__ for layer in net.hidden] == ["Linear", "BatchNorm1d", "ReLU"] * 4
+    assert [type(layer).__name__ for layer in net.hidden] == ["AlignedLinear", "BatchNorm1d", "ReLU"] * 4
     x = torch.randn(64, 20)
     normed = (net.embedding(x) - net.embedding(x).mean(0)) / (
         net.embedding(x).var(0, correction=0) + 1e-5
