@@ -49,7 +49,7 @@ SKIPS = {
 
 
 #: Warnings of torch about itself, met where its compiler is loaded.
-TORCH_ABOUT_ITSELF = ("ignore:`torch.jit:DeprecationWarning",)
+TORCH_ABOUT_ITSELF = ("ignore:`torch.jit:DeprecationWarning", r"ignore:\s*Online softmax:UserWarning")
 
 
 def pytest_report_header() -> str:

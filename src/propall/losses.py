@@ -105,7 +105,8 @@ class PartialLabelLoss(nn.Module):
         for name in self._names["rows"]:
             memory = getattr(self, f"rows_{name}")
             rows[name] = _recall(memory, index) if torch.compiler.is_compiling() else memory[index]
-        shared = {name: getattr(self, f"shared_{name}") for name in self._names["shared"]}
+        # A copy: `update` may write to the memory before the caller's backward pass reads it.
+        shared = {name: getattr(self, f"shared_{name}").clone() for name in self._names["shared"]}
         trained = {name: getattr(self, f"trained_{name}") for name in self._names["trained"]}
         return State(rows, shared, trained)
 

@@ -1,0 +1,71 @@
+"""A network of your own, trained on candidate sets by Lightning, on one process or on several.
+
+    python examples/own_network_ddp.py
+    python examples/own_network_ddp.py --processes 2
+
+Both end with the same network: the processes share every batch, and each keeps the whole of PRODEN's memory.
+"""
+
+import argparse
+
+import torch
+from lightning.pytorch import Trainer
+from torch import nn
+
+from propall.data.corruption import IndependentFlip
+from propall.data.synthetic import digits
+from propall.lightning import PartialLabelData, PartialLabelModule
+from propall.methods.proden import PRODEN
+from propall.training.recipe import Recipe
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--processes", type=int, default=1)
+parser.add_argument("--accelerator", default="cpu", help="cpu or gpu")
+parser.add_argument("--epochs", type=int, default=10)
+parser.add_argument("--resume", metavar="CHECKPOINT", help="go on from a checkpoint of an earlier call")
+
+
+class TinyCNN(nn.Sequential):
+    """Any module from x to one score per class will do."""
+
+    def __init__(self, n_classes: int) -> None:
+        super().__init__(
+            nn.Unflatten(1, (1, 8, 8)),
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(32 * 4 * 4, n_classes),
+        )
+
+
+def main() -> None:
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    # Every wrong label is a candidate with probability 0.3. All processes draw the same sets.
+    problem = digits().problem(IndependentFlip(q=0.3), seed=0)
+
+    recipe = Recipe(epochs=options.epochs, batch_size=100, learning_rate=0.05, last_batch="keep")
+    data = PartialLabelData(problem.train, recipe, validation=(problem.test_x, problem.test_truth))
+    module = PartialLabelModule(TinyCNN(problem.train.n_classes), PRODEN(), recipe)
+    trainer = Trainer(
+        max_epochs=recipe.epochs,
+        accelerator=options.accelerator,
+        devices=options.processes,
+        strategy="ddp" if options.processes > 1 else "auto",
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        logger=False,
+    )
+    trainer.fit(module, data, ckpt_path=options.resume)
+    if trainer.is_global_zero:
+        # Rows whose candidates PRODEN has told apart: the weight of the best is near 1.
+        decided = (module.memory.state().rows["weights"].amax(-1) > 0.9).double().mean()
+        print(f"accuracy on the test set {trainer.callback_metrics['val_accuracy']:.4f}")
+        print(f"training rows with one candidate left {decided:.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,535 @@
+"""Under Lightning: equal to the library's own loop, on one process and on two, undisturbed and resumed."""
+
+import importlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+pytest.importorskip("lightning.pytorch", reason="needs Lightning: pip install 'propall[lightning]'")
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.strategies import DDPStrategy
+
+from propall.data.dataset import PartialDataset
+from propall.data.synthetic import blobs
+from propall.lightning import PartialLabelData, PartialLabelModule
+from propall.losses import PartialLabelLoss
+from propall.methods.cc import CC, cc_loss
+from propall.methods.cpe import CPE
+from propall.methods.d2cnn import D2CNN
+from propall.methods.ga import GA
+from propall.methods.proden import PRODEN
+from propall.methods.propall import ProPaLL
+from propall.methods.rc import RC
+from propall.nets import NETS
+from propall.training import engine
+from propall.training.contract import Objective, Run, State
+from propall.training.recipe import Recipe
+
+pytestmark = [
+    # Lightning 2.6 uses what newer releases of torch deprecate.
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
+    # Its advice to users, on purpose not taken here.
+    pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`:UserWarning"),
+    pytest.mark.filterwarnings("ignore:You .* but have no `val(idation_step|_dataloader)`:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning"),
+    pytest.mark.filterwarnings("ignore:GPU available but not used:UserWarning"),
+]
+
+ROOT = Path(__file__).parents[1]
+#: 43 rows in batches of 9, the last of 7: two processes never have equal shares.
+N, D, K, SEED, PER_EPOCH = 43, 5, 4, 5, 5
+RECIPE = Recipe(epochs=3, batch_size=9, learning_rate=0.1, weight_decay=1e-3, decay=0.5, last_batch="keep")
+NET = partial(NETS["mlp"], widths=(8,))
+
+
+@dataclass(frozen=True)
+class Crowding(Objective):
+    """Someone's own: looks at pairs of rows, multiplies matrices, and has memory that all rows share."""
+
+    name, title, reference = "crowding", "Crowding", "nowhere"
+
+    def init(self, candidates, weight=None):
+        return State(shared={"mean": torch.full(candidates.shape[1:], 1 / K)})
+
+    def loss(self, logits, candidates, state, step):
+        p = logits.softmax(-1)
+        alike = (p @ (p * state.shared["mean"]).mT).square().mean()
+        return cc_loss(logits, candidates).mean() + alike
+
+    def update(self, logits, candidates, state, step):
+        return state.with_shared(mean=0.5 * state.shared["mean"] + 0.5 * logits.softmax(-1).mean(0))
+
+
+OBJECTIVES = {
+    "propall": ProPaLL(),
+    "proden": PRODEN(),
+    "rc": RC(),
+    "cpe": CPE("T"),
+    "d2cnn": D2CNN(),
+    "ga": GA(),
+    "crowding": Crowding(),
+}
+
+
+def problem(dtype=torch.float64):
+    """Three candidates of four, so that complementary methods take it too; with a test set."""
+    source = blobs(N, D, K, spread=2.0)
+    excluded = (source.truth + 1 + torch.arange(N) % (K - 1)) % K
+    candidates = ~nn.functional.one_hot(excluded, K).bool()
+    train = PartialDataset(source.x.to(dtype), candidates)
+    return train, (source.test_x.to(dtype), source.test_truth)
+
+
+def network(train, factory=NET):
+    """As `engine.Trainer` would start it."""
+    return engine.build(factory, Run(train, SEED))
+
+
+def parts(objective, recipe=RECIPE, dtype=torch.float64, factory=NET, seed=SEED):
+    train, validation = problem(dtype)
+    module = PartialLabelModule(network(train, factory), objective, recipe)
+    return module, PartialLabelData(train, recipe, seed=seed, validation=validation)
+
+
+def trainer(**settings):
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
+    settings = {"max_epochs": RECIPE.epochs, "logger": False, "enable_checkpointing": False} | settings
+    return Trainer(accelerator="cpu", **quiet, **settings)
+
+
+def fit(objective, recipe=RECIPE, *, ckpt_path=None, dtype=torch.float64, factory=NET, **settings):
+    module, data = parts(objective, recipe, dtype, factory)
+    used = trainer(**settings)
+    used.fit(module, data, ckpt_path=ckpt_path)
+    return module, used
+
+
+def assert_same(found, expected, **tolerance):
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, **tolerance, msg=lambda m, name=name: f"{name}: {m}")
+
+
+EXACT = {"rtol": 1e-10, "atol": 1e-12}
+
+
+# One process
+
+
+def engine_state(objective, recipe, train, factory):
+    (fitted,) = engine.Trainer(objective, factory, recipe).fit([Run(train, SEED)])
+    state = {f"net.{name}": t for name, t in fitted.net.state_dict().items()}
+    for part, tensors in fitted.state._asdict().items():
+        state |= {f"memory.{part}_{name}": t for name, t in tensors.items()}
+    return state
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_equals_the_librarys_own_loop(name, optimizer):
+    recipe = replace(RECIPE, optimizer=optimizer, learning_rate=0.1 if optimizer == "sgd" else 0.01)
+    factory = partial(NET, batch_norm=True)
+    module, _ = fit(OBJECTIVES[name], recipe, factory=factory)
+    found = dict(module.state_dict())
+    assert found.pop("batches_seen") == RECIPE.epochs * PER_EPOCH
+    train, _ = problem()
+    assert_same(found, engine_state(OBJECTIVES[name], recipe, train, factory), **EXACT)
+    start = network(train, factory).state_dict()
+    assert not any(torch.equal(found[f"net.{n}"], t) for n, t in start.items())
+
+
+def test_single_precision_too():
+    module, _ = fit(RC(), dtype=torch.float32)
+    train, _ = problem(torch.float32)
+    found = {k: v for k, v in module.state_dict().items() if k != "batches_seen"}
+    assert_same(found, engine_state(RC(), RECIPE, train, NET), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("objective", [PRODEN(), RC(), Crowding()], ids=["proden", "rc", "crowding"])
+def test_mixed_precision_is_the_recipes_bfloat16(objective):
+    recipe = replace(RECIPE, precision="bfloat16")
+    module, _ = fit(objective, recipe, dtype=torch.float32, precision="bf16-mixed")
+    train, _ = problem(torch.float32)
+    found = {k: v for k, v in module.state_dict().items() if k != "batches_seen"}
+    expected = engine_state(objective, recipe, train, NET)
+    assert all(t.dtype == torch.float32 for t in found.values())
+    assert_same(found, expected, rtol=0, atol=1e-6)
+    plain = engine_state(objective, RECIPE, train, NET)
+    assert not torch.allclose(expected["net.head.weight"], plain["net.head.weight"], atol=1e-5)
+
+
+def test_augmentation_is_the_recipes():
+    images = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    train = PartialDataset(images, problem()[0].candidates[:20])
+    recipe = replace(RECIPE, epochs=2, augmentation="flip_crop")
+    module = PartialLabelModule(network(train), RC(), recipe)
+    trainer(max_epochs=2).fit(module, PartialLabelData(train, recipe, seed=SEED))
+    found = {k: v for k, v in module.state_dict().items() if k != "batches_seen"}
+    assert_same(found, engine_state(RC(), recipe, train, NET), **EXACT)
+
+
+@pytest.mark.parametrize("objective", [PRODEN(), RC()], ids=["proden", "rc"])
+def test_a_loader_of_ones_own(objective):
+    train, _ = problem()
+    rows = TensorDataset(torch.arange(N), train.x, train.candidates)
+    recipe = replace(RECIPE, momentum=0.0, weight_decay=0.0, decay=1.0)
+    module = PartialLabelModule(network(train), objective, recipe, candidates=train.candidates)
+    trainer().fit(module, DataLoader(rows, batch_size=9))
+    net, criterion = network(train), PartialLabelLoss(objective, train.candidates).double()
+    optimizer = torch.optim.SGD(net.parameters(), lr=recipe.learning_rate)
+    for _ in range(recipe.epochs):
+        for index in torch.arange(N).split(9):
+            optimizer.zero_grad()
+            criterion(net(train.x[index]), train.candidates[index], index=index).backward()
+            optimizer.step()
+            if objective.fresh_logits:
+                with torch.no_grad():
+                    criterion.refresh(net(train.x[index]), train.candidates[index], index=index)
+    assert_same(module.net.state_dict(), net.state_dict(), **EXACT)
+    torch.testing.assert_close(module.memory.rows_weights, criterion.rows_weights, **EXACT)
+
+
+def test_limited_epochs_have_their_own_length():
+    module, used = fit(D2CNN(), limit_train_batches=2)
+    assert used.num_training_batches == 2
+    assert int(module.batches_seen) == 2 * RECIPE.epochs
+    visits = module.memory.rows_visits
+    assert visits.sum() == 9 * 2 * RECIPE.epochs
+    assert visits.max() <= RECIPE.epochs
+
+
+# Checkpoints
+
+MID_VALIDATION = {"val_check_interval": 3}
+#: When a checkpoint is written -> the callback's settings, the Trainer's, and the file to resume from.
+CHECKPOINTS = {
+    "within an epoch": ({"every_n_train_steps": 4}, {}, "epoch=1-step=8"),
+    "after an epoch's last batch": ({"every_n_train_steps": 5}, {}, "epoch=0-step=5"),
+    "at the end of an epoch": ({"save_on_train_epoch_end": True}, {}, "epoch=1-step=10"),
+    "after an epoch's validation": ({"save_on_train_epoch_end": False}, {}, "epoch=0-step=5"),
+    "before a validation within an epoch": ({"every_n_train_steps": 8}, MID_VALIDATION, "epoch=1-step=8"),
+    "after one": ({"save_on_train_epoch_end": False}, MID_VALIDATION, "epoch=1-step=8"),
+}
+
+
+@pytest.mark.parametrize("name", ["propall", "proden", "rc", "cpe"])
+@pytest.mark.parametrize("when", CHECKPOINTS)
+def test_a_resumed_run_ends_equal(name, when, tmp_path):
+    saving, settings, file = CHECKPOINTS[when]
+    save = ModelCheckpoint(tmp_path, save_top_k=-1, **saving)
+    recipe = replace(RECIPE, optimizer="adam", learning_rate=0.01)
+    expected, _ = fit(OBJECTIVES[name], recipe, callbacks=[save], enable_checkpointing=True, **settings)
+    resumed, used = fit(OBJECTIVES[name], recipe, ckpt_path=tmp_path / f"{file}.ckpt", **settings)
+    assert used.global_step == RECIPE.epochs * PER_EPOCH
+    assert_same(resumed.state_dict(), expected.state_dict(), rtol=0, atol=0)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A checkpoint of RC in the middle of its second epoch."""
+    stop = ModelCheckpoint(dirpath=tmp_path, every_n_train_steps=7)
+    module, _ = fit(RC(), max_steps=7, callbacks=[stop], enable_checkpointing=True)
+    return Path(stop.best_model_path), module
+
+
+def test_a_checkpoint_is_read_without_a_trainer_and_without_pickle(saved):
+    path, module = saved
+    train, (x, _) = problem()
+    loaded = PartialLabelModule.load_from_checkpoint(
+        path, net=network(train), objective=RC(), recipe=RECIPE, weights_only=True
+    )
+    assert_same(loaded.state_dict(), module.state_dict(), rtol=0, atol=0)
+    classifier = loaded.classifier()
+    assert torch.equal(classifier.state.rows["weights"], module.memory.rows_weights)
+    assert torch.equal(classifier.scores(x), loaded.predict_step(x))
+    assert torch.equal(classifier.predict(x), module.net.eval()(x).argmax(-1))
+
+
+def test_a_new_fit_starts_with_a_new_memory(saved):
+    _, module = saved
+    _, data = parts(RC())
+    trainer(max_epochs=1, limit_train_batches=1).fit(module, data)
+    untouched = torch.ones(N, dtype=torch.bool)
+    untouched[data.stream.order(0)[0, :9]] = False
+    start = data.train.candidates.double() / 3
+    assert int(module.batches_seen) == 1
+    torch.testing.assert_close(module.memory.rows_weights[untouched], start[untouched], rtol=0, atol=1e-7)
+    assert not torch.allclose(module.memory.rows_weights[~untouched], start[~untouched])
+
+
+def test_a_fit_that_goes_on_keeps_its_memory():
+    expected, _ = fit(D2CNN(), replace(RECIPE, optimizer="sgd", momentum=0.0, decay=1.0))
+    module, data = parts(D2CNN(), replace(RECIPE, optimizer="sgd", momentum=0.0, decay=1.0))
+    used = trainer(max_epochs=1)
+    used.fit(module, data)
+    used.fit_loop.max_epochs = RECIPE.epochs
+    used.fit(module, data)
+    assert_same(module.state_dict(), expected.state_dict(), **EXACT)
+
+
+# What would go wrong is refused
+
+
+def test_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    monkeypatch.delitem(sys.modules, "propall.lightning")
+    with pytest.raises(ImportError, match=r"pip install 'propall\[lightning\]'"):
+        importlib.import_module("propall.lightning")
+
+
+def refusal(match, error=ValueError):
+    return pytest.raises(error, match=match)
+
+
+def test_refuses_accumulation_where_the_network_is_looked_at_again():
+    with refusal("accumulate_grad_batches: 2 given, but RC looks at the network again"):
+        fit(RC(), accumulate_grad_batches=2)
+
+
+def test_refuses_more_epochs_than_the_recipe_has():
+    with refusal(r"max_epochs: the Trainer would make 20 steps \(max_epochs=4\), the recipe plans 15 in 3"):
+        fit(CC(), max_epochs=4)
+
+
+def test_refuses_memory_in_half_precision():
+    with refusal("precision: 'bf16-true' would keep the memory of PRODEN"):
+        fit(PRODEN(), precision="bf16-true")
+
+
+def test_refuses_a_precision_other_than_the_recipes():
+    with refusal("precision: the recipe asks for bfloat16, the Trainer has '32-true'"):
+        fit(CC(), replace(RECIPE, precision="bfloat16"))
+
+
+def test_refuses_two_recipes():
+    module, _ = parts(CC())
+    _, data = parts(CC(), replace(RECIPE, batch_size=10))
+    with refusal("recipe: the data module has .*give both the same"):
+        trainer().fit(module, data)
+
+
+def test_refuses_an_objective_without_its_training_set():
+    train, _ = problem()
+    rows = TensorDataset(torch.arange(N), train.x, train.candidates)
+    with refusal(r"candidates: PRODEN has to see those of the whole training set first"):
+        trainer().fit(PartialLabelModule(network(train), PRODEN(), RECIPE), DataLoader(rows, batch_size=9))
+
+
+def test_refuses_augmentation_by_other_loaders():
+    module, data = parts(CC(), replace(RECIPE, augmentation="none"))
+    module.recipe = replace(RECIPE, augmentation="flip_crop")
+    rows = TensorDataset(torch.arange(N), data.train.x, data.train.candidates)
+    with refusal("recipe: augmentation='flip_crop' is done by PartialLabelData"):
+        trainer().fit(module, DataLoader(rows, batch_size=9))
+
+
+def test_refuses_what_is_no_objective():
+    with refusal("'proden'", TypeError):
+        PartialLabelModule(nn.Linear(2, 2), "proden")
+
+
+def test_refuses_a_module_that_does_not_count():
+    class Other(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(D, K)
+
+        def training_step(self, batch, batch_idx):
+            return self.net(batch[1].float()).sum()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    train, _ = problem()
+    with refusal("model: Other given", TypeError):
+        trainer().fit(Other(), PartialLabelData(train, RECIPE))
+
+
+def test_refuses_another_objectives_checkpoint(saved):
+    path, _ = saved
+    with refusal("the checkpoint holds the memory of 'rc', the module's objective is 'proden'"):
+        fit(PRODEN(), ckpt_path=path)
+
+
+def test_refuses_another_runs_checkpoint(saved):
+    path, _ = saved
+    module, data = parts(RC(), seed=SEED + 1)
+    with refusal(r"run on other batches: seed 6 \(checkpoint: 5\)"):
+        trainer().fit(module, data, ckpt_path=path)
+
+
+# Two processes
+
+TIMEOUT = 240
+#: What differs from `RECIPE` and from a plain Trainer in a run on two processes.
+SHARED_RUNS = {
+    "propall": (ProPaLL(), {}, {}),
+    "proden": (PRODEN(), {"optimizer": "adam", "learning_rate": 0.01}, {}),
+    "rc": (RC(), {}, {}),
+    "cpe": (CPE("T"), {}, {}),
+    "d2cnn": (D2CNN(), {}, {}),
+    "ga": (GA(), {}, {}),
+    "crowding": (Crowding(), {}, {}),
+    "clipped and accumulated": (PRODEN(), {}, {"gradient_clip_val": 0.3, "accumulate_grad_batches": 2}),
+}
+
+
+REFUSED_RUNS = {
+    "two seeds": lambda rank: parts(PRODEN(), seed=SEED + rank),
+    "one row a batch": lambda rank: parts(CC(), replace(RECIPE, batch_size=1)),
+}
+
+
+def fit_shared(name, **more):
+    objective, recipe, settings = SHARED_RUNS[name]
+    return fit(objective, replace(RECIPE, **recipe), **settings, **more)
+
+
+class KillRank(Callback):
+    """Ends one process as a crashed machine would, when it is about to train on a batch."""
+
+    def __init__(self, rank, batch):
+        self.rank, self.batch = rank, batch
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if trainer.global_rank == self.rank and int(pl_module.batches_seen) == self.batch:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def on_two_processes():
+    return {"devices": 2, "strategy": DDPStrategy(timeout=timedelta(seconds=TIMEOUT / 4))}
+
+
+def work(folder, runs=(), refused=(), kill_at=None, save_every=None, ckpt_path=None):
+    """What each of two processes does: the runs one by one, leaving what it ended with in the folder."""
+    torch.set_num_threads(1)
+    rank, folder = int(os.environ["LOCAL_RANK"]), Path(folder)
+    for run in runs:
+        callbacks = [] if kill_at is None else [KillRank(1, kill_at)]
+        if save_every is not None:
+            callbacks.append(ModelCheckpoint(folder, every_n_train_steps=save_every, save_top_k=-1))
+        module, used = fit_shared(
+            run,
+            **on_two_processes(),
+            ckpt_path=ckpt_path,
+            callbacks=callbacks,
+            enable_checkpointing=save_every is not None,
+        )
+        metrics = {f"metric.{name}": value.clone() for name, value in used.callback_metrics.items()}
+        save_file(dict(module.state_dict()) | metrics, folder / f"{run}.{rank}.safetensors")
+    for name in refused:
+        module, data = REFUSED_RUNS[name](rank)
+        try:
+            trainer(**on_two_processes()).fit(module, data)
+        except ValueError as error:
+            (folder / f"{name}.{rank}.txt").write_text(str(error))
+
+
+def same_imports():
+    """An environment in which another process finds what this one finds, wherever it runs."""
+    paths = [str(Path(path).resolve()) for path in (ROOT, *sys.path)]
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def two_processes(folder, **plan):
+    """Runs `work` in two processes and returns their exit codes and error outputs."""
+    script = folder / "worker.py"
+    script.write_text(
+        "import json, sys, warnings\n"
+        "warnings.filterwarnings('ignore', message='.*LeafSpec')\n"
+        "from tests.test_lightning import work\n"
+        "work(**json.loads(sys.argv[1]))\n"
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = same_imports() | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    command = [sys.executable, script, json.dumps({"folder": str(folder)} | plan)]
+    processes = [
+        subprocess.Popen(
+            command, env=environment | {"LOCAL_RANK": str(rank)}, cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    try:
+        errors = [process.communicate(timeout=TIMEOUT)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [process.returncode for process in processes], errors
+
+
+def assert_both_ended_as(folder, run, module, used):
+    expected = dict(module.state_dict())
+    expected |= {f"metric.{name}": value for name, value in used.callback_metrics.items()}
+    for rank in range(2):
+        found = load_file(folder / f"{run}.{rank}.safetensors")
+        assert_same(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_two_processes_end_as_one(tmp_path):
+    codes, errors = two_processes(tmp_path, runs=list(SHARED_RUNS), refused=list(REFUSED_RUNS))
+    assert codes == [0, 0], errors
+    for run in SHARED_RUNS:
+        assert_both_ended_as(tmp_path, run, *fit_shared(run))
+    for rank in range(2):
+        assert f"this is rank {rank}" in (tmp_path / f"two seeds.{rank}.txt").read_text()
+        assert "none for some of 2 processes" in (tmp_path / f"one row a batch.{rank}.txt").read_text()
+
+
+def test_a_killed_process_ends_the_other_and_a_resume_ends_equal(tmp_path):
+    codes, errors = two_processes(tmp_path, runs=["rc"], kill_at=12, save_every=4)
+    assert codes[1] == -signal.SIGKILL
+    assert codes[0] == 1
+    assert "propall: rank 0 of 2 stopped after batch 12." in errors[0]
+    assert "ckpt_path" in errors[0]
+    assert not list(tmp_path.glob("*.safetensors"))
+    last = tmp_path / "epoch=2-step=12.ckpt"
+    expected, used = fit_shared("rc")
+    codes, errors = two_processes(tmp_path, runs=["rc"], ckpt_path=str(last))
+    assert codes == [0, 0], errors
+    del used.callback_metrics["train_loss"]
+    for rank in range(2):
+        found = load_file(tmp_path / f"rc.{rank}.safetensors")
+        # Lightning averages over the batches since the resume.
+        assert found.pop("metric.train_loss") > 0
+        save_file(found, tmp_path / f"rc.{rank}.safetensors")
+    assert_both_ended_as(tmp_path, "rc", expected, used)
+    alone, _ = fit_shared("rc", ckpt_path=last)
+    assert_same(alone.state_dict(), expected.state_dict(), **EXACT)
+
+
+@pytest.mark.slow
+def test_the_example_runs_on_one_process_and_on_two(tmp_path):
+    command = [sys.executable, ROOT / "examples" / "own_network_ddp.py", "--epochs", "6"]
+    outputs = [
+        subprocess.run(
+            [*command, "--processes", processes],
+            cwd=tmp_path,
+            env=same_imports(),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=True,
+        ).stdout
+        for processes in "12"
+    ]
+    assert outputs[0] == outputs[1]
+    (accuracy,) = re.findall(r"accuracy on the test set (\S+)", outputs[0])
+    assert float(accuracy) > 0.5
