@@ -1,0 +1,33 @@
+"""What the operators work on."""
+
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+_HAS_TRITON = find_spec("triton") is not None and torch.version.cuda is not None
+_KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Rows(NamedTuple):
+    """What rows' losses depend on: logits, candidates and weights (n, k), the parts of the noise (n,)."""
+
+    logits: Tensor
+    candidates: Tensor
+    weights: Tensor | None
+    scale: Tensor | None
+    seed: Tensor | None
+    step: Tensor | None
+    keys: Tensor | None
+
+
+def available(logits: Float[Tensor, "*b k"]) -> bool:
+    """Whether the fused losses of these logits run as a kernel; otherwise they fall back to plain PyTorch."""
+    return _HAS_TRITON and logits.is_cuda and logits.dtype in _KERNEL_TYPES
+
+
+def precision(logits: Tensor) -> torch.dtype:
+    """What losses are computed in."""
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
