@@ -7,9 +7,11 @@ that is checked as a whole. Where it occurs it is taken for Any; all shapes besi
 from collections.abc import Callable
 from typing import Any, Self, TypeVar, get_args
 
-from beartype import beartype
+from beartype import BeartypeConf, beartype
 
 Checked = TypeVar("Checked", bound=Callable[..., Any])
+#: A whole number is a float to everybody else, too.
+_checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 
 def check(function: Checked) -> Checked:
@@ -17,7 +19,7 @@ def check(function: Checked) -> Checked:
     hints = getattr(function, "__annotations__", {})
     if any(_speaks_of_self(hint) for hint in hints.values()):
         function.__annotations__ = {k: Any if _speaks_of_self(v) else v for k, v in hints.items()}
-    return beartype(function)
+    return _checked(function)
 
 
 def _speaks_of_self(hint: Any) -> bool:

@@ -26,7 +26,8 @@ def run(capsys, monkeypatch):
 
 def test_help_answers_without_torch():
     code = "import sys; from propall.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
-    code += "heavy = {'torch', 'numpy', 'sklearn', 'pandas', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy"
+    code += "heavy = {'torch', 'numpy', 'sklearn', 'pandas', 'matplotlib'} & set(sys.modules)\n"
+    code += "assert not heavy, heavy"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 

@@ -12,11 +12,69 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from propall import CandidateLabels, PartialLabelClassifier
+from propall.methods import METHODS
+from propall.training.contract import Algorithm
+
+WEIGHTS = "this method has no place for instance weights, and says so"
+WEIGHT_CHECKS = (
+    "check_sample_weights_pandas_series",
+    "check_sample_weights_not_an_array",
+    "check_sample_weights_list",
+    "check_sample_weights_shape",
+    "check_sample_weights_not_overwritten",
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+    "check_classifiers_one_label_sample_weights",
+)
+FEW_ROWS = "the check brings fewer rows than the method asks for neighbours, which it refuses"
+FEW_ROWS_CHECKS = {
+    "ipal": ("check_estimators_nan_inf", "check_fit2d_1feature"),
+    "plle": (
+        "check_n_features_in_after_fitting",
+        "check_estimators_nan_inf",
+        "check_classifier_data_not_an_array",
+        "check_fit2d_1feature",
+    ),
+}
+#: These take exactly one complementary label per row; scikit-learn's checks bring ordinary labels of three
+#: classes, which exclude two. `test_one_complementary_label_is_asked_for` holds them to it.
+ONE_COMPLEMENTARY_LABEL = ("pc_ishida", "scl_nl", "scl_exp", "op", "op_w", "scarce", "cpe")
+QUICK = ("propall", "proden", "pl_knn", "ipal", "clpl")
+CHECKED = [name for name in METHODS if name not in ONE_COMPLEMENTARY_LABEL]
 
 
-@parametrize_with_checks([PartialLabelClassifier()])
+def known_failures(estimator):
+    name = estimator.method
+    reasons = dict.fromkeys(FEW_ROWS_CHECKS.get(name, ()), FEW_ROWS)
+    if issubclass(METHODS[name], Algorithm):
+        reasons |= dict.fromkeys(WEIGHT_CHECKS, WEIGHTS)
+    return reasons
+
+
+@parametrize_with_checks(
+    [PartialLabelClassifier(name) for name in QUICK], expected_failed_checks=known_failures
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [PartialLabelClassifier(name) for name in CHECKED if name not in QUICK],
+    expected_failed_checks=known_failures,
+)
+def test_scikit_learn_checks_of_the_other_methods(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("name", ONE_COMPLEMENTARY_LABEL)
+def test_one_complementary_label_is_asked_for(name):
+    X, S, truth = problem()
+    with pytest.raises(ValueError, match="one complementary label per row"):
+        PartialLabelClassifier(name).fit(X, truth)
+    S = ~np.eye(3, dtype=bool)[(truth + 1) % 3]
+    clf = PartialLabelClassifier(name, random_state=0, learning_rate=0.05).fit(X, S)
+    assert clf.score(X, S) > 0.8
 
 
 def problem(n=120, k=3, seed=0):
@@ -153,7 +211,7 @@ def test_cut_changed_and_newer_models_are_refused(tmp_path):
 
 
 def test_refusals():
-    X, S, truth = problem()
+    X, S, _truth = problem()
     with pytest.raises(ValueError, match="did you mean propall"):
         PartialLabelClassifier("propal").fit(X, S)
     with pytest.raises(ValueError, match="did you mean linear"):

@@ -87,12 +87,13 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         from propall import __version__
 
         typer.echo(f"propall {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
@@ -444,7 +445,9 @@ _COMPARED = ("accuracy %", "std", "paper %", "std ", "seconds")
 
 @app.command()
 def reproduce(
-    table: Annotated[str, typer.Argument(help="A table of the paper, such as real or uniform; or all.")],
+    table: Annotated[
+        str, typer.Argument(help="A table of the paper, such as real; a cell, such as real/lost/cc; or all.")
+    ],
     protocol: Annotated[
         str | None,
         typer.Option(help="full (default), short (a smoke run of minutes), same-rates, q0.1, single80, ..."),
@@ -462,24 +465,33 @@ def reproduce(
     It may be killed at any moment; the same command continues.
     """
     from propall.experiments import reproducing
-    from propall.experiments.paper import TABLES
     from propall.experiments.store import Store
     from propall.experiments.sweep import Progress
 
     chosen = {"methods": methods, "data": data}
     names = {name: None if words is None else _words(words) for name, words in chosen.items()}
     cells = reproducing.wanted(table, protocol=protocol, seeds=seeds, **names)
-    with Store(store) as results:
+    # A look at what would run makes no file.
+    with Store(":memory:" if dry_run and not store.exists() else store) as results:
         if dry_run:
             _print_plan(reproducing.specs(cells), results, device, json_output)
             return
         by_cell = {cell.cell.name: [spec.key for spec in cell.specs] for cell in cells if cell.specs}
         with Progress(by_cell, _note) as bar:
-            reproducing.run(cells, results, device=device, progress=bar)
+            failures = reproducing.run(cells, results, device=device, progress=bar).failures
         entries = reproducing.entries(cells, results)
     if json_output:
         _print_json(reproducing.as_dicts(entries))
-        return
+    else:
+        _print_tables(entries, store)
+    if failures:
+        raise RuntimeError("; ".join(map(str, failures)))
+
+
+def _print_tables(entries: list[Any], store: Path) -> None:
+    from propall.experiments import reproducing
+    from propall.experiments.paper import TABLES
+
     console = _console()
     for name in dict.fromkeys(entry.cell.table for entry in entries):
         own = [entry for entry in entries if entry.cell.table == name]

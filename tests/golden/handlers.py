@@ -712,9 +712,29 @@ NOT_YET: dict[str, str] = {
     "crdpll": NOT_A_METHOD_HERE,
     "pop_purify": NOT_A_METHOD_HERE,
     "cll_ure_libcll": "another library's estimator, not the article's; not a method of this library",
-    "statistics_friedman_nemenyi": "propall.experiments.stats is still to come",
     "cll_libcll_pc_dm_fwd": "another library's scales of PC, L-W and Forward, which have files of their own",
 }
+
+
+def statistics(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+    from propall.experiments import stats
+
+    scores = case["scores"].plain()
+    k, n = len(scores), len(next(iter(scores.values())))
+    found, ranks = stats.friedman(scores), stats.average_ranks(scores)
+    uncorrected = 12 * n / (k * (k + 1)) * (sum(r * r for r in ranks.values()) - k * (k + 1) ** 2 / 4)
+    numeric = Tolerance(0.0, 1e-6)
+    yield Check("average_ranks", lambda: ranks, CLASSICAL)
+    yield Check("friedman_chi2_no_tie_correction", lambda: uncorrected, CLASSICAL)
+    yield Check("friedman_chi2_scipy", lambda: found.chi2, CLASSICAL)
+    yield Check("friedman_p_scipy", lambda: found.p, Tolerance(1e-6, 0.0))
+    yield Check("iman_davenport_F", lambda: found.f, CLASSICAL)
+    yield Check("F_p", lambda: found.f_p, Tolerance(1e-6, 0.0))
+    for level, alpha in (("005", 0.05), ("010", 0.10)):
+        yield Check(f"q_{level}", partial(stats.nemenyi_quantile, k, alpha), numeric)
+        yield Check(f"CD_{level}", partial(stats.critical_difference, k, n, alpha), numeric)
+    yield Check("nemenyi_p", lambda: stats.nemenyi_p(scores), numeric)
+    case.leave_out("N", "k", "iman_davenport_F_no_tie_correction")
 
 
 def complementary(handler: Handler) -> File:
@@ -752,6 +772,7 @@ FILES: dict[str, File] = {
     "cll_scarce": complementary(plain("scarce", "SCARCE")),
     "cll_cpe": complementary(cpe),
     "valen": File(valen, DEEP, DEEP_32),
+    "statistics_friedman_nemenyi": File(statistics, DEEP),
     "classical_plknn": File(plknn, DEEP),
     "classical_ipal": File(ipal, DEEP),
     "classical_clpl": File(clpl, DEEP),

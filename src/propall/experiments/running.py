@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+import math
+import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,13 +22,15 @@ from propall import __version__, draws
 from propall.data import DATASETS, load
 from propall.data.dataset import PartialDataset, Problem, Source
 from propall.data.files import data_root
+from propall.experiments.measuring import LATE_EPOCHS, Curves, Watcher
 from propall.experiments.spec import TEACHER, Spec
-from propall.methods import METHODS
+from propall.methods.cc import CC
 from propall.nets import NETS
+from propall.training import compiled
 from propall.training.checkpoint import Checkpoint
-from propall.training.contract import Algorithm, Monitor, Objective, Run
-from propall.training.engine import Trainer
-from propall.training.metrics import History, Together
+from propall.training.contract import Algorithm, Classifier, Monitor, Objective, Run
+from propall.training.engine import NetFactory, Trainer
+from propall.training.metrics import Together
 from propall.training.recipe import Recipe
 
 
@@ -42,7 +46,8 @@ class Result:
         transductive: share of training rows whose likeliest candidate is the true label.
         candidates: mean number of candidates.
         seconds: time the run took; its share where it was trained together with others.
-        curve: accuracy by epoch.
+        curve: accuracy by epoch, of the epochs that were measured.
+        confusions: counts of (true class, predicted class) by epoch, where they were asked for.
         version: of propall.
         commit: of propall's source, where it is known.
         torch: version of torch.
@@ -58,6 +63,7 @@ class Result:
     candidates: float
     seconds: float
     curve: dict[int, float] = field(default_factory=dict)
+    confusions: dict[int, list[list[int]]] = field(default_factory=dict)
     version: str = __version__
     commit: str = ""
     torch: str = torch.__version__
@@ -91,24 +97,40 @@ def best_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
-def teacher_scores(spec: Spec, source: Source, device: torch.device, cache: Path | None = None) -> Tensor:
+def teacher_scores(
+    spec: Spec,
+    source: Source,
+    device: torch.device,
+    cache: Path | None = None,
+    checkpoint: Path | None = None,
+) -> Tensor:
     """Logits of a network trained on the clean labels, for instance-dependent candidate sets.
 
     Trained by `spec.teacher` with the run's own network, once: the logits are kept under a name made of data
     and recipe.
+
+    Args:
+        spec: the run that needs them.
+        source: its data.
+        device: where to train.
+        cache: folder the logits are kept in; by default `teachers` under the folder of the data sets.
+        checkpoint: folder for the training's progress; None for none.
     """
     recipe = spec.teacher or TEACHER
     clean = PartialDataset(source.x.to(device), one_hot(source.truth, source.n_classes).bool().to(device))
-    name = draws.digest("teacher", spec.net, repr(recipe), source.raw, source.truth)
+    constants = repr(source.scaling)
+    name = draws.digest("teacher", spec.net, repr(recipe), constants, source.raw, source.truth)
     folder = cache or data_root() / "teachers"
     path = folder / f"{source.name}-{name}.safetensors"
     if path.exists():
-        return load_file(path)["scores"]
-    trainer = Trainer(METHODS["cc"](), NETS[spec.net], recipe)
+        stored: Tensor = load_file(path)["scores"]
+        return stored
+    progress = None if checkpoint is None else Checkpoint(checkpoint)
+    trainer = Trainer(CC(), NETS[spec.net], recipe, progress)
     (classifier,) = trainer.fit([Run(clean, draws.seed_for(0, "teacher"))])
     scores = classifier.scores(clean.x).float().cpu().contiguous()
     folder.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
+    part = path.with_suffix(f".{os.getpid()}.part")
     save_file({"scores": scores}, part)
     part.replace(path)
     return scores
@@ -133,33 +155,84 @@ def run_specs(
         root: folder of the data sets.
         every: epochs between measurements of the test accuracy.
     """
-    device = best_device(device) if isinstance(device, str) else device
-    for group in _stackable(specs):
-        yield from _run_together(group, device, monitor, checkpoint, root, every)
+    for group in stackable(specs):
+        for results in run_stacks(
+            group, device=device, monitor=monitor, checkpoint=checkpoint, root=root, every=every
+        ):
+            yield from results
 
 
-def _stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
-    """Groups that may share a stack: same data, rows, network and recipe up to rates."""
+def stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
+    """Groups that are trained at once: same data, network and recipe up to rates; folds may differ.
+
+    A method without a network is not stacked, so each of its specs is a group of its own.
+    """
     groups: dict[Any, list[Spec]] = {}
     for spec in specs:
         recipe = dataclasses.replace(spec.recipe, learning_rate=0.0, weight_decay=0.0)
-        together: Any = isinstance(spec.method, Objective) or (type(spec.method), repr(spec.method))
-        groups.setdefault((spec.data, spec.split, spec.net, recipe, together), []).append(spec)
+        split = dataclasses.replace(spec.split, fold=None if spec.split.fold is None else 0)
+        together: Any = "objectives"
+        if not isinstance(spec.method, Objective):
+            together = repr(spec.method) if _takes(spec.method, "recipe") else spec.key
+        group = (spec.data, split, spec.scaling, spec.net, recipe, together)
+        groups.setdefault(group, []).append(spec)
     return list(groups.values())
 
 
-def _run_together(
-    specs: list[Spec],
+def run_stacks(
+    specs: Sequence[Spec],
+    *,
+    device: torch.device | str = "auto",
+    monitor: Monitor | None = None,
+    checkpoint: Path | None = None,
+    root: Path | None = None,
+    teachers: Path | None = None,
+    every: int = 1,
+    confusions: Callable[[Spec], bool] = lambda spec: False,
+) -> Iterator[list[Result]]:
+    """Run one group of `stackable` and yield the results of each stack, as many runs as memory takes.
+
+    Args:
+        specs: the group.
+        device: where.
+        monitor: looks on, beside the measurements; a `Watcher` is also told the accuracies.
+        checkpoint: folder for progress within stacks; None for none.
+        root: folder of the data sets.
+        teachers: folder the teachers' scores are kept in, see `teacher_scores`.
+        every: epochs between measurements of the test accuracy.
+        confusions: says for which specs confusion matrices are kept.
+    """
+    device = best_device(device) if isinstance(device, str) else device
+    source = specs[0].source(load(specs[0].data, root))
+    problems = _Problems(
+        source, device, teachers or (None if root is None else root / "teachers"), checkpoint
+    )
+    first = problems.of(specs[0])
+    most = compiled.stack_limit(
+        NETS[specs[0].net], specs[0].recipe, Run(first.train, specs[0].seed), len(specs)
+    )
+    for start in range(0, len(specs), most):
+        part = specs[start : start + most]
+        own = [problems.of(spec) for spec in part]
+        curves = Curves(
+            own,
+            every=every,
+            confusions=[i for i, spec in enumerate(part) if confusions(spec)],
+            watcher=monitor if isinstance(monitor, Watcher) else None,
+        )
+        yield _run_stack(
+            part, own, device, Together(curves, *([] if monitor is None else [monitor])), curves, checkpoint
+        )
+
+
+def _run_stack(
+    specs: Sequence[Spec],
+    problems: Sequence[Problem],
     device: torch.device,
-    monitor: Monitor | None,
+    monitor: Monitor,
+    curves: Curves,
     checkpoint: Path | None,
-    root: Path | None,
-    every: int,
-) -> Iterator[Result]:
-    first = specs[0]
-    source = first.split.source(load(first.data, root))
-    problems = _problems(specs, source, device, root)
-    algorithm = _algorithm(first, checkpoint)
+) -> list[Result]:
     runs = [
         Run(
             problem.train,
@@ -170,65 +243,106 @@ def _run_together(
         )
         for spec, problem in zip(specs, problems, strict=True)
     ]
-    history = History(problems[0].test_x, problems[0].test_truth, every=every)
     start = time.perf_counter()
-    watchers = Together(history, *([] if monitor is None else [monitor]))
-    classifiers = algorithm.fit(runs, monitor=watchers)
+    classifiers = _algorithm(specs[0], checkpoint).fit(runs, monitor=monitor)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     seconds = (time.perf_counter() - start) / len(specs)
-    for i, (spec, problem, classifier) in enumerate(zip(specs, problems, classifiers, strict=True)):
-        curve = history.accuracies(i)
-        correct = classifier.predict(problem.test_x) == problem.test_truth
-        accuracy = float(correct.double().mean())
-        last = [value for epoch, value in curve.items() if epoch > spec.recipe.epochs - 10]
-        scores = classifier.scores(problem.train.x)
-        candidates = problem.train.candidates
-        inside = candidates.gather(1, scores.argmax(-1, keepdim=True))
-        resolved = scores.masked_fill(~candidates, -torch.inf).argmax(-1)
-        yield Result(
-            spec=spec,
-            accuracy=accuracy,
-            last10=sum(last) / len(last) if last else accuracy,
-            covered=float(inside.double().mean()),
-            transductive=float((resolved == problem.truth).double().mean()),
-            candidates=float(candidates.sum(-1).double().mean()),
-            seconds=seconds,
-            curve=curve,
-            commit=commit(),
-            hardware=hardware(device),
-            when=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
+    return [
+        _result(spec, problem, classifier, curves, i, seconds, device)
+        for i, (spec, problem, classifier) in enumerate(zip(specs, problems, classifiers, strict=True))
+    ]
 
 
-def _problems(specs: list[Spec], source: Source, device: torch.device, root: Path | None) -> list[Problem]:
-    """Each spec's problem on the device; what is the same for several is held once."""
-    drawn: dict[Any, Problem] = {}
-    shared: Problem | None = None
-    problems = []
-    for spec in specs:
-        key = (spec.corruption, spec.seed if spec.corruption is not None else None)
-        if key not in drawn:
-            scores = None
-            if spec.corruption is not None and spec.corruption.needs_scores:
-                cache = None if root is None else root / "teachers"
-                scores = teacher_scores(spec, source, device, cache)
-            problem = spec.split.problem(source, spec.corruption, spec.seed, scores).to(device)
-            if shared is None:
-                shared = problem
-            train = PartialDataset(shared.train.x, problem.train.candidates)
-            drawn[key] = dataclasses.replace(shared, train=train)
-        problems.append(drawn[key])
-    return problems
+def _result(
+    spec: Spec,
+    problem: Problem,
+    classifier: Classifier,
+    curves: Curves,
+    position: int,
+    seconds: float,
+    device: torch.device,
+) -> Result:
+    curve = curves.accuracies(position)
+    if curve:
+        accuracy = curve[max(curve)]
+    else:
+        accuracy = float((classifier.predict(problem.test_x) == problem.test_truth).double().mean())
+    last = [value for epoch, value in curve.items() if epoch > max(curve) - LATE_EPOCHS]
+    scores = classifier.scores(problem.train.x)
+    candidates = problem.train.candidates
+    inside = candidates.gather(1, scores.argmax(-1, keepdim=True))
+    resolved = scores.masked_fill(~candidates, -torch.inf).argmax(-1)
+    return Result(
+        spec=spec,
+        accuracy=accuracy,
+        last10=sum(last) / len(last) if last else accuracy,
+        covered=float(inside.double().mean()),
+        transductive=float((resolved == problem.truth).double().mean()),
+        candidates=float(candidates.sum(-1).double().mean()),
+        seconds=seconds,
+        curve=curve,
+        confusions=curves.confusion_matrices(position),
+        commit=commit(),
+        hardware=hardware(device),
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+class _Problems:
+    """The problems of a group's specs on the device; what is the same for several is held once."""
+
+    def __init__(
+        self, source: Source, device: torch.device, teachers: Path | None, checkpoint: Path | None
+    ) -> None:
+        self.source, self.device, self.teachers, self.checkpoint = source, device, teachers, checkpoint
+        self._drawn: dict[Any, Problem] = {}
+        self._of_split: dict[Any, Problem] = {}
+        self._scores: dict[Any, Tensor] = {}
+
+    def of(self, spec: Spec) -> Problem:
+        """A spec's problem."""
+        # Candidate sets that are the data's own do not depend on the seed.
+        drawn_by = None if spec.corruption is None else (spec.corruption, spec.teacher, spec.seed)
+        key = (spec.split, drawn_by)
+        if key not in self._drawn:
+            problem = spec.split.problem(self.source, spec.corruption, spec.seed, self._teacher(spec))
+            if spec.recipe.augmentation != "none" and self.source.scaling is not None:
+                problem = _as_images(problem)
+            shared = self._of_split.setdefault(spec.split, problem.to(self.device))
+            candidates = problem.train.candidates.to(self.device)
+            self._drawn[key] = dataclasses.replace(shared, train=PartialDataset(shared.train.x, candidates))
+        return self._drawn[key]
+
+    def _teacher(self, spec: Spec) -> Tensor | None:
+        if spec.corruption is None or not spec.corruption.needs_scores:
+            return None
+        key = (spec.net, spec.teacher)
+        if key not in self._scores:
+            self._scores[key] = teacher_scores(spec, self.source, self.device, self.teachers, self.checkpoint)
+        return self._scores[key]
+
+
+def _as_images(problem: Problem) -> Problem:
+    """Flat square images get their height and width back: augmentation moves pixels."""
+    side = math.isqrt(problem.train.x.shape[1])
+    if problem.train.x.dim() != 2 or side**2 != problem.train.x.shape[1]:
+        return problem
+    train = PartialDataset(problem.train.x.view(-1, 1, side, side), problem.train.candidates)
+    return dataclasses.replace(problem, train=train, test_x=problem.test_x.view(-1, 1, side, side))
+
+
+def _takes(method: Algorithm, name: str) -> bool:
+    return name in {f.name for f in dataclasses.fields(method)}  # type: ignore[arg-type]
 
 
 def _algorithm(spec: Spec, checkpoint: Path | None) -> Algorithm:
-    net = NETS[spec.net]
+    net: NetFactory = NETS[spec.net]
     if isinstance(spec.method, Objective):
         return Trainer(spec.method, net, spec.recipe, None if checkpoint is None else Checkpoint(checkpoint))
     given = {"net": net, "recipe": spec.recipe}
-    own = {f.name for f in dataclasses.fields(spec.method)}  # type: ignore[arg-type]
-    return dataclasses.replace(spec.method, **{k: v for k, v in given.items() if k in own})  # type: ignore[type-var]
+    own = {name: value for name, value in given.items() if _takes(spec.method, name)}
+    return dataclasses.replace(spec.method, **own)  # type: ignore[type-var]
 
 
 def default_setting(data: str) -> tuple[str, Recipe]:

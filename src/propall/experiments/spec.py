@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from propall.data import CORRUPTIONS
 from propall.data.corruption import Corruption, Exactly
@@ -15,6 +15,9 @@ from propall.training.recipe import Recipe
 
 #: How the teacher of instance-dependent candidate sets is trained: on clean labels, as the students are.
 TEACHER = Recipe(epochs=400, batch_size=256, learning_rate=0.01, weight_decay=1e-4)
+
+#: Mean and deviation of pixels other than a data set's own, by the name a spec calls them.
+SCALINGS = {"unit": (0.0, 1.0), "half": (0.5, 0.5)}
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Spec:
         recipe: epochs, batches, optimiser.
         corruption: the law candidate sets are drawn from; None for a data set's own.
         split: training and test rows.
+        scaling: what pixels become: "own" for the data set's own constants (features are standardised on the
+            training rows), "unit" for values from 0 to 1, "half" for values from -1 to 1.
         teacher: how the teacher of an instance-dependent corruption is trained.
         protocol: the name this setting is reported under; results of one are never shown as another.
         seed: of candidate sets, initialisation, order and noise.
@@ -70,6 +75,7 @@ class Spec:
     recipe: Recipe = field(default_factory=Recipe)
     corruption: Corruption | None = None
     split: Split = field(default_factory=Split)
+    scaling: Literal["own", "unit", "half"] = "own"
     teacher: Recipe | None = None
     protocol: str = "own"
     seed: int = 0
@@ -85,6 +91,7 @@ class Spec:
             if self.corruption is None
             else {"name": self.corruption.name, **_settings(self.corruption)},
             "split": dataclasses.asdict(self.split),
+            "scaling": self.scaling,
             "teacher": None if self.teacher is None else dataclasses.asdict(self.teacher),
             "protocol": self.protocol,
             "seed": self.seed,
@@ -112,10 +119,23 @@ class Spec:
             recipe=Recipe(**values["recipe"]),
             corruption=corruption,
             split=Split(**split),
+            scaling=values["scaling"],
             teacher=None if values["teacher"] is None else Recipe(**values["teacher"]),
             protocol=values["protocol"],
             seed=values["seed"],
         )
+
+    def source(self, source: Source) -> Source:
+        """The part of a data set that takes part, its pixels scaled as asked."""
+        part = self.split.source(source)
+        if self.scaling == "own":
+            return part
+        if part.scaling is None:
+            raise ValueError(
+                f"scaling: {self.scaling!r} is for pixels; {self.data} has features, give 'own'."
+            )
+        mean, std = SCALINGS[self.scaling]
+        return part.scaled(dataclasses.replace(part.scaling, mean=(mean,), std=(std,)))
 
     @property
     def key(self) -> str:

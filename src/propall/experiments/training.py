@@ -12,6 +12,8 @@ from propall.data import CORRUPTIONS, DATASETS
 from propall.data.corruption import Corruption
 from propall.experiments.running import Result, default_setting, run_specs
 from propall.experiments.spec import Spec, Split
+from propall.experiments.store import as_dict as as_dict
+from propall.experiments.store import from_dict
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.training.contract import Monitor
@@ -105,12 +107,6 @@ def run(
     return folder, [results[spec.key] for spec in specs]
 
 
-def as_dict(result: Result) -> dict[str, Any]:
-    """A result as plain JSON values."""
-    values = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
-    return values | {"spec": result.spec.to_dict(), "key": result.spec.key}
-
-
 def _read(file: Path) -> dict[str, Result]:
     if not file.exists():
         return {}
@@ -120,10 +116,7 @@ def _read(file: Path) -> dict[str, Result]:
             values = json.loads(line)
         except json.JSONDecodeError:
             continue  # a line cut short by a kill; its run is done again
-        values.pop("key")
-        values["spec"] = Spec.from_json(json.dumps(values["spec"]))
-        values["curve"] = {int(epoch): value for epoch, value in values["curve"].items()}
-        result = Result(**values)
+        result = from_dict(values)
         results[result.spec.key] = result
     return results
 

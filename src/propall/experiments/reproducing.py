@@ -1,0 +1,246 @@
+"""What `propall reproduce` does: cells of the paper's tables to runs, their results beside the paper's."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from propall.data import DATASETS
+from propall.data.files import data_root
+from propall.experiments import sweep
+from propall.experiments.paper import TABLES, cell
+from propall.experiments.paper.table import Cell, Published, Table
+from propall.experiments.running import Result
+from propall.experiments.spec import Spec
+from propall.experiments.stats import mean_and_std
+from propall.experiments.store import Store
+from propall.registry import UnknownNameError
+
+#: The name that asks for every table.
+ALL = "all"
+#: The figures that show how single classes are learnt follow these methods, on data of so many classes.
+_CLASS_BY_CLASS, _FEW_CLASSES = ("propall", "proden"), 10
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A cell that was asked for, with the runs behind it.
+
+    Attributes:
+        cell: the cell.
+        protocol: how it is run.
+        specs: its runs; none where the protocol leaves it out.
+        left_out: why, if so.
+    """
+
+    cell: Cell
+    protocol: str
+    specs: list[Spec]
+    left_out: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a cell, ours and the paper's; in percent.
+
+    Attributes:
+        cell: the cell.
+        title: the line's title.
+        protocol: how it was run. Entries of different protocols say different things.
+        mean: mean over folds, of the mean over seeds; or mean over seeds. None until a run is done.
+        std: sample standard deviation over the same; None for a single value.
+        runs: how many runs are behind it.
+        expected: how many there should be.
+        candidates: mean number of candidates of a training row.
+        published: the paper's number.
+        note: why it is empty or unfinished.
+        keys: of the runs.
+    """
+
+    cell: Cell
+    title: str
+    protocol: str
+    mean: float | None
+    std: float | None
+    runs: int
+    expected: int
+    candidates: float | None
+    published: Published | None
+    note: str
+    keys: tuple[str, ...]
+
+
+def wanted(
+    table: str,
+    *,
+    protocol: str | None = None,
+    methods: Sequence[str] | None = None,
+    data: Sequence[str] | None = None,
+    seeds: int | None = None,
+) -> list[Wanted]:
+    """The cells that are asked for.
+
+    Args:
+        table: name of a table, "all", or the name of a single cell such as `candidates10/mnist/pc/8`.
+        protocol: see `Table.protocol`.
+        methods: names of lines; all if None.
+        data: names of data sets; all if None.
+        seeds: how many seeds, in place of the protocol's number.
+    """
+    if "/" in table:
+        if methods or data:
+            raise ValueError(f"methods, data: {table} is a single cell, which names both; leave them out.")
+        single = cell(table)
+        chosen = TABLES[single.table]
+        resolved = chosen.protocol(protocol)
+        return [_wanted(chosen, single, resolved, seeds)]
+    found: list[Wanted] = []
+    refusals: list[Exception] = []
+    for chosen in TABLES.values() if table == ALL else [TABLES[table]]:
+        try:
+            found += _of_table(chosen, protocol, methods, data, seeds, strict=table != ALL)
+        except UnknownNameError as error:
+            refusals.append(error)
+    if not found:
+        if refusals:
+            raise refusals[0]
+        raise UnknownNameError(
+            f"methods, data: no table has {', '.join(methods or ())} on {', '.join(data or ())}."
+        )
+    return found
+
+
+def _of_table(
+    table: Table,
+    protocol: str | None,
+    methods: Sequence[str] | None,
+    data: Sequence[str] | None,
+    seeds: int | None,
+    *,
+    strict: bool,
+) -> list[Wanted]:
+    resolved = table.protocol(protocol)
+    if not strict:
+        methods = None if methods is None else [row.name for row in table.rows if row.name in methods]
+        data = None if data is None else [name for name in data if name in table.data]
+        if methods == [] or data == []:
+            return []
+    return [_wanted(table, cell, resolved, seeds) for cell in table.cells(data=data, rows=methods)]
+
+
+def _wanted(table: Table, cell: Cell, protocol: str, seeds: int | None) -> Wanted:
+    return Wanted(cell, protocol, table.specs(cell, protocol, seeds=seeds), table.left_out(cell, protocol))
+
+
+def specs(cells: Iterable[Wanted]) -> list[Spec]:
+    """The different runs behind some cells."""
+    return list({spec.key: spec for cell in cells for spec in cell.specs}.values())
+
+
+def needs_confusions(spec: Spec) -> bool:
+    """Whether a figure shows how this run learns class by class: one seed of two methods, few classes."""
+    few = DATASETS[spec.data].n_classes <= _FEW_CLASSES
+    return few and spec.seed == 0 and spec.method.name in _CLASS_BY_CLASS
+
+
+def run(
+    cells: Sequence[Wanted],
+    store: Store,
+    *,
+    device: str = "auto",
+    root: Path | None = None,
+    progress: sweep.Progress | None = None,
+) -> sweep.Plan:
+    """Run what is missing of some cells; returns the plan that was carried out."""
+    return sweep.run(
+        specs(cells), store, device=device, root=root, progress=progress, confusions=needs_confusions
+    )
+
+
+def entries(cells: Sequence[Wanted], store: Store, root: Path | None = None) -> list[Entry]:
+    """What a store knows of some cells."""
+    results = store.find(specs(cells))
+    here = {data: sweep.available(data, root) for data in {cell.cell.data for cell in cells}}
+    return [_entry(cell, results, here[cell.cell.data], root) for cell in cells]
+
+
+def _entry(wanted: Wanted, results: Mapping[str, Result], here: bool, root: Path | None) -> Entry:
+    cell, table = wanted.cell, TABLES[wanted.cell.table]
+    own = [results[spec.key] for spec in wanted.specs if spec.key in results]
+    mean, std = mean_and_std(_values(own, table)) if own else (None, None)
+    note = wanted.left_out
+    if not note and len(own) < len(wanted.specs):
+        note = f"{len(own)} of {len(wanted.specs)} runs" if own else "not run"
+        if not here:
+            note = f"data not available; {how_to_run(cell, wanted.protocol, root)}"
+    return Entry(
+        cell=cell,
+        title=table.row(cell.row).title,
+        protocol=wanted.protocol,
+        mean=mean,
+        std=std,
+        runs=len(own),
+        expected=len(wanted.specs),
+        candidates=statistics.fmean(result.candidates for result in own) if own else None,
+        published=table.published(cell),
+        note=note,
+        keys=tuple(spec.key for spec in wanted.specs),
+    )
+
+
+def _values(results: Sequence[Result], table: Table) -> list[float]:
+    """What mean and spread are taken over: folds where there are several, else seeds."""
+    folds = {result.spec.split.fold for result in results}
+    by: dict[Any, list[float]] = {}
+    for result in results:
+        unit = result.spec.split.fold if len(folds) > 1 else result.spec.seed
+        by.setdefault(unit, []).append(100 * float(getattr(result, table.reports)))
+    return [statistics.fmean(values) for values in by.values()]
+
+
+def how_to_run(cell: Cell, protocol: str, root: Path | None = None) -> str:
+    """What to do to get a cell whose data set is not there."""
+    folder = data_root(root)
+    steps = []
+    for files in DATASETS[cell.data].files:
+        lacking = [content.name for content, path in files.locate(folder).items() if path is None]
+        if lacking and files.downloads:
+            steps.append(f"propall data get {cell.data}")
+        elif lacking:
+            steps += [f"put {name} at {folder / files.folder / name}" for name in lacking]
+    command = f"propall reproduce {cell.table} --data {cell.data} --protocol {protocol}"
+    return ", then ".join([*steps, command])
+
+
+def as_dicts(found: Sequence[Entry]) -> list[dict[str, Any]]:
+    """One plain dictionary per cell."""
+    return [
+        {
+            "cell": entry.cell.name,
+            **entry.cell._asdict(),
+            "title": entry.title,
+            "protocol": entry.protocol,
+            "mean": entry.mean,
+            "std": entry.std,
+            "runs": entry.runs,
+            "expected": entry.expected,
+            "mean_candidates": entry.candidates,
+            "published": None if entry.published is None else entry.published._asdict(),
+            "note": entry.note,
+            "keys": list(entry.keys),
+        }
+        for entry in found
+    ]
+
+
+def summary(found: Sequence[Entry]) -> str:
+    """One line: how many cells are there, and why the others are not."""
+    done = sum(entry.expected > 0 and entry.runs == entry.expected for entry in found)
+    reasons: dict[str, int] = {}
+    for entry in found:
+        if entry.note:
+            reason = "unfinished" if entry.runs else entry.note.partition(";")[0]
+            reasons[reason] = reasons.get(reason, 0) + 1
+    others = "".join(f", {count} {reason}" for reason, count in reasons.items())
+    return f"{done} of {len(found)} cells done{others}."

@@ -1,0 +1,332 @@
+"""Results on disk: an append-only SQLite file that several processes may write to at once."""
+
+import csv
+import dataclasses
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Protocol, Self, runtime_checkable
+
+from propall.experiments.running import Result
+from propall.experiments.spec import Spec
+
+#: Marks the file as ours ("prop" in ASCII), where SQLite keeps such marks.
+APPLICATION_ID = 0x70726F70
+#: Raised whenever a file written by one version cannot be read by the other.
+SCHEMA_VERSION = 1
+#: How long a writer waits for another one, in seconds.
+PATIENCE = 60.0
+
+_SCHEMA = """
+CREATE TABLE results (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    digest TEXT NOT NULL UNIQUE,
+    key TEXT NOT NULL,
+    data TEXT NOT NULL,
+    method TEXT NOT NULL,
+    net TEXT NOT NULL,
+    protocol TEXT NOT NULL,
+    seed INTEGER NOT NULL,
+    spec TEXT NOT NULL,
+    accuracy REAL NOT NULL,
+    last10 REAL NOT NULL,
+    covered REAL NOT NULL,
+    transductive REAL NOT NULL,
+    candidates REAL NOT NULL,
+    seconds REAL NOT NULL,
+    curve TEXT NOT NULL,
+    confusions TEXT NOT NULL,
+    version TEXT NOT NULL,
+    "commit" TEXT NOT NULL,
+    torch TEXT NOT NULL,
+    hardware TEXT NOT NULL,
+    "when" TEXT NOT NULL
+);
+CREATE INDEX results_by_key ON results (key);
+CREATE TRIGGER results_are_kept BEFORE DELETE ON results
+BEGIN SELECT RAISE(ABORT, 'results are never deleted'); END;
+CREATE TRIGGER results_stay_as_they_are BEFORE UPDATE ON results
+BEGIN SELECT RAISE(ABORT, 'results are never changed'); END;
+"""
+
+#: What `export` writes to CSV, column by column.
+COLUMNS = (
+    "key",
+    "data",
+    "method",
+    "net",
+    "protocol",
+    "seed",
+    "accuracy",
+    "last10",
+    "covered",
+    "transductive",
+    "candidates",
+    "seconds",
+    "version",
+    "commit",
+    "torch",
+    "hardware",
+    "when",
+)
+_NUMBERS = ("accuracy", "last10", "covered", "transductive", "candidates", "seconds")
+_PROVENANCE = ("version", "commit", "torch", "hardware", "when")
+
+
+class StoreError(ValueError):
+    """A file that is no store of results, or a damaged one; it is left as it is."""
+
+
+@runtime_checkable
+class Writable(Protocol):
+    """An open file, or anything else that takes text."""
+
+    def write(self, text: str, /) -> Any:
+        """Take some text."""
+
+
+def as_dict(result: Result) -> dict[str, Any]:
+    """A result as plain JSON values, its spec's key beside it."""
+    values = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
+    return values | {"spec": result.spec.to_dict(), "key": result.spec.key}
+
+
+def from_dict(values: dict[str, Any]) -> Result:
+    """The result that `as_dict` gave, also after a round trip through JSON."""
+    values = {name: value for name, value in values.items() if name != "key"}
+    values["spec"] = Spec.from_json(json.dumps(values["spec"]))
+    values["curve"] = {int(epoch): value for epoch, value in values["curve"].items()}
+    values["confusions"] = {int(epoch): value for epoch, value in values.get("confusions", {}).items()}
+    return Result(**values)
+
+
+class Store:
+    """A file of results. Opening makes it where there is none; a file of another kind is refused.
+
+    Every result carries its spec, versions, commit, hardware and time. Results are added, never changed or
+    deleted: a run done again has two, and the newer one is shown.
+
+    Args:
+        path: the file.
+        create: make it where there is none; otherwise that is an error.
+    """
+
+    def __init__(self, path: Path | str, *, create: bool = True) -> None:
+        self.path = Path(path)
+        if not create and not self.path.exists():
+            raise StoreError(f"store: there is no file {self.path}; give the file of an earlier run.")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._reading("is not a store of results"):
+            self._connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+            self._connection.row_factory = sqlite3.Row
+            try:
+                self._open()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _open(self) -> None:
+        # Looking comes before everything that writes: a file of somebody else's stays byte for byte as it is.
+        with self._transaction("DEFERRED"):  # one moment's view: another process may be making the file
+            tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            kind = self._pragma("application_id")
+        if kind != APPLICATION_ID and (kind != 0 or tables):
+            raise StoreError(
+                f"store: {self.path} is a database of something else; choose another file, this one is left "
+                "as it is."
+            )
+        if kind and (state := self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise sqlite3.DatabaseError(state)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        if kind == 0:
+            with self._transaction():
+                # Another process may have been quicker between the look and the lock.
+                if self._pragma("application_id") == 0:
+                    for statement in _statements(_SCHEMA):
+                        self._connection.execute(statement)
+                    self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                    self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        if (found := self._pragma("user_version")) != SCHEMA_VERSION:
+            raise StoreError(
+                f"store: {self.path} has layout {found}, this version of propall reads {SCHEMA_VERSION}. "
+                "Export it with the version that wrote it (propall results export) and import that into a "
+                "new file."
+            )
+
+    def _pragma(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+    @contextmanager
+    def _reading(self, problem: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"store: {self.path} cannot be used ({error}).") from error
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"store: {self.path} {problem} or is damaged ({error}); choose another file, this one is "
+                "left as it is."
+            ) from error
+
+    @contextmanager
+    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
+        self._connection.execute(f"BEGIN {kind}")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add(self, *results: Result) -> int:
+        """Add results, all of them or none; returns how many were new.
+
+        The results of one stack are one transaction: a kill leaves either the whole stack to be done again,
+        with the same neighbours and so the same numbers, or nothing.
+        """
+        columns = ", ".join(f'"{name}"' for name in ("digest", *COLUMNS, "spec", "curve", "confusions"))
+        places = ", ".join("?" * (len(COLUMNS) + 4))
+        added = 0
+        with self._reading("cannot be written to"), self._transaction():
+            for result in results:
+                cursor = self._connection.execute(
+                    f"INSERT INTO results ({columns}) VALUES ({places}) ON CONFLICT (digest) DO NOTHING",
+                    _values(result),
+                )
+                added += cursor.rowcount
+        return added
+
+    def keys(self) -> set[str]:
+        """The keys of all specs that have a result."""
+        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
+            return {row["key"] for row in cursor.execute("SELECT DISTINCT key FROM results")}
+
+    def find(self, specs: Iterable[Spec]) -> dict[str, Result]:
+        """The newest result of every spec that has one, by key."""
+        return self.by_key([spec.key for spec in specs])
+
+    def by_key(self, keys: Sequence[str]) -> dict[str, Result]:
+        """The newest result under every key that has one."""
+        found = {}
+        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
+            for key in dict.fromkeys(keys):
+                row = cursor.execute(
+                    'SELECT * FROM results WHERE key = ? ORDER BY "when" DESC, number DESC LIMIT 1', (key,)
+                ).fetchone()
+                if row is not None:
+                    found[key] = _result(row)
+        return found
+
+    def starting_with(self, start: str) -> list[Result]:
+        """All results whose key starts so, newest first."""
+        pattern = start.replace("%", "").replace("_", "") + "%"
+        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
+            rows = cursor.execute(
+                'SELECT * FROM results WHERE key LIKE ? ORDER BY "when" DESC, number DESC', (pattern,)
+            )
+            return [_result(row) for row in rows]
+
+    def lines(
+        self, *, data: str | None = None, method: str | None = None, protocol: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The columns of all results in the order they were added, without curves; see `COLUMNS`."""
+        given = {"data": data, "method": method, "protocol": protocol}
+        wanted = {name: value for name, value in given.items() if value is not None}
+        where = " AND ".join(f"{name} = ?" for name in wanted) or "1"
+        columns = ", ".join(f'"{name}"' for name in (*COLUMNS, "spec"))
+        query = f"SELECT {columns} FROM results WHERE {where} ORDER BY number"
+        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
+            return [dict(row) for row in cursor.execute(query, tuple(wanted.values()))]
+
+    def __iter__(self) -> Iterator[Result]:
+        """All results in the order they were added."""
+        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
+            for row in cursor.execute("SELECT * FROM results ORDER BY number"):
+                yield _result(row)
+
+    def __len__(self) -> int:
+        with self._reading("cannot be read"):
+            return int(self._connection.execute("SELECT count(*) FROM results").fetchone()[0])
+
+    def export_csv(self, out: Writable) -> int:
+        """Write one line per result, without curves; returns how many."""
+        writer = csv.DictWriter(out, (*COLUMNS, "spec"), lineterminator="\n")
+        writer.writeheader()
+        lines = self.lines()
+        writer.writerows(lines)
+        return len(lines)
+
+    def export_json(self, out: Writable) -> int:
+        """Write one JSON object per line with everything there is; returns how many."""
+        count = 0
+        for result in self:
+            out.write(json.dumps(as_dict(result), sort_keys=True) + "\n")
+            count += 1
+        return count
+
+    def import_json(self, lines: Iterable[str], where: str = "import") -> tuple[int, int]:
+        """Add what `export_json` wrote, all of it or nothing; returns how many were read and how many new."""
+        results = []
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                results.append(from_dict(json.loads(line)))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise StoreError(
+                    f"{where}: line {number} is no result ({error}); nothing was imported. "
+                    "Give a file that `propall results export` wrote as JSON lines."
+                ) from error
+        return len(results), self.add(*results)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script; a trigger's own semicolons are inside lines."""
+    statement = ""
+    for line in script.splitlines():
+        statement += line + "\n"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _values(result: Result) -> tuple[Any, ...]:
+    spec = result.spec
+    digest = hashlib.blake2b(json.dumps(as_dict(result), sort_keys=True).encode(), digest_size=16).hexdigest()
+    named: dict[str, Any] = {
+        "key": spec.key,
+        "data": spec.data,
+        "method": spec.method.name,
+        "net": spec.net,
+        "protocol": spec.protocol,
+        "seed": spec.seed,
+    }
+    named |= {name: getattr(result, name) for name in (*_NUMBERS, *_PROVENANCE)}
+    return (
+        digest,
+        *(named[name] for name in COLUMNS),
+        spec.to_json(),
+        json.dumps(result.curve),
+        json.dumps(result.confusions),
+    )
+
+
+def _result(row: sqlite3.Row) -> Result:
+    values: dict[str, Any] = {name: row[name] for name in (*_NUMBERS, *_PROVENANCE)}
+    for name in ("spec", "curve", "confusions"):
+        values[name] = json.loads(row[name])
+    return from_dict(values)

@@ -1,0 +1,409 @@
+"""Runs what a store does not hold yet, stack by stack; killed at any moment, it goes on where it was."""
+
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import torch
+
+from propall import draws
+from propall.data import DATASETS
+from propall.data.files import data_root
+from propall.experiments.measuring import Watcher
+from propall.experiments.running import best_device, hardware, run_stacks, stackable
+from propall.experiments.spec import Spec
+from propall.experiments.store import Store, StoreError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Epochs between measurements of the test accuracy; the first and the last epochs are all measured.
+EVERY = 10
+#: Seconds without a line of text, where stacks are done faster than cells.
+QUIET = 30.0
+#: Seconds between looks at what is left, where the line moves.
+LOOK = 0.5
+#: The file in a folder of progress that says whose it is.
+_KEYS = "runs.txt"
+
+
+def available(data: str, root: Path | None = None) -> bool:
+    """Whether all files of a data set are there."""
+    folder = data_root(root)
+    return all(None not in files.locate(folder).values() for files in DATASETS[data].files)
+
+
+class Failure(NamedTuple):
+    """A group of runs that ended with an error."""
+
+    specs: list[Spec]
+    error: Exception
+
+    def __str__(self) -> str:
+        return f"{_named(self.specs)} failed: {self.error}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep has to do.
+
+    Attributes:
+        stored: number of different runs that have a result already.
+        groups: the others, by what is trained together.
+        absent: runs whose data set is not there.
+        failures: what went wrong while it was carried out; the other groups were run all the same.
+    """
+
+    stored: int
+    groups: list[list[Spec]]
+    absent: list[Spec]
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def missing(self) -> list[Spec]:
+        """What is to be run."""
+        return [spec for group in self.groups for spec in group]
+
+
+def plan(specs: Iterable[Spec], store: Store, root: Path | None = None) -> Plan:
+    """What of the specs is missing in a store, and how it is grouped."""
+    different = {spec.key: spec for spec in specs}
+    done = store.keys() & different.keys()
+    here = {data: available(data, root) for data in {spec.data for spec in different.values()}}
+    missing = [spec for key, spec in different.items() if key not in done]
+    return Plan(
+        stored=len(done),
+        groups=stackable([spec for spec in missing if here[spec.data]]),
+        absent=[spec for spec in missing if not here[spec.data]],
+    )
+
+
+class Rates:
+    """How long runs took on this hardware, from the results in a store.
+
+    Args:
+        store: earlier results.
+        device: where the runs to come will happen.
+    """
+
+    def __init__(self, store: Store, device: torch.device | str) -> None:
+        self._seconds: dict[tuple[str, ...], list[float]] = {}
+        here = hardware(device)
+        for line in store.lines():
+            if line["hardware"] == here:
+                self.learn(Spec.from_json(line["spec"]), line["seconds"])
+
+    def learn(self, spec: Spec, seconds: float) -> None:
+        """Take a run's time into account."""
+        for kind in _kinds(spec):
+            self._seconds.setdefault(kind, []).append(seconds / _work(spec))
+
+    def seconds(self, spec: Spec) -> float | None:
+        """The expected time of a run: by its method on its data, else by its network on its data."""
+        for kind in _kinds(spec):
+            if own := self._seconds.get(kind):
+                return sum(own) / len(own) * _work(spec)
+        return None
+
+
+def _kinds(spec: Spec) -> list[tuple[str, ...]]:
+    size = json.dumps(dataclasses.asdict(dataclasses.replace(spec.split, fold=None)))
+    return [(spec.data, size, spec.net, spec.method.name), (spec.data, size, spec.net)]
+
+
+def _work(spec: Spec) -> int:
+    return max(1, spec.recipe.epochs)
+
+
+class Forecast(NamedTuple):
+    """A group of runs that would be trained together, and how long that would take.
+
+    Attributes:
+        data: name of the data set.
+        methods: titles of the methods.
+        net: name of the network.
+        epochs: passes over the training set.
+        runs: number of runs.
+        seconds: expected time; None where no such run was timed yet.
+    """
+
+    data: str
+    methods: tuple[str, ...]
+    net: str
+    epochs: int
+    runs: int
+    seconds: float | None
+
+
+def forecast(plan: Plan, rates: Rates) -> list[Forecast]:
+    """What a plan's groups are, and what earlier runs say about their length."""
+    found = []
+    for group in plan.groups:
+        seconds = [rates.seconds(spec) for spec in group]
+        found.append(
+            Forecast(
+                group[0].data,
+                tuple(dict.fromkeys(spec.method.title for spec in group)),
+                group[0].net,
+                group[0].recipe.epochs,
+                len(group),
+                None if None in seconds else sum(one for one in seconds if one is not None),
+            )
+        )
+    return found
+
+
+def run(
+    specs: Iterable[Spec],
+    store: Store,
+    *,
+    device: torch.device | str = "auto",
+    root: Path | None = None,
+    progress: "Progress | None" = None,
+    confusions: Callable[[Spec], bool] = lambda spec: False,
+    every: int = EVERY,
+) -> Plan:
+    """Run what is missing; returns the plan that was carried out.
+
+    The results of a stack are added in one transaction. Progress within a stack is kept in a folder beside
+    the store's file, and so are the teachers of instance-dependent candidate sets.
+
+    Args:
+        specs: what is wanted.
+        store: where results are and go.
+        device: where to run.
+        root: folder of the data sets.
+        progress: shows how far it is.
+        confusions: says for which specs confusion matrices are kept.
+        every: epochs between measurements of the test accuracy.
+    """
+    device = best_device(device) if isinstance(device, str) else device
+    planned = plan(specs, store, root)
+    rates = Rates(store, device)
+    folder = store.path.parent / f"{store.path.stem}.progress"
+    _tidy(folder, store.keys())
+    if progress is not None:
+        progress.planned(planned, rates)
+    for group in planned.groups:
+        done = store.keys()  # another process may have been here
+        left = [spec for spec in group if spec.key not in done]
+        if not left:
+            continue
+        own_folder = _folder_of(left, folder)
+        if progress is not None:
+            progress.start(left)
+        try:
+            for results in run_stacks(
+                left,
+                device=device,
+                monitor=progress,
+                checkpoint=own_folder,
+                root=root,
+                teachers=store.path.parent / "teachers",
+                every=every,
+                confusions=confusions,
+            ):
+                store.add(*results)
+                for result in results:
+                    rates.learn(result.spec, result.seconds)
+                if progress is not None:
+                    progress.finished([(result.spec, result.accuracy) for result in results])
+        except StoreError:
+            raise
+        except (ValueError, RuntimeError, OSError) as error:
+            # Out of memory, say: a night's other work is not lost for it.
+            planned.failures.append(Failure(left, error))
+            if progress is not None:
+                progress.failed(planned.failures[-1])
+            continue
+        shutil.rmtree(own_folder, ignore_errors=True)
+    return planned
+
+
+def _folder_of(specs: Sequence[Spec], folder: Path) -> Path:
+    """A folder for a group's progress, in which its keys are written down."""
+    keys = [spec.key for spec in specs]
+    own = folder / draws.digest(*keys)[:16]
+    own.mkdir(parents=True, exist_ok=True)
+    (own / _KEYS).write_text("\n".join(keys), encoding="utf-8")
+    return own
+
+
+def _tidy(folder: Path, stored: Collection[str]) -> None:
+    """Remove the progress of what is stored: a kill may come after the one and before the other."""
+    for own in folder.iterdir() if folder.exists() else ():
+        keys = own / _KEYS
+        if keys.exists() and set(keys.read_text(encoding="utf-8").split()) <= set(stored):
+            shutil.rmtree(own, ignore_errors=True)
+
+
+class Progress(Watcher):
+    """What is being run, what is done, the current accuracy and the time left. A context manager.
+
+    On a terminal one line that moves; elsewhere a line of text for every stack that is done.
+
+    Args:
+        cells: names of what the specs belong to, to their keys; counted as done when all of theirs are.
+        say: where lines of text go; None for nowhere.
+        console: where the moving line goes; by default where errors do.
+    """
+
+    def __init__(
+        self,
+        cells: Mapping[str, Sequence[str]] | None = None,
+        say: Callable[[str], None] | None = None,
+        console: "Console | None" = None,
+    ) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        console = console or Console(stderr=True)
+        self._moves = console.is_terminal
+        self._say = None if self._moves else say
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:.0f} %"),
+            console=console,
+            transient=True,
+            disable=not self._moves,
+        )
+        self._task = self._bar.add_task("", total=1.0)
+        self._cells = {name: set(keys) for name, keys in (cells or {}).items()}
+        self._n_cells = len(self._cells)
+        self._waiting: dict[str, Spec] = {}
+        self._current: list[Spec] = []
+        self._epochs, self._epoch, self._accuracy = 0, 0, ""
+        self._rates: Rates | None = None
+        self._begun = time.monotonic()
+        self._said_cells, self._said_at, self._shown_at = -1, 0.0, 0.0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def planned(self, plan: Plan, rates: Rates) -> None:
+        """The sweep knows what to do."""
+        self._waiting = {spec.key: spec for spec in plan.missing}
+        self._rates = rates
+        self._begun = time.monotonic()
+        waiting = set(self._waiting) | {spec.key for spec in plan.absent}
+        for keys in self._cells.values():
+            keys &= waiting
+
+    def start(self, specs: Sequence[Spec]) -> None:
+        """A group of runs starts."""
+        self._current, self._epoch, self._epochs, self._accuracy = list(specs), 0, 0, ""
+        self._show(now=True)
+
+    def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
+        """A stack of the group starts."""
+        self._epochs, self._epoch = epochs, done
+        self._show()
+
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Any, scores: Any) -> None:
+        """An epoch is over."""
+        self._epoch = epoch
+        self._show()
+
+    def measured(self, epoch: int, accuracies: dict[int, float]) -> None:
+        """Some runs were tested."""
+        if accuracies:
+            self._accuracy = f"{100 * sum(accuracies.values()) / len(accuracies):.1f} % right, "
+        self._show()
+
+    def finished(self, results: Sequence[tuple[Spec, float]]) -> None:
+        """A stack is done and stored."""
+        for spec, _ in results:
+            self._waiting.pop(spec.key, None)
+            for keys in self._cells.values():
+                keys.discard(spec.key)
+        self._current = [spec for spec in self._current if spec.key in self._waiting]
+        self._epoch = 0
+        done = sum(not keys for keys in self._cells.values())
+        news = done > self._said_cells or time.monotonic() - self._said_at > QUIET or not self._waiting
+        if self._say is not None and news:
+            self._said_cells, self._said_at = done, time.monotonic()
+            mean = 100 * sum(accuracy for _, accuracy in results) / len(results)
+            self._say(f"{_named([spec for spec, _ in results])}: {mean:.1f} % right; {self._status()}")
+        self._show()
+
+    def failed(self, failure: Failure) -> None:
+        """A group ended with an error."""
+        for spec in failure.specs:
+            self._waiting.pop(spec.key, None)
+        self._current = []
+        if self._say is not None:
+            self._say(str(failure))
+        self._show(now=True)
+
+    def _left(self) -> float | None:
+        """Seconds left: from earlier times of such runs, the unknown ones taken for average."""
+        if self._rates is None:
+            return None
+        share = 1 - min(1.0, self._epoch / max(1, self._epochs))
+        current = {spec.key for spec in self._current}
+        known, unknown = [], 0.0
+        for key, spec in self._waiting.items():
+            part = share if key in current else 1.0
+            seconds = self._rates.seconds(spec)
+            if seconds is None:
+                unknown += part
+            else:
+                known.append(seconds * part)
+        if not known:
+            return None if unknown else 0.0
+        return sum(known) + unknown * sum(known) / len(known)
+
+    def _status(self) -> str:
+        done = sum(not keys for keys in self._cells.values())
+        parts = [f"{done} of {self._n_cells} cells done"] if self._n_cells else []
+        parts.append(f"{_runs(len(self._waiting))} left")
+        left = self._left()
+        if left:
+            parts.append(f"about {human_duration(left)}")
+        return ", ".join(parts)
+
+    def _show(self, *, now: bool = False) -> None:
+        # Looking through everything that waits takes its time; an eye does not need it more often.
+        if not self._moves or (not now and time.monotonic() - self._shown_at < LOOK):
+            return
+        self._shown_at = time.monotonic()
+        spent, left = time.monotonic() - self._begun, self._left()
+        share = spent / (spent + left) if left is not None and spent + left > 0 else 0.0
+        epoch = f"epoch {self._epoch}/{self._epochs}, " if self._epochs else ""
+        text = f"{_named(self._current)}, {epoch}{self._accuracy}{self._status()}"
+        self._bar.update(self._task, description=text, completed=share, refresh=True)
+
+
+def _named(specs: Sequence[Spec]) -> str:
+    """A group of runs in a few words."""
+    if not specs:
+        return "done"
+    methods = list(dict.fromkeys(spec.method.title for spec in specs))
+    shown = ", ".join(methods[:4]) + (f" and {len(methods) - 4} more" if len(methods) > 4 else "")
+    return f"{specs[0].data}: {shown} ({_runs(len(specs))})"
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
+
+
+def human_duration(seconds: float) -> str:
+    """A duration in the units a person would use."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:.1f} h"

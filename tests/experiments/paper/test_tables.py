@@ -1,0 +1,189 @@
+"""The tables: every published number has its runs, and no protocol passes for another."""
+
+from dataclasses import replace
+
+import pytest
+
+from propall.data import DATASETS
+from propall.data.corruption import Complementary, Exactly, InstanceDependent, PRODENBinomialMin2
+from propall.experiments.paper import TABLES, cell, published
+from propall.experiments.paper.table import SAME_RATES, SHORT, SHORT_EPOCHS, SHORT_PER_CLASS, Cell
+from propall.experiments.spec import TEACHER, Spec
+from propall.methods.valen import VALEN
+from propall.nets import NETS
+from propall.training.contract import Objective
+
+EVERYWHERE = [(table, protocol) for table in TABLES.values() for protocol in table.protocols]
+
+
+def keys(table, own_cell, protocol=None):
+    return frozenset(spec.key for spec in table.specs(own_cell, protocol))
+
+
+def test_416_different_cells_of_484_can_be_asked_for_by_name():
+    different = set()
+    numbers = published()
+    assert len(numbers) == 484
+    for of in numbers:
+        table = TABLES[of.table]
+        row = next(row.name for row in table.rows if row.published == of.row)
+        named = cell(of._replace(row=row).name)
+        assert table.published(named) == numbers[of]
+        different.add(keys(table, named))
+    assert len(different) == 416
+    assert frozenset() not in different
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("uniform/kmnist/propall", (93.50, 0.17)),
+        ("instance/cifar10/valen", (80.38, 0.52)),
+        ("real/soccer_player/ipal", (54.41, 0.68)),
+        ("real/lost/pl_svm-auto", (71.56, 2.71)),
+        ("candidates10/mnist/pc/9", None),
+        ("complementary/mnist/pc_ishida", (84.04, 0.55)),
+        ("noise_real/lost/propall-no-noise", (79.00, None)),
+    ],
+)
+def test_published_numbers(name, expected):
+    of = cell(name)
+    found = TABLES[of.table].published(of)
+    assert found is not None
+    if expected is not None:
+        assert found.mean == expected[0]
+        assert expected[1] is None or found.std == expected[1]
+
+
+@pytest.mark.parametrize(("table", "protocol"), EVERYWHERE, ids=lambda x: getattr(x, "name", x))
+def test_every_cell_of_every_protocol_has_runs_that_survive_json_or_a_reason(table, protocol):
+    for own in table.cells():
+        assert table.published(own) is not None
+        specs = table.specs(own, protocol)
+        assert bool(specs) != bool(table.left_out(own, protocol))
+        assert len({spec.key for spec in specs}) == len(specs)
+        for spec in specs[:1]:
+            assert Spec.from_json(spec.to_json()) == spec
+            assert spec.data == own.data
+            NETS[spec.net]
+            changed = protocol.endswith(SAME_RATES)
+            assert spec.protocol in ({protocol, protocol.removesuffix(SAME_RATES)} if changed else {protocol})
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_no_run_belongs_to_two_protocols_except_where_it_is_the_same_run(name):
+    table = TABLES[name]
+    for own in table.cells():
+        found = {protocol: keys(table, own, protocol) for protocol in table.protocols}
+        for one, its in found.items():
+            for other, others in found.items():
+                if one != other and its & others:
+                    # ProPaLL, and what has no learning rate, is trained the same at ProPaLL's rates.
+                    assert one.removesuffix(SAME_RATES) == other.removesuffix(SAME_RATES)
+                    assert its == others
+
+
+def test_same_rates_changes_the_others_to_propalls():
+    real = TABLES["real"]
+    ours = real.settings("msrcv2", "propall").recipe
+    for row in ("proden", "rc", "cc", "d2cnn", "ga"):
+        own = Cell("real", "msrcv2", row)
+        for spec in real.specs(own, "same-rates"):
+            assert spec.recipe == ours
+            assert spec.protocol == "folds5" + SAME_RATES
+        assert keys(real, own, "same-rates").isdisjoint(keys(real, own))
+    (valen, *_) = real.specs(Cell("real", "msrcv2", "valen"), "same-rates")
+    assert (valen.recipe.learning_rate, valen.recipe.last_batch) == (ours.learning_rate, "keep")
+    for row in ("propall", "ipal", "pl_svm-auto"):
+        own = Cell("real", "msrcv2", row)
+        assert keys(real, own, "same-rates") == keys(real, own, "folds5")
+
+
+def test_protocols_by_name():
+    assert TABLES["uniform"].protocol() == "q0.5"
+    assert TABLES["uniform"].protocol("full") == "q0.5"
+    assert TABLES["instance"].protocol("full") == "full"
+    assert TABLES["real"].protocol("single80") == "single80"
+    assert TABLES["uniform"].protocol("same-rates") == "q0.5+same-rates"
+    with pytest.raises(ValueError, match="it has full, augmented, short"):
+        TABLES["candidates10"].protocol("folds5")
+    with pytest.raises(ValueError, match="it has"):
+        TABLES["complementary"].protocol("same-rates")
+
+
+def test_laws_splits_and_seeds():
+    def specs(name, protocol=None, **more):
+        of = cell(name)
+        return TABLES[of.table].specs(of, protocol, **more)
+
+    assert {s.corruption for s in specs("uniform/mnist/cc", "q0.1")} == {PRODENBinomialMin2(0.1)}
+    assert [s.seed for s in specs("uniform/mnist/cc")] == [0, 1, 2, 3, 4]
+    assert {(s.corruption, s.teacher) for s in specs("instance/mnist/cc")} == {
+        (InstanceDependent(0.4), TEACHER)
+    }
+    assert [s.split.fold for s in specs("real/lost/ipal")] == [0, 1, 2, 3, 4]
+    assert [(s.split.fold, s.seed) for s in specs("real/lost/ipal", "single80")] == [(2, i) for i in range(5)]
+    assert len(specs("real/lost/ipal", seeds=3)) == 15
+    five = specs("candidates5/mnist/ova/3")
+    assert {(s.corruption, s.split.classes, s.split.per_class) for s in five} == {
+        (Exactly(3), (5, 6, 7, 8, 9), 1000)
+    }
+    augmented = specs("candidates10/mnist/ova/3", "augmented")
+    assert {(s.recipe.augmentation, s.scaling) for s in augmented} == {("rotate_flip", "half")}
+    one = specs("complementary/mnist/l_w")
+    assert {(s.corruption, s.scaling) for s in one} == {(Complementary(), "unit")}
+    assert len(one) == 10
+    assert {s.net for s in specs("uniform/cifar10/valen-own-net")} == {"resnet32"}
+    assert {s.net for s in specs("uniform/mnist/valen-own-net")} == {"valen_mlp4"}
+
+
+def test_values_of_the_papers_appendix():
+    def rates(name):
+        of = cell(name)
+        recipe = TABLES[of.table].settings(of.data, of.row).recipe
+        return recipe.epochs, recipe.batch_size, recipe.learning_rate, recipe.weight_decay
+
+    assert rates("uniform/mnist/propall") == (500, 256, 0.05, 1e-6)
+    assert rates("uniform/cifar10/propall") == (500, 256, 0.05, 0.0)
+    assert rates("real/lost/propall") == (500, 100, 0.01, 1e-4)
+    assert rates("real/birdsong/propall") == (500, 100, 0.1, 0.0)
+    assert rates("real/yahoo_news/propall") == (500, 256, 0.5, 0.0)
+    assert rates("real/msrcv2/proden") == (500, 100, 0.1, 1e-3)
+    assert rates("candidates10/mnist/pc/2") == (300, 64, 5e-4, 1e-4)
+    assert rates("complementary/fashion_mnist/nn") == (300, 256, 1e-3, 0.0)
+
+
+def test_short_runs_are_short_and_labelled():
+    for table in TABLES.values():
+        for own in table.cells():
+            specs = table.specs(own, SHORT)
+            if len(DATASETS[own.data].shape) > 1:
+                assert specs == []
+                continue
+            (spec,) = specs
+            assert spec.protocol == SHORT
+            assert spec.recipe.epochs == SHORT_EPOCHS
+            assert spec.split.fold is not None or spec.split.per_class == SHORT_PER_CLASS
+            assert spec.teacher is None or spec.teacher.epochs == SHORT_EPOCHS
+            if isinstance(spec.method, VALEN):
+                assert spec.method.warm_up == 1
+
+
+def test_names_that_are_not_there():
+    with pytest.raises(KeyError, match="did you mean"):
+        cell("reel/lost/propall")
+    with pytest.raises(KeyError, match="real/lost/propall"):
+        cell("real/lost/nothing")
+    with pytest.raises(ValueError, match="no line of table real"):
+        TABLES["real"].cells(rows=["pc"])
+    with pytest.raises(ValueError, match="not in table real"):
+        TABLES["real"].cells(data=["mnist"])
+
+
+def test_noise_is_what_the_noise_tables_change():
+    for name in TABLES:
+        if name.startswith("noise_"):
+            table = TABLES[name]
+            quiet, noisy = (table.settings(table.data[0], row.name) for row in table.rows)
+            assert isinstance(quiet.method, Objective)
+            assert quiet == replace(noisy, method=replace(noisy.method, noise=0.0))

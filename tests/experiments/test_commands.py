@@ -1,0 +1,106 @@
+"""compare, reproduce and results as a user types them."""
+
+import json
+
+import pytest
+
+from propall.cli import main
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, root, tmp_path):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        code = 0
+        try:
+            main(list(words))
+        except SystemExit as stop:
+            code = stop.code or 0
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return call
+
+
+COMPARE = ("compare", "--data", "lost,msrcv2", "--folds", "2", "--epochs", "2", "--device", "cpu")
+
+
+def test_compare(run):
+    code, out, err = run(*COMPARE, "--methods", "propall,pl_knn,pc_ishida,lws")
+    assert code == 0
+    assert "MSRCv2" in out
+    assert "78.78" in out  # the paper's number
+    assert "PC (Ishida): not run. candidates: " in out
+    assert "LWS *" in out
+    assert "12 runs" in out.splitlines()[-1]
+    assert "6 of 8 cells done" in err or "cells done" in err
+    code, out, err = run(*COMPARE, "--methods", "propall,pl_knn", "--json")
+    rows = json.loads(out)
+    assert {row["protocol"] for row in rows} == {"folds2, 2 epochs"}
+    assert err == ""  # everything was in the store
+    code, _, err = run(*COMPARE, "--methods", "propal")
+    assert code == 1
+    assert "did you mean propall" in err
+
+
+def test_reproduce_and_results(run, tmp_path):
+    words = ("reproduce", "real", "--protocol", "short", "--methods", "pl_knn,ga", "--device", "cpu")
+    code, out, _ = run(*words, "--data", "lost", "--dry-run")
+    assert code == 0
+    assert "2 runs to do in 2 groups (no earlier times for 2 of them), 0 in the store." in out
+    assert not (tmp_path / "runs").exists()
+    code, out, _ = run(*words)
+    assert code == 0
+    assert "Table 4: real-world candidate sets. short: a smoke run" in out
+    assert "data not available; put soccer_player.mat at" in out.replace("\n", " ")
+    assert "6 of 10 cells done, 4 data not available." in out
+    code, out, _ = run(*words, "--data", "lost", "--dry-run", "--json")
+    assert json.loads(out)["stored"] == 2
+    code, out, _ = run(*words, "--data", "lost", "--json")
+    assert [row["cell"] for row in json.loads(out)] == ["real/lost/pl_knn", "real/lost/ga"]
+    # and what is in the store now
+    code, out, _ = run("results", "list", "--method", "ga")
+    assert "3 results in runs/results.sqlite" in out
+    key = json.loads(run("results", "list", "--json")[1])[0]["key"]
+    code, out, _ = run("results", "show", key[:9])
+    assert code == 0
+    assert key in out
+    assert json.loads(run("results", "show", key, "--json")[1])["key"] == key
+    code, _, err = run("results", "show", "zzz")
+    assert code == 1
+    assert "no result's" in err
+    code, out, _ = run("results", "export", "all.jsonl")
+    assert out.strip() == "6 results written to all.jsonl"
+    assert run("results", "export", "all.csv")[0] == 0
+    assert len((tmp_path / "all.csv").read_text().splitlines()) == 7
+    assert run("results", "export", "-")[1] == (tmp_path / "all.jsonl").read_text()
+    code, out, _ = run("results", "import", "all.jsonl", "--store", "other.sqlite")
+    assert out.strip() == "6 of 6 results are new in other.sqlite"
+    assert run("results", "import", "all.jsonl", "--store", "other.sqlite")[1].startswith("0 of 6")
+
+
+def test_a_sweep_over_n_prints_a_column_for_each(run, monkeypatch):
+    code, out, _ = run(
+        "reproduce", "candidates5", "--protocol", "short", "--data", "cifar10", "--methods", "pc"
+    )
+    assert code == 0
+    assert "n = 4" in out
+    assert "short runs leave images with channels out" in out
+
+
+def test_results_need_a_file_that_is_one(run, tmp_path):
+    code, _, err = run("results", "list", "--store", "none.sqlite")
+    assert (code, "there is no file none.sqlite" in err) == (1, True)
+    (tmp_path / "mine.txt").write_text("mine\n" * 300)
+    code, _, err = run("reproduce", "real", "--store", "mine.txt")
+    assert code == 1
+    assert "not a store of results" in err
+    assert (tmp_path / "mine.txt").read_text() == "mine\n" * 300
+
+
+def test_an_unknown_table_is_answered_with_the_near_ones(run):
+    code, _, err = run("reproduce", "uniforms")
+    assert code == 1
+    assert "did you mean" in err

@@ -1,0 +1,99 @@
+"""Negations and empty rows in strings, and what `from_any` makes of them."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from jaxtyping import TypeCheckError
+
+from propall.labels import CandidateLabels, UninformativeRowsWarning
+
+CLASSES = ("cat", "dog", "emu")
+
+
+def test_negations_are_every_class_but_those() -> None:
+    labels = CandidateLabels.from_strings(["cat", "!cat", "! dog | !emu", "dog|emu"])
+    assert labels.classes == CLASSES
+    assert labels.strings() == ["cat", "dog|emu", "cat", "dog|emu"]
+
+
+def test_a_class_that_is_only_ruled_out_is_a_class() -> None:
+    assert CandidateLabels.from_strings(["!emu", "cat", "dog"]).strings() == ["cat|dog", "cat", "dog"]
+
+
+def test_names_that_begin_with_the_sign() -> None:
+    assert CandidateLabels.from_strings(["!a", "b"], negation=None).classes == ("!a", "b")
+    listed = CandidateLabels.from_strings(["!a", "b", "!b"], classes=["!a", "b", "c"])
+    assert listed.sets() == [("!a",), ("b",), ("!a", "c")]
+    assert CandidateLabels.from_strings(["not cat", "dog|emu"], negation="not ").sets() == [
+        ("dog", "emu"),
+        ("dog", "emu"),
+    ]
+
+
+def test_from_any_and_complementary_know_negations() -> None:
+    for form in (list, np.array, pd.Series):
+        assert CandidateLabels.from_any(form(["!cat", "dog", "emu", "cat"])).strings()[0] == "dog|emu"
+    assert CandidateLabels.from_any(["!a", "b"], classes=["!a", "b"]).sets() == [("!a",), ("b",)]
+    twice = CandidateLabels.from_complementary(["!cat", "dog"], classes=CLASSES)
+    assert twice.strings() == ["cat", "cat|emu"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["cat|!dog", "dog"], r"1 row mixes names and negations \(first: 0, 'cat\|!dog'\)"),
+        (["cat|dog", "!cat|!dog"], r"1 row rules out every class \(first: 1\)"),
+        (["cat", "!"], r"1 row has a blank name \(first: 1, '!'\)"),
+        (["cat|dog", "!cat|!"], r"1 row has a blank name"),
+        (["cat", " "], r"1 row is empty \(first: 1\)|only 'cat'"),
+    ],
+)
+def test_refusals_say_which_row(rows: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CandidateLabels.from_strings(rows)
+
+
+@pytest.mark.parametrize("negation", ["", "|", 3])
+def test_odd_signs_are_refused(negation: object) -> None:
+    with pytest.raises((ValueError, TypeCheckError), match="negation"):
+        CandidateLabels.from_strings(["a|b"], negation=negation)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("read", "rows"),
+    [
+        (CandidateLabels.from_strings, ["cat|dog", "", None, "emu", "  ", float("nan")]),
+        (CandidateLabels.from_sets, [{"cat", "dog"}, set(), None, ["emu"], (), float("nan")]),
+        (CandidateLabels.from_any, ["cat|dog", "", None, "emu", " ", None]),
+        (CandidateLabels.from_any, [{"cat", "dog"}, set(), None, ["emu"], [], None]),
+    ],
+)
+def test_empty_rows_are_every_class_when_asked(read, rows) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # what is asked for needs no warning
+        labels = read(rows, empty="all")
+    assert labels.strings() == ["cat|dog", *["cat|dog|emu"] * 2, "emu", *["cat|dog|emu"] * 2]
+    assert labels.n_full == 4
+    with pytest.raises((ValueError, TypeError)):
+        read(rows)
+
+
+def test_missing_ordinary_labels_are_every_class_when_asked() -> None:
+    assert CandidateLabels.from_any(["cat", None, "dog"], empty="all").n_full == 1
+    assert CandidateLabels.from_any(np.array([1.0, np.nan, 2.0]), empty="all").sets() == [
+        (1.0,),
+        (1.0, 2.0),
+        (2.0,),
+    ]
+
+
+def test_rows_that_are_full_by_themselves_still_warn() -> None:
+    with pytest.warns(UninformativeRowsWarning, match=r"1 of 3 rows with every class \(first: 1\)"):
+        CandidateLabels.from_strings(["", "cat|dog", "cat"], empty="all")
+
+
+def test_other_words_for_empty_are_refused() -> None:
+    with pytest.raises((ValueError, TypeCheckError), match="empty"):
+        CandidateLabels.from_strings(["a|b", "c"], empty="everything")  # type: ignore[arg-type]
