@@ -197,6 +197,8 @@ def test_forecasts_from_earlier_times(tmp_path):
         assert (first.runs, first.methods, first.epochs) == (1, ("ProPaLL",), 20)
         assert first.seconds == pytest.approx(10 * result.seconds)
         assert second.seconds is None
+        nearest = sweep.forecast(sweep.plan(small(seeds=4), store), rates)[-1]
+        assert nearest == ("blobs", ("PL-KNN",), "", None, 4, nearest.seconds)
         assert result.hardware == hardware("cpu")
 
 

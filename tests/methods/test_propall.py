@@ -128,3 +128,41 @@ def test_noise_is_finite_at_the_ends_of_the_interval() -> None:
         .losses(torch.zeros(1, 3), torch.tensor([[True, False, True]]), State(), step(uniform))
         .isfinite()
     )
+
+
+@pytest.mark.parametrize("shift", [-60.0, -20.0, 0.0, 20.0])
+def test_written_out_gradient_is_the_formula_s(shift: float) -> None:
+    """Eager autograd takes the closed form; a transform, or a compiler, differentiates the formula."""
+    logits = (3 * torch.randn(20, 5, dtype=torch.float64) + shift).requires_grad_()
+    mask = torch.rand(20, 5) < 0.5
+    mask[:, 0] = True
+
+    def total(r: Tensor) -> Tensor:
+        return propall_loss(r, mask).sum()
+
+    formula, value = torch.func.grad_and_value(total)(logits.detach())
+    torch.testing.assert_close(total(logits), value, rtol=1e-14, atol=0)
+    (gradient,) = torch.autograd.grad(total(logits), logits)
+    torch.testing.assert_close(gradient, formula, rtol=1e-12, atol=1e-300)
+
+
+# torch warns about itself when it first loads what forward derivatives need.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("shift", [-60.0, 0.0])
+def test_second_and_forward_derivatives(shift: float) -> None:
+    logits = (2 * torch.randn(4, 3, dtype=torch.float64) + shift).requires_grad_()
+    mask = torch.tensor([[True, False, False], [True, True, False], [True, True, True], [False, True, True]])
+    torch.autograd.gradcheck(lambda r: propall_loss(r, mask), logits, check_forward_ad=True)
+    torch.autograd.gradgradcheck(lambda r: propall_loss(r, mask), logits)
+    by_autograd = torch.autograd.functional.hessian(lambda r: propall_loss(r, mask).sum(), logits.detach())
+    by_transforms = torch.func.hessian(lambda r: propall_loss(r, mask).sum())(logits.detach())
+    torch.testing.assert_close(by_autograd, by_transforms)
+
+
+def test_any_number_of_batch_dimensions() -> None:
+    logits, mask = torch.randn(2, 3, 4), torch.rand(2, 3, 4) < 0.5
+    mask[..., 0] = True
+    each = propall_loss(logits, mask)
+    assert each.shape == (2, 3)
+    torch.testing.assert_close(propall_loss(logits[1, 2], mask[1, 2]), each[1, 2])
+    assert propall_loss(logits[:0], mask[:0]).shape == (0, 3)

@@ -199,6 +199,25 @@ def _values(results: Sequence[Result], table: Table) -> list[float]:
     return [statistics.fmean(values) for values in by.values()]
 
 
+def scores(cells: Sequence[Wanted], store: Store) -> dict[str, dict[str, list[float]]]:
+    """Percent by line and block, run by run, as `stats.ranking_of_runs` takes them; finished cells alone.
+
+    A block is a data set of a table, and a number of candidates where the table varies it. The values are
+    those that an entry's mean is taken over.
+    """
+    results = store.find(specs(cells))
+    found: dict[str, dict[str, list[float]]] = {}
+    for wanted in cells:
+        table, cell = TABLES[wanted.cell.table], wanted.cell
+        if wanted.specs and all(spec.key in results for spec in wanted.specs):
+            block = "/".join(
+                str(part) for part in (cell.table, cell.data, cell.candidates) if part is not None
+            )
+            values = _values([results[spec.key] for spec in wanted.specs], table)
+            found.setdefault(table.row(cell.row).title, {})[block] = values
+    return found
+
+
 def how_to_run(cell: Cell, protocol: str, root: Path | None = None) -> str:
     """What to do to get a cell whose data set is not there."""
     folder = data_root(root)

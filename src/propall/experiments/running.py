@@ -5,9 +5,10 @@ import functools
 import math
 import os
 import platform
+import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,9 @@ from propall.training.contract import Algorithm, Classifier, Monitor, Objective,
 from propall.training.engine import NetFactory, Trainer
 from propall.training.metrics import Together
 from propall.training.recipe import Recipe
+
+#: The file in a folder of progress that says whose it is.
+_KEYS = "runs.txt"
 
 
 @dataclass(frozen=True)
@@ -122,10 +126,12 @@ def teacher_scores(
     name = draws.digest("teacher", spec.net, repr(recipe), constants, source.raw, source.truth)
     folder = cache or data_root() / "teachers"
     path = folder / f"{source.name}-{name}.safetensors"
+    progress = None if checkpoint is None else checkpoint / f"teacher-{name}"
     if path.exists():
+        if progress is not None:
+            shutil.rmtree(progress, ignore_errors=True)
         stored: Tensor = load_file(path)["scores"]
         return stored
-    progress = None if checkpoint is None else Checkpoint(checkpoint)
     trainer = Trainer(CC(), NETS[spec.net], recipe, progress)
     (classifier,) = trainer.fit([Run(clean, draws.seed_for(0, "teacher"))])
     scores = classifier.scores(clean.x).float().cpu().contiguous()
@@ -133,6 +139,8 @@ def teacher_scores(
     part = path.with_suffix(f".{os.getpid()}.part")
     save_file({"scores": scores}, part)
     part.replace(path)
+    if progress is not None:
+        shutil.rmtree(progress, ignore_errors=True)
     return scores
 
 
@@ -173,7 +181,7 @@ def stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
         split = dataclasses.replace(spec.split, fold=None if spec.split.fold is None else 0)
         together: Any = "objectives"
         if not isinstance(spec.method, Objective):
-            together = repr(spec.method) if _takes(spec.method, "recipe") else spec.key
+            together = repr(spec.method) if trains_a_net(spec.method) else spec.key
         group = (spec.data, split, spec.scaling, spec.net, recipe, together)
         groups.setdefault(group, []).append(spec)
     return list(groups.values())
@@ -196,7 +204,8 @@ def run_stacks(
         specs: the group.
         device: where.
         monitor: looks on, beside the measurements; a `Watcher` is also told the accuracies.
-        checkpoint: folder for progress within stacks; None for none.
+        checkpoint: folder for progress; every stack has a folder of its own in it, gone when the next
+            results are asked for. None for none.
         root: folder of the data sets.
         teachers: folder the teachers' scores are kept in, see `teacher_scores`.
         every: epochs between measurements of the test accuracy.
@@ -220,9 +229,28 @@ def run_stacks(
             confusions=[i for i, spec in enumerate(part) if confusions(spec)],
             watcher=monitor if isinstance(monitor, Watcher) else None,
         )
-        yield _run_stack(
-            part, own, device, Together(curves, *([] if monitor is None else [monitor])), curves, checkpoint
-        )
+        watching = Together(curves, *([] if monitor is None else [monitor]))
+        folder = None if checkpoint is None else _progress_folder(part, checkpoint)
+        yield _run_stack(part, own, device, watching, curves, folder)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _progress_folder(specs: Sequence[Spec], folder: Path) -> Path:
+    """A folder for a stack's progress, in which the keys of its runs are written down."""
+    keys = [spec.key for spec in specs]
+    own = folder / draws.digest(*keys)[:16]
+    own.mkdir(parents=True, exist_ok=True)
+    (own / _KEYS).write_text("\n".join(keys), encoding="utf-8")
+    return own
+
+
+def tidy_progress(folder: Path, finished: Collection[str]) -> None:
+    """Remove the progress of stacks whose runs (by key) are all finished: a kill may have come in between."""
+    for own in folder.iterdir() if folder.exists() else ():
+        keys = own / _KEYS
+        if keys.exists() and set(keys.read_text(encoding="utf-8").split()) <= set(finished):
+            shutil.rmtree(own, ignore_errors=True)
 
 
 def _run_stack(
@@ -330,6 +358,11 @@ def _as_images(problem: Problem) -> Problem:
         return problem
     train = PartialDataset(problem.train.x.view(-1, 1, side, side), problem.train.candidates)
     return dataclasses.replace(problem, train=train, test_x=problem.test_x.view(-1, 1, side, side))
+
+
+def trains_a_net(method: Objective | Algorithm) -> bool:
+    """Whether a method uses the spec's network and recipe."""
+    return isinstance(method, Objective) or _takes(method, "recipe")
 
 
 def _takes(method: Algorithm, name: str) -> bool:

@@ -2,9 +2,8 @@
 
 import dataclasses
 import json
-import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -12,11 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 
-from propall import draws
 from propall.data import DATASETS
 from propall.data.files import data_root
 from propall.experiments.measuring import Watcher
-from propall.experiments.running import best_device, hardware, run_stacks, stackable
+from propall.experiments.running import (
+    best_device,
+    hardware,
+    run_stacks,
+    stackable,
+    tidy_progress,
+    trains_a_net,
+)
 from propall.experiments.spec import Spec
 from propall.experiments.store import Store, StoreError
 
@@ -29,8 +34,6 @@ EVERY = 10
 QUIET = 30.0
 #: Seconds between looks at what is left, where the line moves.
 LOOK = 0.5
-#: The file in a folder of progress that says whose it is.
-_KEYS = "runs.txt"
 
 
 def available(data: str, root: Path | None = None) -> bool:
@@ -122,13 +125,13 @@ def _work(spec: Spec) -> int:
 
 
 class Forecast(NamedTuple):
-    """A group of runs that would be trained together, and how long that would take.
+    """Runs of one kind that a plan has, and how long they would take.
 
     Attributes:
         data: name of the data set.
         methods: titles of the methods.
-        net: name of the network.
-        epochs: passes over the training set.
+        net: name of the network; empty for methods without one.
+        epochs: passes over the training set; None for methods without any.
         runs: number of runs.
         seconds: expected time; None where no such run was timed yet.
     """
@@ -136,27 +139,28 @@ class Forecast(NamedTuple):
     data: str
     methods: tuple[str, ...]
     net: str
-    epochs: int
+    epochs: int | None
     runs: int
     seconds: float | None
 
 
 def forecast(plan: Plan, rates: Rates) -> list[Forecast]:
-    """What a plan's groups are, and what earlier runs say about their length."""
-    found = []
+    """What a plan's groups are, and what earlier runs say about their length; equal ones are put together."""
+    found: dict[tuple[Any, ...], Forecast] = {}
     for group in plan.groups:
-        seconds = [rates.seconds(spec) for spec in group]
-        found.append(
-            Forecast(
-                group[0].data,
-                tuple(dict.fromkeys(spec.method.title for spec in group)),
-                group[0].net,
-                group[0].recipe.epochs,
-                len(group),
-                None if None in seconds else sum(one for one in seconds if one is not None),
-            )
+        times = [rates.seconds(spec) for spec in group]
+        first, seconds = group[0], sum(time or 0.0 for time in times) if None not in times else None
+        trains = trains_a_net(first.method)
+        kind = (
+            first.data,
+            tuple(dict.fromkeys(spec.method.title for spec in group)),
+            first.net if trains else "",
+            first.recipe.epochs if trains else None,
         )
-    return found
+        before = found.get(kind, Forecast(*kind, 0, 0.0))
+        both = None if before.seconds is None or seconds is None else before.seconds + seconds
+        found[kind] = Forecast(*kind, before.runs + len(group), both)
+    return list(found.values())
 
 
 def run(
@@ -187,7 +191,7 @@ def run(
     planned = plan(specs, store, root)
     rates = Rates(store, device)
     folder = store.path.parent / f"{store.path.stem}.progress"
-    _tidy(folder, store.keys())
+    tidy_progress(folder, store.keys())
     if progress is not None:
         progress.planned(planned, rates)
     for group in planned.groups:
@@ -195,7 +199,6 @@ def run(
         left = [spec for spec in group if spec.key not in done]
         if not left:
             continue
-        own_folder = _folder_of(left, folder)
         if progress is not None:
             progress.start(left)
         try:
@@ -203,7 +206,7 @@ def run(
                 left,
                 device=device,
                 monitor=progress,
-                checkpoint=own_folder,
+                checkpoint=folder,
                 root=root,
                 teachers=store.path.parent / "teachers",
                 every=every,
@@ -221,26 +224,7 @@ def run(
             planned.failures.append(Failure(left, error))
             if progress is not None:
                 progress.failed(planned.failures[-1])
-            continue
-        shutil.rmtree(own_folder, ignore_errors=True)
     return planned
-
-
-def _folder_of(specs: Sequence[Spec], folder: Path) -> Path:
-    """A folder for a group's progress, in which its keys are written down."""
-    keys = [spec.key for spec in specs]
-    own = folder / draws.digest(*keys)[:16]
-    own.mkdir(parents=True, exist_ok=True)
-    (own / _KEYS).write_text("\n".join(keys), encoding="utf-8")
-    return own
-
-
-def _tidy(folder: Path, stored: Collection[str]) -> None:
-    """Remove the progress of what is stored: a kill may come after the one and before the other."""
-    for own in folder.iterdir() if folder.exists() else ():
-        keys = own / _KEYS
-        if keys.exists() and set(keys.read_text(encoding="utf-8").split()) <= set(stored):
-            shutil.rmtree(own, ignore_errors=True)
 
 
 class Progress(Watcher):

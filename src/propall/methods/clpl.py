@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
-from scipy.optimize import fmin_l_bfgs_b
 from torch import Tensor
 
 from propall.training.classifiers import LinearClassifier, rows_and_candidates
@@ -68,6 +67,9 @@ def clpl_optimum(
     Notes:
         The objective minus half the squared norm is convex, so W is off by at most the gradient's norm.
     """
+    # Half a second that only this method should cost.
+    from scipy.optimize import fmin_l_bfgs_b
+
     shape = (candidates.shape[1], x.shape[1])
     # Divided by its value at zero, the objective starts at 1 whatever C, n and k are.
     unit = float(clpl_objective(x.new_zeros(shape), x, candidates, c)[0])

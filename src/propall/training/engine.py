@@ -5,8 +5,9 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 from jaxtyping import Float
@@ -17,7 +18,17 @@ from propall import draws
 from propall.labels import check
 from propall.training import compiled, optim
 from propall.training.checkpoint import Checkpoint
-from propall.training.contract import Algorithm, Classifier, Monitor, Objective, Run, State, Step
+from propall.training.contract import (
+    Algorithm,
+    Classifier,
+    Monitor,
+    Objective,
+    RowwiseObjective,
+    Run,
+    State,
+    Step,
+    weighted_mean,
+)
 from propall.training.recipe import Recipe
 from propall.training.stream import Batch, Stream
 
@@ -26,8 +37,8 @@ NetFactory = Callable[[tuple[int, ...], int], nn.Module]
 
 #: Rows that are scored at once.
 SCORING_CHUNK = 4096
-#: Random numbers that are drawn at once where steps are not captured in a graph.
-NOISE_AT_ONCE = 1 << 20
+#: Numbers in the batches that are put together at once, where steps are not captured in a graph.
+NUMBERS_AT_ONCE = 1 << 18
 
 
 @dataclass
@@ -163,6 +174,10 @@ def _with_fields(objective: Objective, values: dict[str, Tensor]) -> Objective:
     return varied
 
 
+def _is_rowwise(objective: Objective) -> TypeGuard[RowwiseObjective]:
+    return type(objective).loss is RowwiseObjective.loss
+
+
 class Section:
     """The runs of a stack that share an objective's class: a slice, and the numbers in which they differ."""
 
@@ -178,6 +193,12 @@ class Section:
 
     def losses(self, logits: Tensor, candidates: Tensor, state: State, step: Step) -> Float[Tensor, "r"]:
         """Every run's loss; `step.uniform` and `step.weight` are stacked, time is common to all."""
+        if _is_rowwise(self.objective) and not (self.varied or state.shared or state.trained):
+            # Rows know nothing of each other, nor of their run: one call serves the rows of all runs.
+            rows, uniform = (_on_leaves(lambda t: t.flatten(0, 1), tree) for tree in (state, step.uniform))
+            own = step._replace(uniform=uniform, weight=None)
+            each = self.objective.losses(logits.flatten(0, 1), candidates.flatten(0, 1), rows, own)
+            return over_runs(weighted_mean, each.view(logits.shape[:2]), step.weight)  # type: ignore[no-any-return]
         return self._of_every_run(Objective.loss.__name__, logits, candidates, state, step)  # type: ignore[no-any-return]
 
     def update(self, logits: Tensor, candidates: Tensor, state: State, step: Step) -> State:
@@ -245,6 +266,58 @@ def gradients(
     return _on_leaves(lambda _: next(found), trained), extra
 
 
+class Alone:
+    """The only run of a stack, stepping without the run axis, on the stack's own tensors.
+
+    What `Stack.advance` does to any number of runs, in far fewer operations on the host: an ordinary module
+    is called as it is, and nothing is put on an axis and taken off again.
+    """
+
+    def __init__(self, stack: "Stack", net: nn.Module) -> None:
+        self.net = copy.deepcopy(net).requires_grad_().train()
+        for name, parameter in self.net.named_parameters():
+            parameter.data = stack.parameters[name][0]
+        for name, buffer in self.net.named_buffers():
+            buffer.data = stack.buffers[name][0]
+        self.objective, (state,) = stack.sections[0].objective, stack.states
+        own = {name: tensor[0].detach().requires_grad_() for name, tensor in state.trained.items()}
+        self.trained: list[optim.Tensors] = [dict(self.net.named_parameters()), own]
+        self.moments = [_on_leaves(lambda t: t[0], moments) for moments in stack.moments]
+        self._leaves = list(_leaves(self.trained))
+        self._half = stack.recipe.precision == "bfloat16"
+
+    def logits(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b k"]:
+        """In training mode; batch norm writes into the stack's buffers."""
+        kind = x.device.type
+        if self._half or torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, torch.bfloat16, enabled=self._half):
+                return self.net(x).to(x.dtype)  # type: ignore[no-any-return]
+        return self.net(x).to(x.dtype)  # type: ignore[no-any-return]
+
+    def advance(self, stack: "Stack", batch: Batch, uniform: Tensor | None) -> Float[Tensor, "1"]:
+        """One step of the stack it was made for; returns the loss."""
+        objective = self.objective
+        progress, epoch = stack.time()
+        weight = None if batch.weight is None else batch.weight[0]
+        step = Step(progress, epoch, None if uniform is None else uniform[0], weight)
+        x, candidates = batch.x[0], batch.candidates[0]
+        before = stack.batch_state(0, batch)
+        state = _on_leaves(lambda t: t[0], before._replace(trained={})) if any(before) else before
+        with torch.enable_grad():
+            logits = self.logits(x)
+            loss = objective.loss(logits, candidates, state._replace(trained=self.trained[1]), step)
+        found = iter(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
+        for tensors, moments in zip(self.trained, self.moments, strict=True):
+            stack.descend(tensors, {name: next(found) for name in tensors}, moments, epoch)
+        if type(objective).update is not Objective.update:
+            seen = self.logits(x) if objective.fresh_logits else logits.detach()
+            state = state._replace(trained=_on_leaves(lambda t: t.detach(), self.trained[1]))
+            after = objective.update(seen, candidates, state, step)
+            stack.remember(0, batch, _on_leaves(lambda t: t.unsqueeze(0), after))
+        stack.step.add_(1)
+        return loss.detach().view(1)
+
+
 class Stack:
     """Runs of one shape: their parameters, moments, buffers and memories, each with a leading run axis."""
 
@@ -267,8 +340,10 @@ class Stack:
         self.step = torch.zeros((), dtype=torch.int64, device=x.device)
         self.rate = self._per_run([run.learning_rate for run in runs], recipe.learning_rate)
         self.weight_decay = self._per_run([run.weight_decay for run in runs], recipe.weight_decay)
+        self._decays = bool(self.weight_decay.any())
         self.batch_sizes = recipe.batch_sizes(self.stream.n)
         self.total_steps = max(1, recipe.epochs * len(self.batch_sizes))
+        self.alone = Alone(self, nets[0]) if len(runs) == 1 else None
 
     def _per_run(self, own: list[float | None], common: float) -> Tensor:
         values = [common if value is None else value for value in own]
@@ -313,103 +388,115 @@ class Stack:
             return over_runs(lambda p, b: of_one(p, b, x), parameters, buffers)  # type: ignore[no-any-return]
         return over_runs(of_one, parameters, buffers, x)  # type: ignore[no-any-return]
 
+    def time(self) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """The share of all steps that is done, and the number of completed epochs."""
+        dtype, steps = self.rate.dtype, len(self.batch_sizes)
+        if self.stream.device.type == "cpu" and not torch.compiler.is_compiling():
+            now = int(self.step)  # nobody waits for it there
+            return torch.tensor(now / self.total_steps, dtype=dtype), torch.tensor(now // steps, dtype=dtype)
+        epoch = torch.div(self.step, steps, rounding_mode="floor")
+        return self.step.to(dtype) / self.total_steps, epoch.to(dtype)
+
     def advance(self, batch: Batch, uniforms: Sequence[Tensor | None]) -> Float[Tensor, "r"]:
         """One step of every run, in place; returns the losses."""
-        steps = len(self.batch_sizes)
-        progress = self.step.to(self.rate.dtype) / self.total_steps
-        epoch = torch.div(self.step, steps, rounding_mode="floor").to(self.rate.dtype)
-        moments = [Step(progress, epoch, u) for u in uniforms]
-        states = [self._batch_state(i, batch) for i in range(len(self.sections))]
+        if self.alone is not None and not torch.compiler.is_compiling():
+            return self.alone.advance(self, batch, uniforms[0])
+        progress, epoch = self.time()
+        weights = [None if batch.weight is None else batch.weight[section.runs] for section in self.sections]
+        moments = [Step(progress, epoch, u, w) for u, w in zip(uniforms, weights, strict=True)]
+        states = [self.batch_state(i, batch) for i in range(len(self.sections))]
 
         def total(trained: "list[optim.Tensors]") -> "tuple[Tensor, Any]":
             logits, buffers = self.forward(trained[0], self.buffers, batch.x, training=True)
             losses = []
             for section, state, own, step in zip(self.sections, states, trained[1:], moments, strict=True):
-                step = step._replace(weight=None if batch.weight is None else batch.weight[section.runs])
                 state = state._replace(trained=own)
                 losses.append(
                     section.losses(logits[section.runs], batch.candidates[section.runs], state, step)
                 )
-            each = torch.cat(losses)
+            each = torch.cat(losses) if len(losses) > 1 else losses[0]
             return each.sum(), (each, logits, buffers)
 
         slopes, (losses, logits, buffers) = gradients(total, [tensors for _, tensors in self.groups])
-        rate = self.rate * self.recipe.rate_factor(epoch)
-        for i, (runs, tensors) in enumerate(self.groups):
-            new, new_moments = optim.advance(
-                self.recipe,
-                tensors,
-                slopes[i],
-                self.moments[i],
-                rate=rate[runs],
-                weight_decay=self.weight_decay[runs],
-                steps=self.step,
-            )
-            _write(tensors, new)
-            for name, moment in new_moments.items():
-                _write(self.moments[i][name], moment)
+        for (runs, tensors), own, moving in zip(self.groups, slopes, self.moments, strict=True):
+            self.descend(tensors, own, moving, epoch, runs)
         _write(self.buffers, buffers)
         logits = logits.detach()
         for i, (section, step) in enumerate(zip(self.sections, moments, strict=True)):
-            self._remember(i, section, logits[section.runs], batch, states[i], step)
+            if type(section.objective).update is Objective.update:
+                continue
+            runs = section.runs
+            seen = self._fresh_logits(runs, batch) if section.objective.fresh_logits else logits[runs]
+            self.remember(i, batch, section.update(seen, batch.candidates[runs], states[i], step))
         self.step.add_(1)
         finished: Tensor = losses.detach()
         return finished
 
-    def _batch_state(self, i: int, batch: Batch) -> State:
+    def descend(
+        self,
+        tensors: optim.Tensors,
+        slopes: optim.Tensors,
+        moments: dict[str, optim.Tensors],
+        epoch: Float[Tensor, ""],
+        runs: slice | None = None,
+    ) -> None:
+        """The optimiser's step on what some runs, or all, train."""
+        rate, weight_decay = self.rate, self.weight_decay if self._decays else None
+        if self.recipe.decay != 1:
+            rate = rate * self.recipe.rate_factor(epoch)
+        if runs is not None:
+            rate, weight_decay = rate[runs], None if weight_decay is None else weight_decay[runs]
+        optim.advance(
+            self.recipe, tensors, slopes, moments, rate=rate, weight_decay=weight_decay, steps=self.step
+        )
+
+    def batch_state(self, i: int, batch: Batch) -> State:
+        """What the runs of one section remember, of the batch's rows."""
         state, runs = self.states[i], self.sections[i].runs
+        if not state.rows:
+            return state
         index = batch.index[runs]
         row = torch.arange(index.shape[0], device=index.device)[:, None]
         return state._replace(rows={name: rows[row, index] for name, rows in state.rows.items()})
 
-    def _remember(
-        self, i: int, section: Section, logits: Tensor, batch: Batch, state: State, step: Step
-    ) -> None:
-        if type(section.objective).update is Objective.update:
-            return
-        runs = section.runs
-        if section.objective.fresh_logits:
-            parameters, buffers = (
-                {name: t[runs] for name, t in part.items()} for part in (self.parameters, self.buffers)
-            )
-            logits, buffers = self.forward(parameters, buffers, batch.x[runs], training=True)
-            _write({name: t[runs] for name, t in self.buffers.items()}, buffers)
-        step = step._replace(weight=None if batch.weight is None else batch.weight[runs])
-        new = section.update(logits, batch.candidates[runs], state, step)
-        index = batch.index[runs]
+    def remember(self, i: int, batch: Batch, new: State) -> None:
+        """Writes the new memories of one section's runs over the old ones."""
+        index = batch.index[self.sections[i].runs]
         row = torch.arange(index.shape[0], device=index.device)[:, None]
         for name, rows in self.states[i].rows.items():
             rows[row, index] = new.rows[name].to(rows.dtype)
         _write(self.states[i].shared, new.shared)
 
+    def _fresh_logits(self, runs: slice, batch: Batch) -> Tensor:
+        parameters, buffers = (
+            {name: t[runs] for name, t in part.items()} for part in (self.parameters, self.buffers)
+        )
+        logits, buffers = self.forward(parameters, buffers, batch.x[runs], training=True)
+        _write({name: t[runs] for name, t in self.buffers.items()}, buffers)
+        return logits
+
     def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Batch, list[Tensor | None]]]:
         """The batches of one epoch, from the `first` on, with the noise their objectives need."""
-        sizes = self.batch_sizes[first:]
-        if not sizes:
+        if first == len(self.batch_sizes):
             return
         order = self.stream.order(epoch)
-        runs, size = order.shape[0], self.batch_sizes[0]
-        noisy = [i for i, section in enumerate(self.sections) if section.objective.needs_noise]
-        at_once = max(1, NOISE_AT_ONCE // (runs * size * self.stream.n_classes))
-        for block in range(0, len(sizes), at_once):
-            ends = list(itertools.accumulate(sizes[block : block + at_once], initial=(first + block) * size))
-            number = epoch * len(self.batch_sizes) + first + block
-            steps = torch.arange(number, number + len(ends) - 1, device=order.device)
-            parts = [
-                self.stream.batch(order[:, start:end], step)
-                for start, end, step in zip(ends, ends[1:], steps, strict=False)
+        size, per_row = self.batch_sizes[0], self.stream.n_classes + prod(self.runs[0].train.in_shape)
+        # Several batches are put together at once and cut apart again: as many as a core's cache holds.
+        at_once = max(1, NUMBERS_AT_ONCE // (len(order) * size * per_row))
+        for block in range(first, len(self.batch_sizes), at_once):
+            sizes = self.batch_sizes[block : block + at_once]
+            index = order[:, block * size : block * size + sum(sizes)]
+            steps = torch.arange(index.shape[1], device=order.device) // size + (
+                epoch * len(self.batch_sizes) + block
+            )
+            whole = self.stream.batch(index, steps)
+            noise = [
+                self.stream.noise(section.runs, steps, whole.keys[section.runs]).split(sizes, 1)
+                if section.objective.needs_noise
+                else itertools.repeat(None)
+                for section in self.sections
             ]
-            uniforms: dict[int, Sequence[Tensor]] = {}
-            for i in noisy:
-                uniforms[i] = self._noise(self.sections[i].runs, steps, [part.keys for part in parts])
-            for j, part in enumerate(parts):
-                yield part, [uniforms[i][j] if i in uniforms else None for i in range(len(self.sections))]
-
-    def _noise(self, runs: slice, steps: Tensor, keys: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Noise of several steps, drawn at once where their batches are of one size."""
-        if len({part.shape for part in keys}) == 1:
-            return self.stream.noise(runs, steps, torch.stack([part[runs] for part in keys])).unbind()
-        return [self.stream.noise(runs, step, part[runs]) for step, part in zip(steps, keys, strict=True)]
+            yield from zip(whole.split(sizes), map(list, zip(*noise, strict=False)), strict=False)
 
     @torch.no_grad()
     def train_epoch(self, epoch: int) -> Float[Tensor, "r"]:

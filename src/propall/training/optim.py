@@ -1,4 +1,4 @@
-"""SGD and Adam as pure functions on dicts of stacked tensors, one learning rate per run."""
+"""SGD and Adam on dicts of stacked tensors, in place, one learning rate per run."""
 
 import math
 
@@ -27,40 +27,95 @@ def advance(
     moments: dict[str, Tensors],
     *,
     rate: Float[Tensor, "r"],
-    weight_decay: Float[Tensor, "r"],
+    weight_decay: Float[Tensor, "r"] | None,
     steps: Tensor,
-) -> tuple[Tensors, dict[str, Tensors]]:
-    """One step of the recipe's optimiser; agrees with `torch.optim.SGD` and `torch.optim.Adam`.
+) -> None:
+    """One step of the recipe's optimiser, in place; agrees with `torch.optim.SGD` and `torch.optim.Adam`.
 
     Args:
         recipe: which optimiser, and its momentum.
-        parameters: stacked over runs on the first axis.
-        gradients: of the sum over runs, so each run's own on its slice.
-        moments: from `start` or the step before.
+        parameters: stacked over runs on the first axis, or one run's as they are; they move.
+        gradients: of the sum over runs, so each run's own on its slice; shaped like the parameters.
+        moments: from `start`; they are brought up to date.
         rate: learning rate of each run.
-        weight_decay: of each run.
+        weight_decay: of each run; None where no run has any.
         steps: steps taken before this one, 0-d.
     """
+    if not parameters:
+        return
+    if _is_common(rate) and (weight_decay is None or _is_common(weight_decay)):
+        decay = 0.0 if weight_decay is None else weight_decay.tolist()[0]
+        _advance_fused(recipe, parameters, gradients, moments, rate.tolist()[0], decay, steps)
+        return
     first, second = moments["first"], moments.get("second", {})
-    new_parameters: Tensors = {}
-    new_moments: dict[str, Tensors] = {name: {} for name in moments}
     beta1, beta2 = ADAM_BETAS
     if recipe.optimizer == "adam":
         taken = (steps + 1).to(rate.dtype)
         # 1 - beta^t without cancellation: float32 would lose half its digits in the first steps.
-        corrected_rate = rate / -torch.expm1(taken * math.log(beta1))
+        rate = rate / -torch.expm1(taken * math.log(beta1))
         correction = -torch.expm1(taken * math.log(beta2))
     for key, p in parameters.items():
-        per_run = (-1, *[1] * (p.dim() - 1))
-        gradient = gradients[key] + weight_decay.view(per_run) * p
+        per_run = (-1, *[1] * (p.dim() - 1)) if p.dim() else ()
+        gradient, m = gradients[key], first[key]
+        if weight_decay is not None:
+            gradient = torch.addcmul(gradient, p, weight_decay.view(per_run))
         if recipe.optimizer == "sgd":
-            m = recipe.momentum * first[key] + gradient
-            new_parameters[key] = p - rate.view(per_run) * m
+            m.mul_(recipe.momentum).add_(gradient)
+            p.addcmul_(m, rate.view(per_run), value=-1)
         else:
-            m = beta1 * first[key] + (1 - beta1) * gradient
-            v = beta2 * second[key] + (1 - beta2) * gradient * gradient
-            denominator = (v / correction).sqrt() + ADAM_EPSILON
-            new_parameters[key] = p - corrected_rate.view(per_run) * m / denominator
-            new_moments["second"][key] = v
-        new_moments["first"][key] = m
-    return new_parameters, new_moments
+            v = second[key]
+            m.lerp_(gradient, 1 - beta1)
+            v.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+            denominator = (v / correction).sqrt_().add_(ADAM_EPSILON)
+            p.addcdiv_(m * rate.view(per_run), denominator, value=-1)
+
+
+def _is_common(values: Float[Tensor, "r"]) -> bool:
+    """Whether all runs have the same; not asked where the answer would have to be waited for."""
+    if torch.compiler.is_compiling() or values.device.type != "cpu":
+        return False
+    return len(values) == 1 or bool((values == values[0]).all())
+
+
+def _advance_fused(
+    recipe: Recipe,
+    parameters: Tensors,
+    gradients: Tensors,
+    moments: dict[str, Tensors],
+    rate: float,
+    weight_decay: float,
+    steps: Tensor,
+) -> None:
+    """The same step by the kernels behind `torch.optim`'s `fused=True`: one call, one pass over memory."""
+    tensors, first = list(parameters.values()), [moments["first"][key] for key in parameters]
+    # The kernels walk through memory as it lies.
+    slopes = [gradients[key].contiguous() for key in parameters]
+    if recipe.optimizer == "sgd":
+        torch._fused_sgd_(
+            tensors,
+            slopes,
+            first,
+            lr=rate,
+            weight_decay=weight_decay,
+            momentum=recipe.momentum,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+        )
+        return
+    torch._fused_adam_(
+        tensors,
+        slopes,
+        first,
+        [moments["second"][key] for key in parameters],
+        [],
+        [torch.tensor(int(steps) + 1.0)] * len(tensors),
+        lr=rate,
+        beta1=ADAM_BETAS[0],
+        beta2=ADAM_BETAS[1],
+        weight_decay=weight_decay,
+        eps=ADAM_EPSILON,
+        amsgrad=False,
+        maximize=False,
+    )

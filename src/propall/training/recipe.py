@@ -5,6 +5,9 @@ from typing import Literal
 
 from torch import Tensor
 
+#: What matrix products are computed in.
+Precision = Literal["float32", "tf32", "bfloat16"]
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -40,7 +43,7 @@ class Recipe:
     smooth_decay: bool = False
     last_batch: Literal["keep", "drop"] = "drop"
     augmentation: Literal["none", "flip_crop", "rotate_flip"] = "none"
-    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("decay_every", 1)):

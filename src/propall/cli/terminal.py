@@ -1,0 +1,60 @@
+"""What commands share: options, and how text is put on a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]
+PIPED_WIDTH = 160
+Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu, cuda, cuda:1, ...")]
+
+
+def open_console(*, stderr: bool = False) -> Any:
+    """A console to print on; piped output is not wrapped at a terminal's edge."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH  # a file has no edge to wrap at
+    return console
+
+
+def plain_table(*columns: str, numbers: Iterable[str] = ()) -> Table:
+    """A table without borders; the columns named in `numbers` are set right."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    numeric = set(numbers)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numeric else "left", no_wrap=column == "name")
+    return table
+
+
+def print_json(value: Any) -> None:
+    """Print for programs."""
+    typer.echo(json.dumps(value, indent=2))
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words that people use."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def note_aside(line: str) -> None:
+    """A remark beside the result: it goes where errors go."""
+    typer.echo(line, err=True)
+
+
+def split_words(text: str) -> list[str]:
+    """Words between commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]

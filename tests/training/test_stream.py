@@ -1,0 +1,92 @@
+"""Batches and draws: the quick ways are the plain ones, to the last bit."""
+
+import pytest
+import torch
+
+from propall import draws
+from propall.data.dataset import PartialDataset
+from propall.methods.cc import CC
+from propall.methods.propall import ProPaLL
+from propall.nets import NETS
+from propall.training import engine
+from propall.training.contract import Run
+from propall.training.engine import Stack
+from propall.training.recipe import Recipe
+from propall.training.stream import Stream, _uniform_on_cpu
+
+
+def runs(n=37, shape=(3,), k=5, count=2, shared=True, keys=None):
+    g = torch.Generator().manual_seed(0)
+    made = []
+    for seed in range(count):
+        if seed == 0 or not shared:
+            candidates = torch.rand(n, k, generator=g) < 0.5
+            candidates[:, 0] = True
+            train = PartialDataset(torch.randn(n, *shape, generator=g), candidates)
+        made.append(Run(train, seed, keys=keys))
+    return made
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_draws_in_short_words_are_the_same_draws(dtype):
+    g = torch.Generator().manual_seed(0)
+    seeds = torch.randint(0, 2**62, (3, 1, 1), generator=g)
+    steps = torch.randint(0, 2**40, (7, 1), generator=g)
+    keys = torch.randint(-(2**40), 2**62, (3, 7, 1), generator=g)
+    classes = torch.arange(11)
+    ours = _uniform_on_cpu(seeds, steps, keys, classes, dtype=dtype)
+    assert ours.dtype == dtype
+    assert torch.equal(ours, draws.uniform(seeds, steps, keys, classes, dtype=dtype))
+
+
+def test_noise_of_many_steps_is_the_noise_of_each():
+    stream = Stream(runs(), Recipe())
+    keys = torch.arange(12).expand(2, 12)
+    steps = torch.arange(12) // 5 + 40
+    whole = stream.noise(slice(0, 2), steps, keys)
+    for step in steps.unique():
+        own = steps == step
+        assert torch.equal(stream.noise(slice(1, 2), step, keys[1:, own]), whole[1:, own])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("last_batch", ["keep", "drop"])
+def test_batches_hold_the_rows_of_the_order(shared, last_batch, monkeypatch):
+    """Whether they are gathered one by one or many at once."""
+    keys = torch.arange(37) * 1000
+    made = runs(shared=shared, keys=keys)
+    stack = Stack(made, ProPaLL(), NETS["linear"], Recipe(batch_size=8, last_batch=last_batch))
+    found = list(stack.batches(3))
+    assert [batch.index.shape[1] for batch, _ in found] == stack.batch_sizes
+    order = stack.stream.order(3)
+    seeds = [draws.seed_for(seed, "noise") for seed in range(2)]
+    for number, (batch, (uniform,)) in enumerate(found):
+        assert torch.equal(batch.index, order[:, 8 * number : 8 * number + 8][:, : batch.index.shape[1]])
+        for r, run in enumerate(made):
+            index = batch.index[r]
+            assert torch.equal(batch.x[r], run.train.x[index])
+            assert torch.equal(batch.candidates[r], run.train.candidates[index])
+            assert torch.equal(batch.keys[r], keys[index])
+            step = 3 * len(stack.batch_sizes) + number
+            expected = draws.uniform(seeds[r], step, keys[index, None], torch.arange(5))
+            assert torch.equal(uniform[r], expected)
+    monkeypatch.setattr(engine, "NUMBERS_AT_ONCE", 1)
+    for (a, (u,)), (b, (v,)) in zip(found, stack.batches(3), strict=True):
+        assert torch.equal(a.x, b.x)
+        assert torch.equal(u, v)
+    later = list(stack.batches(3, first=2))
+    assert len(later) == len(found) - 2
+    assert torch.equal(later[0][0].x, found[2][0].x)
+    assert torch.equal(later[0][1][0], found[2][1][0])
+
+
+@pytest.mark.parametrize("kind", ["flip_crop", "rotate_flip"])
+def test_augmentation_does_not_depend_on_how_many_batches_are_gathered(kind, monkeypatch):
+    made = runs(n=20, shape=(1, 8, 8))
+    stack = Stack(made, CC(), NETS["linear"], Recipe(batch_size=6, augmentation=kind))
+    together = [batch.x for batch, _ in stack.batches(1)]
+    monkeypatch.setattr(engine, "NUMBERS_AT_ONCE", 1)
+    for a, (b, _) in zip(together, stack.batches(1), strict=True):
+        assert torch.equal(a, b.x)
+    third = stack.stream.batch(stack.stream.order(1)[:, 12:18], torch.tensor(3 + 2))
+    assert torch.equal(third.x, together[2])
