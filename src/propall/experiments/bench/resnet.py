@@ -18,7 +18,6 @@ from propall.training.contract import Run
 from propall.training.engine import Stack
 from propall.training.recipe import Precision, Recipe
 
-
 EAGER, EAGER_HALF = "plain eager PyTorch, float32", "plain eager PyTorch, bfloat16, channels last"
 CLASSES = 10
 #: Seconds an epoch of 50 000 images that are aimed at on a GPU.
