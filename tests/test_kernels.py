@@ -655,3 +655,28 @@ def test_interpreter(loss: str, single: bool, monkeypatch: pytest.MonkeyPatch) -
         torch.testing.assert_close(
             fused_propall(logits, candidates, noise=noise), propall_loss(noisy(logits, noise), candidates)
         )
+
+
+@pytest.mark.parametrize(("loss", "fused"), [(propall_loss, fused_propall), (cc_loss, fused_cc)])
+def test_the_losses_use_a_kernel_where_it_pays(loss, fused, monkeypatch):
+    logits = torch.randn(6, 5, dtype=torch.float32, requires_grad=True)
+    mask = torch.rand(6, 5) < 0.5
+    mask[:, 0] = True
+    plain = loss(logits, mask)
+    calls = []
+    monkeypatch.setattr(kernels, "pays", lambda logits: calls.append(logits.shape) or True)
+    by_kernel = loss(logits, mask)
+    assert calls == [(6, 5)]
+    torch.testing.assert_close(by_kernel, plain)
+    assert torch.equal(by_kernel, fused(logits, mask))
+    torch.testing.assert_close(
+        torch.autograd.grad(by_kernel.sum(), logits), torch.autograd.grad(plain.sum(), logits)
+    )
+
+
+@pytest.mark.gpu
+def test_a_kernel_pays_for_many_classes_and_numbers():
+    for shape, expected in (((1 << 16, 64), True), ((1 << 20, 10), False), ((256, 1000), False)):
+        assert kernels.pays(torch.empty(shape, device="cuda")) is expected
+    assert not kernels.pays(torch.empty(1 << 16, 64, dtype=torch.float64, device="cuda"))
+    assert not kernels.pays(torch.empty(1 << 16, 64))

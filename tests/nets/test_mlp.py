@@ -106,16 +106,25 @@ def test_stacked_training_step_compiles_in_one_graph():
         torch.testing.assert_close(compiled_buffers[key], eager_buffers[key])
 
 
-@pytest.mark.gpu
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sizes", [(5, 3), (301, 302), (8, 16), (7, 8)])
-def test_padded_for_the_gpu_is_the_same_map(sizes: tuple[int, int]) -> None:
-    layer = AlignedLinear(*sizes).double().cuda()
-    x = torch.randn(6, sizes[0], dtype=torch.float64, device="cuda", requires_grad=True)
-    found, expected = layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_the_gpu_s_way_is_the_same_map(
+    sizes: tuple[int, int], dtype: torch.dtype, bias: bool, device: str
+) -> None:
+    layer = AlignedLinear(*sizes, bias=bias).to(device, dtype)
+    x = torch.randn(6, sizes[0], dtype=dtype, device=device, requires_grad=True)
+    found, expected = layer.by_columns(x), torch.nn.functional.linear(x, layer.weight, layer.bias)
     torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(layer(x), expected)
     for a, b in zip(
         torch.autograd.grad(found.square().sum(), [x, *layer.parameters()]),
         torch.autograd.grad(expected.square().sum(), [x, *layer.parameters()]),
         strict=True,
     ):
         torch.testing.assert_close(a, b)
+
+
+def test_the_gpu_s_way_keeps_instances_side_by_side() -> None:
+    assert AlignedLinear(301, 7).by_columns(torch.randn(6, 301)).stride() == (1, 6)

@@ -1,5 +1,6 @@
 """The fast path is the plain one, only faster."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -61,6 +62,75 @@ def test_the_gpu_agrees_with_the_cpu():
     for a, b in zip(gpu, cpu, strict=True):
         for name, weights in b.net.state_dict().items():
             torch.testing.assert_close(a.net.state_dict()[name].cpu(), weights, rtol=1e-8, atol=1e-10)
+
+
+def other_runs(device="cpu"):
+    """Runs of the same shape and other content."""
+    first, *_ = runs(device=device)
+    train = PartialDataset(first.train.x.flip(0) + 1, first.train.candidates.roll(1, 0))
+    objectives = [ProPaLL(noise=0.2), ProPaLL(), CC(), PRODEN(), RC()]
+    return [
+        Run(train, seed, objective=o, learning_rate=rate)
+        for seed, o, rate in zip(range(7, 12), objectives, (0.1, 0.02, 0.05, 0.01, 0.03), strict=True)
+    ]
+
+
+def test_a_stack_becomes_another_of_its_shape():
+    recipe = Recipe(epochs=2, batch_size=16, weight_decay=1e-3)
+    used, new = Stack(runs(), CC(), NET, recipe), Stack(other_runs(), CC(), NET, recipe)
+    assert used.shape() == new.shape()
+    data = used.runs[0].train.x.clone()
+    used.stream.own()
+    used.train_epoch(0)
+    given_away = used.runs[0].train
+    used.adopt(new)
+    for epoch in range(2):
+        torch.testing.assert_close(used.train_epoch(epoch), new.train_epoch(epoch), rtol=0, atol=0)
+    for name, tensor in new.tensors().items():
+        assert torch.equal(used.tensors()[name], tensor), name
+    assert torch.equal(given_away.x, data)  # the caller's data is not written over
+    assert used.fingerprint() == new.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda runs, recipe: (runs[:-1], recipe),
+        lambda runs, recipe: (runs, replace(recipe, epochs=3)),
+        lambda runs, recipe: (runs, replace(recipe, weight_decay=0.0)),
+        lambda runs, recipe: ([replace(run, objective=CC()) for run in runs], recipe),
+        lambda runs, recipe: ([replace(run, weight=torch.ones(70)) for run in runs], recipe),
+        lambda runs, recipe: ([replace(runs[0], objective=ProPaLL(mode="paper")), *runs[1:]], recipe),
+    ],
+)
+def test_other_operations_are_another_shape(change):
+    recipe = Recipe(epochs=2, batch_size=16, weight_decay=1e-3)
+    changed, other_recipe = change(runs(), recipe)
+    assert Stack(runs(), CC(), NET, recipe).shape() != Stack(changed, CC(), NET, other_recipe).shape()
+
+
+@pytest.mark.gpu
+def test_a_capture_is_used_again_for_the_next_stack_of_its_shape():
+    recipe = Recipe(epochs=2, batch_size=16, last_batch="keep")
+    compiled.release()
+    Trainer(CC(), NET, recipe).fit(runs(device="cuda"))
+    (kept,) = compiled._idle
+    again = Trainer(CC(), NET, recipe).fit(other_runs(device="cuda"))
+    assert compiled._idle == [kept]
+    assert_same(
+        again, Trainer(CC(), NET, recipe, fast=False).fit(other_runs(device="cuda")), rtol=1e-8, atol=1e-10
+    )
+    compiled.release()
+
+
+@pytest.mark.gpu
+def test_replayed_scores_follow_the_weights():
+    stack = Stack(runs(device="cuda"), CC(), NET, Recipe(epochs=4, batch_size=16))
+    x = torch.randn(20, 6, dtype=torch.float64, device="cuda")
+    captured = compiled.Captured(stack)
+    for epoch in range(4):
+        captured.train_epoch(epoch)
+        torch.testing.assert_close(captured.scores(x), stack.scores(x))
 
 
 def test_warm_up_leaves_no_trace(monkeypatch):

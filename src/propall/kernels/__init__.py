@@ -22,9 +22,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from propall.kernels.operators import candidate_loss, candidate_loss_ahead
-from propall.kernels.rows import Rows, available, precision
+from propall.kernels.rows import Rows, available, pays, precision
 
-__all__ = ["Noise", "available", "fused_cc", "fused_proden", "fused_propall"]
+__all__ = ["Noise", "available", "fused_cc", "fused_proden", "fused_propall", "pays"]
 
 
 class Noise(NamedTuple):

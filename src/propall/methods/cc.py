@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from propall import kernels
 from propall.labels import negative_log_mass
 from propall.training.contract import RowwiseObjective, State, Step
 
@@ -26,6 +27,8 @@ def cc_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> 
     Notes:
         The authors' code takes the log of a sum of probabilities, infinite for gaps above about 103 logits.
     """
+    if kernels.pays(logits):
+        return kernels.fused_cc(logits, candidates)
     return negative_log_mass(logits, candidates)
 
 

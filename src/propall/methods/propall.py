@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from propall import kernels
 from propall.labels import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
 
@@ -56,6 +57,8 @@ def propall_loss(
         Where the paper switches, the loss jumps by up to (1 + |S|)/2 * exp(-10); the exact mode switches
         nowhere. Its gradient is p outside S and -p / (exp(h) - 1) inside, h the sum of -log(1 - p) over S.
     """
+    if mode == "exact" and kernels.pays(logits):
+        return kernels.fused_propall(logits, candidates)
     logits = full_precision(logits)
     # Written out for plain autograd alone: compilers and `torch.func` need operations to look into.
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():

@@ -1,5 +1,6 @@
 """VALEN (Xu et al.): the latent label distribution of each instance, inferred by a variational encoder."""
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -290,6 +291,18 @@ class Twins(nn.Module):
         return torch.cat([self.classifier(x), self.encoder(x), x.flatten(1)], -1)
 
 
+@dataclass(frozen=True)
+class TwinsOf:
+    """Builds two networks of one shape; `VALEN` fills in their weights. Equal for equal networks."""
+
+    net: NetFactory | nn.Module
+
+    def __call__(self, in_shape: tuple[int, ...], n_classes: int) -> Twins:
+        """Both of them."""
+        net = copy.deepcopy(self.net) if isinstance(self.net, nn.Module) else self.net(in_shape, n_classes)
+        return Twins(net, copy.deepcopy(net))
+
+
 def new_decoder(n_classes: int, width: int, seed: int = 0) -> dict[str, Tensor]:
     """A decoder k - d - d before training: Xavier-normal weights, biases 0.01."""
     generator = torch.Generator().manual_seed(seed)
@@ -496,6 +509,7 @@ class VALEN(Algorithm):
             except torch.OutOfMemoryError:
                 if len(positions) == 1:
                     raise
+                compiled.release()
                 torch.cuda.empty_cache()
                 half = len(positions) // 2
                 waiting[:0] = [positions[:half], positions[half:]]
@@ -503,6 +517,7 @@ class VALEN(Algorithm):
 
     def _stacks(self, runs: Sequence[Run]) -> Iterator[list[int]]:
         """Positions of the runs that are trained at once: of one shape, and no more than fit."""
+        assert self.net is not None
         groups: dict[object, list[int]] = {}
         for i, run in enumerate(runs):
             x = run.train.x
@@ -510,7 +525,7 @@ class VALEN(Algorithm):
         for positions in groups.values():
             run = runs[positions[0]]
             most = self.stack or compiled.stack_limit(
-                self._twins, self._phase_recipe(run), run, len(positions)
+                TwinsOf(self.net), self._phase_recipe(run), run, len(positions)
             )
             for start in range(0, len(positions), most):
                 yield positions[start : start + most]
@@ -541,17 +556,19 @@ class VALEN(Algorithm):
         # Its own seeds, so that the rows do not come in the warm-up's order again.
         seeds = [draws.seed_for(run.seed, "variational phase") for run in runs]
         own_runs = [replace(run, seed=seed) for run, seed in zip(runs, seeds, strict=True)]
-        stack = Stack(own_runs, phase, self._twins, recipe)
+        stack = Stack(own_runs, phase, TwinsOf(self.net), recipe)
         for position, (run, classifier) in enumerate(zip(runs, warmed, strict=True)):
             assert isinstance(classifier, NetClassifier)
             self._start(stack, position, run, classifier)
         fast = stack.stream.device.type == "cuda" if self.fast is None else self.fast
-        train_epoch = compiled.Captured(stack).train_epoch if fast else stack.train_epoch
-        with compiled.matrix_precision(recipe):
+        with (
+            compiled.matrix_precision(recipe),
+            compiled.captured(stack) if fast else contextlib.nullcontext(stack) as training,
+        ):
             for epoch in range(recipe.epochs):
-                losses = train_epoch(epoch)
-                monitor.epoch(self.warm_up + epoch + 1, positions, losses, stack.scores)
-        return [self._finished(classifier) for classifier in stack.classifiers()]
+                losses = training.train_epoch(epoch)
+                monitor.epoch(self.warm_up + epoch + 1, positions, losses, training.scores)
+            return [self._finished(classifier) for classifier in training.classifiers()]
 
     def _phase_recipe(self, run: Run) -> Recipe:
         assert self.recipe is not None
@@ -560,12 +577,6 @@ class VALEN(Algorithm):
             optimizer=self.optimizer or self.recipe.optimizer,
             batch_size=len(run.train) if self.full_batch else self.recipe.batch_size,
         )
-
-    def _twins(self, in_shape: tuple[int, ...], n_classes: int) -> Twins:
-        """Two networks of the right shape; `_start` fills in their weights."""
-        assert self.net is not None
-        net = copy.deepcopy(self.net) if isinstance(self.net, nn.Module) else self.net(in_shape, n_classes)
-        return Twins(net, copy.deepcopy(net))
 
     @torch.no_grad()
     def _start(self, stack: Stack, position: int, run: Run, warmed: NetClassifier) -> None:

@@ -78,7 +78,9 @@ class Captured:
         self.position = torch.zeros((), dtype=torch.int64, device=device)
         self.losses = torch.zeros(runs, dtype=stack.rate.dtype, device=device)
         self.columns = torch.arange(self.batch_size, device=device)
+        self.tensors, self.classifiers = stack.tensors, stack.classifiers
         self._replay: Callable[[], None] | None = None
+        self._scoring = Scoring(stack)
 
     def _step(self) -> None:
         stack = self.stack
@@ -152,3 +154,67 @@ class Captured:
         for batch, uniforms in self.stack.batches(epoch, first=self.whole):
             total += self.stack.advance(batch, uniforms)
         return total / len(self.stack.batch_sizes)
+
+    def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "r n k"]:
+        """Every run's scores of the same x, in evaluation mode."""
+        return self.stack.decoded(self._scoring.logits(x))
+
+    def forget(self) -> None:
+        """Let go of the test set."""
+        self._scoring = Scoring(self.stack)
+
+
+class Scoring:
+    """Outputs for a test set that is asked for again and again: on a GPU replayed from a graph."""
+
+    def __init__(self, stack: "Stack") -> None:
+        self.stack = stack
+        self._seen: Tensor | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._logits: Tensor | None = None
+
+    @torch.no_grad()
+    def logits(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "r n k"]:
+        """See `Stack.logits`."""
+        if x is not self._seen or not x.is_cuda:
+            # Once, x is scored as it comes, which also lets libraries choose their kernels.
+            self._seen, self._graph, self._logits = x, None, None
+            return self.stack.logits(x)
+        if self._graph is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self._logits = self.stack.logits(x)
+            self._graph = graph
+        self._graph.replay()
+        assert self._logits is not None
+        return self._logits.clone()
+
+
+#: What was captured last on a GPU, while nobody trains with it.
+_idle: list[Captured] = []
+
+
+@contextlib.contextmanager
+def captured(stack: "Stack") -> Iterator[Captured]:
+    """A captured stack. The last capture on a GPU is kept: a stack of the same shape takes its place in it.
+
+    What that stack was is then gone; so everything of it has to be copied (`classifiers` does) in time.
+    """
+    if stack.stream.device.type != "cuda":
+        yield Captured(stack)
+        return
+    last = _idle.pop() if _idle else None
+    if last is not None and last.stack.net == stack.net and last.stack.shape() == stack.shape():
+        last.stack.adopt(stack)
+    else:
+        del last
+        stack.stream.own()
+        last = Captured(stack)
+    yield last
+    last.forget()
+    _idle[:] = [last]
+
+
+def release() -> None:
+    """Give back the memory of what was captured last."""
+    _idle.clear()

@@ -1,5 +1,6 @@
 """The one loop: many runs trained at once, stacked on a leading axis."""
 
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -111,6 +112,7 @@ class Trainer(Algorithm):
                 if len(positions) == 1:
                     raise
                 # The estimate was too bold: half as many at once take half the memory.
+                compiled.release()
                 torch.cuda.empty_cache()
                 half = len(positions) // 2
                 waiting[:0] = [positions[:half], positions[half:]]
@@ -144,14 +146,16 @@ class Trainer(Algorithm):
         done = 0 if saved is None else saved.epoch
         monitor.begin(self.recipe.epochs, positions, done)
         fast = stack.stream.device.type == "cuda" if self.fast is None else self.fast
-        train_epoch = compiled.Captured(stack).train_epoch if fast else stack.train_epoch
-        with compiled.matrix_precision(self.recipe):
+        with (
+            compiled.matrix_precision(self.recipe),
+            compiled.captured(stack) if fast else contextlib.nullcontext(stack) as training,
+        ):
             for epoch in range(done, self.recipe.epochs):
-                losses = train_epoch(epoch)
-                monitor.epoch(epoch + 1, positions, losses, stack.scores)
+                losses = training.train_epoch(epoch)
+                monitor.epoch(epoch + 1, positions, losses, training.scores)
                 if checkpoint is not None and checkpoint.due(epoch + 1, self.recipe.epochs):
-                    checkpoint.save(fingerprint, epoch + 1, stack.tensors(), monitor.state())
-        return dict(zip(positions, stack.classifiers(), strict=True))
+                    checkpoint.save(fingerprint, epoch + 1, training.tensors(), monitor.state())
+            return dict(zip(positions, training.classifiers(), strict=True))
 
 
 def _settings(objective: Objective) -> dict[str, Any]:
@@ -324,7 +328,7 @@ class Stack:
     def __init__(
         self, runs: Sequence[Run], objective: Objective, net: NetFactory | nn.Module, recipe: Recipe
     ) -> None:
-        self.runs, self.recipe = list(runs), recipe
+        self.runs, self.recipe, self.net = list(runs), recipe, net
         self.stream = Stream(runs, recipe)
         x = self.stream.x
         nets = [build(net, run) for run in runs]
@@ -507,18 +511,30 @@ class Stack:
     @torch.no_grad()
     def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "r n k"]:
         """Every run's scores of the same x, in evaluation mode."""
-        parts = []
+        return self.decoded(self.logits(x))
+
+    @torch.no_grad()
+    def logits(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "r n k"]:
+        """Every run's outputs for the same x, in evaluation mode."""
         chunk = max(1, SCORING_CHUNK // len(self.runs)) if self.stream.device.type == "cpu" else SCORING_CHUNK
-        for part in x.to(self.stream.x).split(chunk):
-            logits, _ = self.forward(self.parameters, self.buffers, part, training=False)
-            parts.append(logits)
-        logits = torch.cat(parts, dim=1)
+        parts = [
+            self.forward(self.parameters, self.buffers, part, training=False)[0]
+            for part in x.to(self.stream.x).split(chunk)
+        ]
+        return torch.cat(parts, dim=1)
+
+    def decoded(self, logits: Float[Tensor, "r n k"]) -> Float[Tensor, "r n k"]:
+        """The outputs as the objectives read them."""
         scored = []
         for section, state in zip(self.sections, self.states, strict=True):
+            of_section = logits[section.runs]
+            if type(section.objective).scores is Objective.scores:
+                scored.append(of_section)
+                continue
             for j, objective in enumerate(section.objectives):
                 own = State({}, *({k: v[j] for k, v in part.items()} for part in state[1:]))
-                scored.append(objective.scores(logits[section.runs][j], own))
-        return torch.stack(scored)
+                scored.append(objective.scores(of_section[j], own).unsqueeze(0))
+        return torch.cat(scored)
 
     def classifiers(self) -> list[NetClassifier]:
         """One ready classifier per run."""
@@ -550,6 +566,37 @@ class Stack:
     def load(self, tensors: optim.Tensors) -> None:
         """Go on from what `tensors` gave."""
         _write(self.tensors(), tensors)
+
+    def given(self) -> list[Tensor]:
+        """What training reads and does not change."""
+        tensors = [*self.stream.tensors(), self.rate, self.weight_decay]
+        return tensors + [tensor for section in self.sections for tensor in section.varied.values()]
+
+    def shape(self) -> str:
+        """Names all but the content of tensors: stacks of one shape are trained by the same operations."""
+        parts: list[Any] = [
+            len(self.runs),
+            self.recipe,
+            str(self.skeleton),
+            self._decays,
+            str(self.stream.device),
+        ]
+        parts += [(k, tuple(v.shape), v.stride(), str(v.dtype)) for k, v in self.tensors().items()]
+        parts += [(tuple(v.shape), v.stride(), str(v.dtype)) for v in self.given()]
+        for section in self.sections:
+            settings = _settings(section.objective)
+            fixed = {name: value for name, value in settings.items() if name not in section.varied}
+            parts.append((_kind_of(section.objective), section.runs, sorted(section.varied), fixed))
+        return repr(parts)
+
+    def adopt(self, other: "Stack") -> None:
+        """Become another stack of the same shape, in the memory of this one."""
+        self.runs = other.runs
+        for section, new in zip(self.sections, other.sections, strict=True):
+            section.objectives, section.objective = new.objectives, new.objective
+        for own, tensor in zip(self.given(), other.given(), strict=True):
+            own.copy_(tensor)
+        self.load(other.tensors())
 
     def fingerprint(self) -> str:
         """Names this very training: data, seeds, objectives, network, recipe."""

@@ -84,6 +84,16 @@ class Stream:
         ones = torch.ones(self.n, dtype=self.x.dtype, device=self.device)
         return _shared_or_stacked([ones if run.weight is None else run.weight.to(ones) for run in runs])
 
+    def own(self) -> None:
+        """Copy the data sets, so that they may be written over; the caller's stay as they are."""
+        self.x, self.candidates, self.keys = self.x.clone(), self.candidates.clone(), self.keys.clone()
+        self.weight = None if self.weight is None else self.weight.clone()
+
+    def tensors(self) -> list[Tensor]:
+        """The data sets and the seeds."""
+        weight = [] if self.weight is None else [self.weight]
+        return [self.x, self.candidates, self.keys, *weight, *self._seeds.values()]
+
     def order(self, epoch: int | Tensor) -> Int[Tensor, "r n"]:
         """Every run's own shuffling of its rows for one epoch."""
         keys = self.keys if self.keys.dim() == 2 else self.keys[None]
