@@ -4,7 +4,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from propall.nets.linear import Linear
 from propall.nets.mlp import MLP, MLP5, MLP500, VALENMLP4
-from propall.nets.network import AlignedLinear
+from propall.nets.network import AlignedBatchNorm, AlignedLinear
 
 
 def assert_uniform(weight, bound):
@@ -33,7 +33,7 @@ def test_mlp5_layers_and_initialisation():
 def test_mlp5_norms_between_linear_and_relu():
     torch.manual_seed(0)
     net = MLP5((20,), 3)
-    assert [type(layer).__name__ for layer in net.hidden] == ["AlignedLinear", "BatchNorm1d", "ReLU"] * 4
+    assert [type(layer).__name__ for layer in net.hidden] == ["AlignedLinear", "AlignedBatchNorm", "ReLU"] * 4
     x = torch.randn(64, 20)
     normed = (net.embedding(x) - net.embedding(x).mean(0)) / (
         net.embedding(x).var(0, correction=0) + 1e-5
@@ -128,3 +128,28 @@ def test_the_gpu_s_way_is_the_same_map(
 
 def test_the_gpu_s_way_keeps_instances_side_by_side() -> None:
     assert AlignedLinear(301, 7).by_columns(torch.randn(6, 301)).stride() == (1, 6)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_the_gpu_s_way_is_the_same_batch_norm(device: str) -> None:
+    ours, torch_s = (kind(7).to(device, torch.float64) for kind in (AlignedBatchNorm, torch.nn.BatchNorm1d))
+    torch_s.load_state_dict(ours.state_dict())
+    x = 3 * torch.randn(20, 7, dtype=torch.float64, device=device) + 5
+    x.requires_grad_()
+    for _ in range(3):
+        found, expected = ours.by_columns(x), torch_s(x)
+        torch.testing.assert_close(found, expected)
+        slopes = torch.randn_like(found)
+        for a, b in zip(
+            torch.autograd.grad(found, [x, *ours.parameters()], slopes),
+            torch.autograd.grad(expected, [x, *torch_s.parameters()], slopes),
+            strict=True,
+        ):
+            torch.testing.assert_close(a, b)
+        for name, buffer in torch_s.named_buffers():
+            torch.testing.assert_close(ours.state_dict()[name], buffer)
+    ours.eval()
+    torch_s.eval()
+    torch.testing.assert_close(ours.by_columns(x), torch_s(x))
+    half = x.detach().to(torch.bfloat16)
+    assert ours.float().train().by_columns(half).dtype == torch.bfloat16

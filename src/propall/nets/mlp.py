@@ -7,7 +7,7 @@ from math import prod
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from propall.nets.network import AlignedLinear, Network
+from propall.nets.network import AlignedBatchNorm, AlignedLinear, Network
 
 
 class MLP(Network):
@@ -45,7 +45,7 @@ class MLP(Network):
         for before, after in pairwise(sizes):
             layers.append(AlignedLinear(before, after, bias=not batch_norm))
             if batch_norm:
-                layers.append(nn.BatchNorm1d(after))
+                layers.append(AlignedBatchNorm(after))
             layers.append(nn.ReLU())
         self.hidden = nn.Sequential(*layers)
         self.head = AlignedLinear(sizes[-1], n_classes)

@@ -7,6 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from propall.labels import full_precision
+
 #: Bytes that a GPU's matrix units load at once.
 ALIGNMENT = 16
 
@@ -32,6 +34,44 @@ class AlignedLinear(nn.Linear):
             weight, columns = pad(weight, (0, missing)), pad(columns, (0, 0, 0, missing))
         outputs = weight @ columns
         return (outputs if self.bias is None else outputs + self.bias[:, None]).mT
+
+
+class AlignedBatchNorm(nn.BatchNorm1d):
+    """Batch norm that follows `AlignedLinear` on a GPU: it works along instances that lie side by side.
+
+    The same numbers, up to the order of summation, and the same running statistics. The operations are spelt
+    out, so that a compiler makes one kernel of each pass and leaves the order in memory as it is.
+    """
+
+    def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Normed over the batch in training, by the running statistics in evaluation."""
+        return self.by_columns(x) if x.is_cuda else super().forward(x)
+
+    def by_columns(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """The way of a GPU."""
+        columns, n = full_precision(x.mT), x.shape[0]
+        if self.training:
+            mean = columns.mean(-1, keepdim=True)
+            centred = columns - mean
+            variance = centred.square().mean(-1, keepdim=True)
+            self._follow(mean.squeeze(-1), variance.squeeze(-1) * (n / (n - 1)))
+            normed = centred * (variance + self.eps).rsqrt()
+            return (normed * self.weight[:, None] + self.bias[:, None]).mT.to(x.dtype)
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        factor = self.weight * (self.running_var + self.eps).rsqrt()
+        offset = self.bias - self.running_mean * factor
+        return torch.addcmul(offset[:, None], columns, factor[:, None]).mT.to(x.dtype)
+
+    @torch.no_grad()
+    def _follow(self, mean: Float[Tensor, "d"], variance: Float[Tensor, "d"]) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        assert self.momentum is not None
+        self.running_mean.lerp_(mean.detach(), self.momentum)
+        self.running_var.lerp_(variance.detach(), self.momentum)
 
 
 class Network(nn.Module):
