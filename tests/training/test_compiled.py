@@ -12,6 +12,7 @@ from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.rc import RC
 from propall.nets import NETS
+from propall.nets.network import AlignedBatchNorm, AlignedLinear
 from propall.training import compiled
 from propall.training.contract import Run
 from propall.training.engine import Stack, Trainer
@@ -44,6 +45,16 @@ def test_compiled_equals_plain_on_the_cpu(last_batch):
     recipe = Recipe(epochs=2, batch_size=16, learning_rate=0.1, last_batch=last_batch)
     fast, plain = (Trainer(CC(), NET, recipe, fast=fast).fit(runs()) for fast in (True, False))
     assert_same(fast, plain, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("fast", [False, pytest.param(True, marks=pytest.mark.compiled)])
+@pytest.mark.parametrize("runs", [runs(), runs()[:1]], ids=["five runs", "one run"])
+def test_the_gpu_s_order_in_memory_gives_the_same_runs(runs, fast, monkeypatch):
+    recipe = Recipe(epochs=2, batch_size=16, learning_rate=0.1, last_batch="keep")
+    plain = Trainer(CC(), NET, recipe, fast=False).fit(runs)
+    for layer in (AlignedLinear, AlignedBatchNorm):
+        monkeypatch.setattr(layer, "forward", layer.by_columns)
+    assert_same(Trainer(CC(), NET, recipe, fast=fast).fit(runs), plain, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.gpu

@@ -62,7 +62,7 @@ def propall_loss(
     logits = full_precision(logits)
     # Written out for plain autograd alone: compilers and `torch.func` need operations to look into.
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        exact = _exact_loss(logits, candidates)
+        exact = plain_exact_loss(logits, candidates)
     else:
         exact = _ClosedForm.apply(logits, candidates)  # type: ignore[no-untyped-call]
     if mode == "exact":
@@ -72,7 +72,8 @@ def propall_loss(
     return torch.where(reach.amax(-1) <= -10, outside - reach.logsumexp(-1), exact)
 
 
-def _exact_loss(logits: Tensor, candidates: Tensor) -> Tensor:
+def plain_exact_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    """`propall_loss` in ordinary operations, for compilers, transforms and second derivatives."""
     inside, outside = _as_factors(logits, candidates)
     moved, shift = _within_reach(logits, inside, outside)
     miss = softplus(moved, threshold=40)  # -log(1 - p); the default threshold of 20 loses digits in float64
@@ -98,7 +99,7 @@ def _within_reach(logits: Tensor, inside: Tensor, outside: Tensor) -> tuple[Tens
 
 
 class _ClosedForm(torch.autograd.Function):
-    """`_exact_loss` with its gradient written out: a third of the operations of a small batch."""
+    """`plain_exact_loss` with its gradient written out: a third of the operations of a small batch."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, candidates: Tensor) -> Tensor:
@@ -122,7 +123,7 @@ class _ClosedForm(torch.autograd.Function):
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None]:
         logits, candidates, *found = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is asked for: autograd finds it
-            losses = _exact_loss(logits, candidates)
+            losses = plain_exact_loss(logits, candidates)
             return torch.autograd.grad(losses, logits, incoming, create_graph=True)[0], None
         return _slopes(*found).mul_(incoming.unsqueeze(-1)), None
 

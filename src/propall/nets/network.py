@@ -70,8 +70,8 @@ class AlignedBatchNorm(nn.BatchNorm1d):
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
         assert self.momentum is not None
-        self.running_mean.lerp_(mean.detach(), self.momentum)
-        self.running_var.lerp_(variance.detach(), self.momentum)
+        for running, new in ((self.running_mean, mean), (self.running_var, variance)):
+            running.mul_(1 - self.momentum).add_(new.detach(), alpha=self.momentum)
 
 
 class Network(nn.Module):

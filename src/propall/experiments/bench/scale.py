@@ -13,7 +13,7 @@ from propall import kernels
 from propall.data.dataset import PartialDataset
 from propall.experiments.bench.clock import on_device
 from propall.experiments.bench.sheet import Sheet, Target, machine
-from propall.methods.propall import ProPaLL, propall_loss
+from propall.methods.propall import ProPaLL, plain_exact_loss, propall_loss
 from propall.nets import NETS
 from propall.training.contract import Run
 from propall.training.engine import Trainer
@@ -90,9 +90,11 @@ def _loss(n: int, k: int, device: torch.device, seconds: float) -> list[float]:
     logits = torch.randn(n, k, device=device).requires_grad_()
     candidates = torch.rand(n, k, device=device) < 0.1
     candidates[:, 0] = True
-    loss = kernels.fused_propall if kernels.available(logits) else propall_loss
     return on_device(
-        lambda _: torch.autograd.grad(loss(logits, candidates).mean(), logits), 1, device, seconds=seconds
+        lambda _: torch.autograd.grad(propall_loss(logits, candidates).mean(), logits),
+        1,
+        device,
+        seconds=seconds,
     )
 
 
@@ -162,7 +164,7 @@ def _memory_of_loss(sheet: Sheet, n: int, k: int, device: torch.device, note: Ca
     candidates[:, 0] = True
     gradient = "its gradient"
     sheet.add(case, gradient, [logits.nbytes / MEGABYTE], unit="MB")
-    losses: dict[str, Callable[..., Tensor]] = {"plain formula, on top of its inputs": propall_loss}
+    losses: dict[str, Callable[..., Tensor]] = {"plain formula, on top of its inputs": plain_exact_loss}
     if kernels.available(logits):
         losses["fused kernel, on top of its inputs"] = kernels.fused_propall
     for what, loss in losses.items():
