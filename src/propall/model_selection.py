@@ -514,15 +514,26 @@ class Folds:
             yield i, fold, model, {} if curves is None else curves.curves[i, fold]
 
 
-def _cross_calibrated(
-    logs: NDArray[Any], mask: NDArray[np.bool_], folds: Sequence[Fold], weight: NDArray[Any] | None
+def cross_calibrated(
+    log_probabilities: NDArray[Any],
+    candidates: NDArray[np.bool_],
+    folds: Sequence[Fold],
+    sample_weight: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Out-of-fold log-probabilities, every fold's at the temperature that suits the other folds."""
-    calibrated = np.empty(logs.shape)
+    """Out-of-fold log-probabilities, every fold's at the temperature that suits the other folds.
+
+    Args:
+        log_probabilities: (n, k) of rows by models that have not seen them.
+        candidates: (n, k), True on the candidates.
+        folds: rows fitted on and rows held out; each row is held out once.
+        sample_weight: one weight per row.
+    """
+    calibrated = np.empty(log_probabilities.shape)
     for _, hold in folds:
-        others = np.setdiff1d(np.arange(len(logs)), hold)
-        own = None if weight is None else weight[others]
-        calibrated[hold] = log_softmax(logs[hold], fit_temperature(logs[others], mask[others], own))
+        others = np.setdiff1d(np.arange(len(candidates)), hold)
+        own = None if sample_weight is None else sample_weight[others]
+        temperature = fit_temperature(log_probabilities[others], candidates[others], own)
+        calibrated[hold] = log_softmax(log_probabilities[hold], temperature)
     return calibrated
 
 
@@ -598,7 +609,7 @@ def resolve_out_of_fold(
             fitted = clone(estimator).fit(_safe_indexing(X, fit), labels[fit], **own)
             logs[hold] = _logs(fitted.predict_proba(_safe_indexing(X, hold)))
     if calibrate:
-        logs = _cross_calibrated(logs, mask, folds, weight)
+        logs = cross_calibrated(logs, mask, folds, weight)
     return Resolution(logs, mask, labels.decode(range(labels.n_classes)))
 
 
@@ -844,7 +855,7 @@ class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
             in_order = np.empty_like(known)
             in_order[held_out] = known
             if self.calibrate:
-                in_order = _cross_calibrated(in_order, folds.mask, folds.folds, folds.weight)
+                in_order = cross_calibrated(in_order, folds.mask, folds.folds, folds.weight)
             self.out_of_fold_ = Resolution(in_order, folds.mask, self.classes_)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
