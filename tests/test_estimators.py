@@ -5,6 +5,8 @@ import pandas as pd
 import pytest
 import torch
 from scipy.sparse import csr_array
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -12,6 +14,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from propall import CandidateLabels, PartialLabelClassifier
+from propall.calibration import fit_temperature
+from propall.estimators import Resolution
 from propall.methods import METHODS
 from propall.training.contract import Algorithm
 
@@ -220,3 +224,138 @@ def test_refusals():
         PartialLabelClassifier().fit(X, S[1:])
     with pytest.raises(ValueError, match="sample_weight: IPAL has no place"):
         PartialLabelClassifier("ipal").fit(X, S, sample_weight=np.ones(120))
+
+
+def overlapping(n=300, seed=0):
+    X, S, truth = problem(n, seed=seed)
+    return X + np.random.default_rng(seed + 1).normal(size=X.shape) * 2, S, truth
+
+
+def test_calibrating_changes_how_sure_it_is_and_nothing_else(tmp_path):
+    X, S, _ = overlapping()
+    clf = PartialLabelClassifier("cc", "mlp", epochs=100, learning_rate=0.03, random_state=0)
+    clf.fit(X[:150], S[:150])
+    assert clf.temperature_ == 1
+    before, scores = clf.predict_proba(X), clf.decision_function(X)
+    assert clf.calibrate(X[150:], [set(np.flatnonzero(row)) for row in S[150:]]) is clf
+    assert clf.temperature_ == pytest.approx(fit_temperature(np.log(before[150:]), S[150:]), rel=1e-3)
+    assert clf.temperature_ > 1.5
+    np.testing.assert_array_equal(clf.predict(X), before.argmax(1))
+    np.testing.assert_array_equal(clf.decision_function(X), scores)
+    tempered = before ** (1 / clf.temperature_)
+    np.testing.assert_allclose(clf.predict_proba(X), tempered / tempered.sum(1, keepdims=True), rtol=1e-6)
+    first = clf.temperature_
+    assert clf.calibrate(X[150:], S[150:]).temperature_ == pytest.approx(first, rel=1e-3)
+    clf.save(tmp_path / "model")
+    again = PartialLabelClassifier.load(tmp_path / "model")
+    np.testing.assert_allclose(again.predict_proba(X), clf.predict_proba(X), rtol=1e-12)
+    assert clf.fit(X[:150], S[:150]).temperature_ == 1
+
+
+def test_log_probabilities_do_not_underflow():
+    X, _, truth = problem()
+    clf = PartialLabelClassifier("cc", epochs=100, learning_rate=10.0, random_state=0).fit(X, truth)
+    logs = clf.predict_log_proba(100 * X)
+    assert np.isfinite(logs).all()
+    assert logs.min() < -1000
+    np.testing.assert_allclose(np.exp(logs).sum(1), 1)
+    np.testing.assert_allclose(np.exp(clf.predict_log_proba(X)), clf.predict_proba(X))
+
+
+def test_resolve_answers_for_every_row():
+    X, S, truth = overlapping()
+    clf = PartialLabelClassifier(epochs=50, learning_rate=0.1, random_state=0)
+    clf.fit(X[:200], ["|".join(NAMES[row]) for row in S[:200]])
+    found = clf.resolve(X, ["|".join(NAMES[row]) for row in S])
+    assert len(found) == 300
+    assert all(label in NAMES[row] for label, row in zip(found.label, S, strict=True))
+    assert (found.label == NAMES[truth]).mean() > clf.score(X, NAMES[truth])
+    chances = clf.predict_proba(X)
+    inside = np.where(S, chances, 0)
+    np.testing.assert_allclose(found.probability, inside.max(1) / inside.sum(1), rtol=1e-6)
+    np.testing.assert_allclose(found.doubt, 1 - inside.sum(1), atol=1e-6)
+    np.testing.assert_array_equal(clf.resolve(X, S).label, found.label)
+    with pytest.raises(ValueError, match="10 sets for 300 rows"):
+        clf.resolve(X, S[:10])
+    with pytest.raises(ValueError, match="emu"):
+        clf.resolve(X[:1], ["ape|emu"])
+
+
+def test_rows_without_information_are_resolved_without_a_warning():
+    X, S, _ = problem()
+    clf = PartialLabelClassifier(epochs=10, random_state=0).fit(X, S)
+    found = clf.resolve(X, np.ones_like(S))
+    np.testing.assert_array_equal(found.label, clf.predict(X))
+    np.testing.assert_array_equal(found.doubt, 0)
+
+
+def test_resolution_by_hand():
+    chances = np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.6, 0.4, 1e-9]])
+    candidates = np.array([[True, True, False], [True, True, False], [False, False, True]])
+    found = Resolution(np.log(chances), candidates, NAMES)
+    assert found.label.tolist() == ["ape", "bee", "cat"]
+    np.testing.assert_allclose(found.probability, [5 / 8, 2 / 3, 1])
+    np.testing.assert_allclose(found.margin, [2 / 8, 1 / 3, 1])
+    np.testing.assert_allclose(found.doubt, [0.2, 0.7, 1], rtol=1e-8)
+    np.testing.assert_allclose(found.among_candidates[0], [5 / 8, 3 / 8, 0])
+    names = [[name for name, _ in row] for row in found.alternatives()]
+    assert names == [["bee", "cat"], ["cat", "ape"], ["ape", "bee"]]
+    assert found.alternatives(1)[1] == [("cat", pytest.approx(0.7))]
+    frame = found.to_frame(index=["x", "y", "z"], most=1)
+    assert frame.columns.tolist() == ["label", "probability", "margin", "doubt", "alternatives"]
+    assert frame.loc["z", "label"] == "cat"
+    nowhere = Resolution(np.array([[0.0, -900.0, -1000.0]]), np.array([[False, True, True]]), NAMES)
+    assert nowhere.label.tolist() == ["bee"]
+    assert nowhere.probability == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"method": "propall"},
+        {"method": "proden", "net": "mlp", "n_estimators": 3},
+        {"method": "cc", "net": "mlp5", "standardize": False},
+        {"method": "cpe"},
+        {"method": "clpl"},
+        {"method": "pl_svm"},
+    ],
+    ids=lambda settings: settings["method"],
+)
+def test_to_torch_takes_raw_features(settings):
+    X, S, truth = problem()
+    X = 5 + 3 * X
+    S = ~np.eye(3, dtype=bool)[(truth + 1) % 3] if settings["method"] == "cpe" else S
+    clf = PartialLabelClassifier(**settings, random_state=0, epochs=10).fit(X, S).calibrate(X, S)
+    assert clf.temperature_ != 1
+    module = clf.to_torch()
+    assert not module.training
+    x = torch.from_numpy(X).requires_grad_()
+    logits = module(x)
+    np.testing.assert_allclose(logits.softmax(-1).detach(), clf.predict_proba(X), rtol=1e-12, atol=1e-15)
+    logits.logsumexp(-1).sum().backward()
+    assert x.grad.abs().sum() > 0
+    before = clf.predict_proba(X)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    np.testing.assert_array_equal(clf.predict_proba(X), before)
+
+
+def test_to_torch_of_images_and_of_neighbours():
+    images = np.random.default_rng(0).normal(size=(20, 1, 12, 12)).astype(np.float32)
+    clf = PartialLabelClassifier(net="small_cnn", epochs=2, random_state=0).fit(images, np.arange(20) % 2)
+    found = clf.to_torch()(torch.from_numpy(images)).softmax(-1).detach()
+    np.testing.assert_allclose(found, clf.predict_proba(images), rtol=1e-5)
+    X, S, _ = problem()
+    with pytest.raises(ValueError, match=r"to_torch: .*compares with the training rows"):
+        PartialLabelClassifier("pl_knn").fit(X, S).to_torch()
+
+
+def test_scikit_learn_calibrates_it_on_ordinary_labels():
+    X, _, truth = overlapping()
+    sure = PartialLabelClassifier("cc", "mlp", epochs=100, learning_rate=0.03, random_state=0)
+    calibrated = CalibratedClassifierCV(sure, method="sigmoid", cv=3).fit(X[:200], truth[:200])
+    own = sure.fit(X[:200], truth[:200])
+    assert log_loss(truth[200:], calibrated.predict_proba(X[200:])) < log_loss(
+        truth[200:], own.predict_proba(X[200:])
+    )

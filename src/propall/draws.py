@@ -6,12 +6,16 @@ resumed run needs to remember nothing but where it was.
 """
 
 import hashlib
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 _WORD = 0xFFFFFFFF
+#: 32 bits in an int64 of torch, or in an unsigned word of numpy, which is quicker on a CPU.
+_Word = TypeVar("_Word", Tensor, NDArray[Any])
 
 
 def seed_for(seed: int, purpose: str) -> int:
@@ -20,12 +24,13 @@ def seed_for(seed: int, purpose: str) -> int:
     return int.from_bytes(digest, "big") >> 2
 
 
-def _mix(word: Tensor) -> Tensor:
+def _mix(word: _Word) -> _Word:
     # Two multiply-xorshift rounds on 32 bits; both constants are below 2^31, so a product of int64 never
     # overflows and every backend agrees on it.
     word = ((word ^ (word >> 16)) * 0x21F0AAAD) & _WORD
     word = ((word ^ (word >> 15)) * 0x735A2D97) & _WORD
-    return word ^ (word >> 15)
+    mixed: _Word = word ^ (word >> 15)
+    return mixed
 
 
 def words(seed: Int[Tensor, "..."] | int, *counters: Int[Tensor, "..."] | int) -> tuple[Tensor, Tensor]:

@@ -1,14 +1,19 @@
 """Any method as a scikit-learn classifier: `fit(X, y)` with labels or candidate sets in y."""
 
+import copy
 import dataclasses
 import functools
 import json
-from collections.abc import Hashable, Mapping, Sequence
+import math
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
+import pandas as pd
 import torch
+from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -26,15 +31,19 @@ from sklearn.utils.validation import (
 from torch import Tensor, nn
 
 from propall import __version__, draws
+from propall.calibration import fit_temperature, log_softmax
 from propall.data.dataset import PartialDataset
-from propall.labels import CandidateLabels
+from propall.labels import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
+from propall.training.classifiers import LinearClassifier
 from propall.training.contract import Algorithm, Classifier, Objective, Run, State
 from propall.training.engine import NetClassifier, NetFactory, Trainer
 from propall.training.metrics import ProgressBar
 from propall.training.recipe import Recipe
 
+#: Numbers that are looked at together where all rows are gone through.
+NUMBERS_AT_ONCE = 1 << 18
 #: Version of the layout of saved models; a file with a higher one is refused.
 SAVED_LAYOUT = 1
 
@@ -64,6 +73,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         classes_: class names, in the order of the columns of `predict_proba`.
         n_features_in_: number of features seen in `fit`.
         classifiers_: the fitted members.
+        temperature_: what the log-probabilities are divided by; 1 until `calibrate` is called.
 
     Notes:
         Computes in the precision of X: float32 stays float32, all else becomes float64. Rows are shuffled and
@@ -126,6 +136,20 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
                 `CandidateLabels.from_any` takes, or a `CandidateLabels`.
             sample_weight: one weight per row.
         """
+        features, labels, weight = self._checked(X, y, sample_weight)
+        runs = self._runs(features, labels, weight)
+        algorithm = self._algorithm(weight is not None)
+        if self.verbose:
+            with ProgressBar(f"fitting {METHODS.what} {self._method().name}") as bar:
+                self.classifiers_ = algorithm.fit(runs, monitor=bar)
+        else:
+            self.classifiers_ = algorithm.fit(runs)
+        self.temperature_ = 1.0
+        return self
+
+    def _checked(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None
+    ) -> tuple[NDArray[Any], CandidateLabels, NDArray[Any] | None]:
         features = self._features(X, reset=True)
         labels = self._labels(y)
         if len(labels) != len(features):
@@ -136,6 +160,12 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=features.dtype, ensure_non_negative=True)
+        return features, labels, weight
+
+    def _runs(
+        self, features: NDArray[Any], labels: CandidateLabels, weight: NDArray[Any] | None
+    ) -> list[Run]:
+        """One run per member; classes and standardisation are remembered."""
         self.classes_ = labels.decode(range(labels.n_classes))
         self.mean_, self.scale_ = self._standardisation(features, weight)
         x = self._standardised(features)
@@ -143,23 +173,13 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         train = PartialDataset(x.to(device), labels.mask.to(device))
         keys = _content_keys(features, labels.mask)
         own_weight = None if weight is None else torch.as_tensor(weight, device=device)
-        runs = [Run(train, seed, own_weight, keys) for seed in self._seeds()]
-        algorithm = self._algorithm(own_weight is not None)
-        if self.verbose:
-            with ProgressBar(f"fitting {METHODS.what} {self._method().name}") as bar:
-                self.classifiers_ = algorithm.fit(runs, monitor=bar)
-        else:
-            self.classifiers_ = algorithm.fit(runs)
-        return self
+        return [Run(train, seed, own_weight, keys) for seed in self._seeds()]
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
         """Scores, higher is likelier: (n, k), or (n,) in favour of the second of two classes."""
         x = self._known_features(X)
-        if len(self.classifiers_) == 1:
-            scores = self.classifiers_[0].scores(x)
-        else:
-            scores = self._probabilities(x).log()
-        scores = scores.cpu()
+        alone = len(self.classifiers_) == 1
+        scores = (self.classifiers_[0].scores(x) if alone else self._log_probabilities(x)).cpu()
         return (scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores).numpy()
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
@@ -167,9 +187,65 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
 
         For networks this is the softmax of the outputs, averaged over the members; for ProPaLL it is the
         probability that a class fires alone, given that exactly one does. It is as calibrated as the method
-        is, no more.
+        is, no more, until `calibrate` finds the temperature under which held-out candidate sets are
+        likeliest: then a set's probabilities add up to how often such sets hold. How the probability divides
+        among the labels of a set remains the method's word.
         """
-        return self._probabilities(self._known_features(X)).cpu().numpy()
+        return self._log_probabilities(self._known_features(X)).exp().cpu().numpy()
+
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[Any]:
+        """Logs of `predict_proba`, exact where the probabilities are too small for their number format."""
+        return self._log_probabilities(self._known_features(X)).cpu().numpy()
+
+    def calibrate(self, X: ArrayLike, candidates: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Set `temperature_` from candidate sets of rows that the model was not fitted on.
+
+        Predictions stay, probabilities change. `propall.model_selection.PartialLabelClassifierCV` does this
+        by itself, from the rows it holds out.
+
+        Args:
+            X: held-out rows.
+            candidates: their candidate sets, in any form that `fit` takes.
+            sample_weight: one weight per row.
+        """
+        scores = self._log_probabilities(self._known_features(X)).cpu().numpy() * self.temperature_
+        self.temperature_ = fit_temperature(scores, self.candidate_matrix(candidates), sample_weight)
+        return self
+
+    def resolve(self, X: ArrayLike, candidates: Any) -> "Resolution":
+        """The likeliest candidate of every row, and what to think of it.
+
+        A model that was fitted on these very rows is surer than it should be;
+        `propall.model_selection.resolve_out_of_fold` asks models that have not seen them.
+
+        Args:
+            X: rows.
+            candidates: their candidate sets, in any form that `fit` takes; all classes where nothing is
+                known.
+        """
+        known = self.predict_log_proba(X)
+        return Resolution(known, self.candidate_matrix(candidates), self.classes_)
+
+    def candidate_matrix(self, candidates: Any) -> NDArray[np.bool_]:
+        """Candidate sets in any form as a matrix with a column for each of the model's classes."""
+        check_is_fitted(self)
+        with warnings.catch_warnings():
+            # A row without information cannot be learnt from, but can well be resolved.
+            warnings.simplefilter("ignore", UninformativeRowsWarning)
+            return self._labels(candidates, classes=self.classes_.tolist()).to_numpy()
+
+    def to_torch(self) -> nn.Module:
+        """The fitted model as one module: raw features in, logits out.
+
+        Standardisation, the average over members and the temperature are inside, so that the softmax of
+        the logits is `predict_proba`. The module is a copy in evaluation mode, on the model's device and in
+        the precision of the features it was fitted on.
+
+        Raises:
+            ValueError: the method keeps training rows instead of a network.
+        """
+        check_is_fitted(self)
+        return FittedNetwork(self.classifiers_, self.mean_, self.scale_, self.temperature_).eval()
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The likeliest class of every row."""
@@ -215,6 +291,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             "method_fields": _plain_fields(self._method()),
             "classes": {"dtype": self.classes_.dtype.str, "names": self.classes_.tolist()},
             "in_shape": list(self._in_shape),
+            "temperature": self.temperature_,
             "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
             "n_features_in": getattr(self, "n_features_in_", None),
             "members": members,
@@ -270,6 +347,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         names = header["classes"]
         model.classes_ = np.array(names["names"], dtype=names["dtype"])
         model._in_shape = tuple(header["in_shape"])
+        model.temperature_ = header["temperature"]
         if header["n_features_in"] is not None:
             model.n_features_in_ = header["n_features_in"]
         if header["feature_names"]:
@@ -368,16 +446,20 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
     ) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
         if not self.standardize or features.ndim > 2:
             return None, None
-        mean = np.average(features, axis=0, weights=weight)
-        variance = np.average((features - mean) ** 2, axis=0, weights=weight)
-        scale = np.sqrt(variance)
+        mean = _column_means(features, weight, lambda part: part)
+        scale = np.sqrt(_column_means(features, weight, lambda part: (part - mean) ** 2))
+        mean, scale = mean.astype(features.dtype), scale.astype(features.dtype)
         # Rounding leaves a constant column with a tiny spread; dividing by it would blow it up.
         constant = scale <= 10 * np.finfo(features.dtype).eps * np.abs(mean)
         return mean, np.where(constant | (scale == 0), 1.0, scale)
 
     def _standardised(self, features: NDArray[Any]) -> Tensor:
         if self.mean_ is not None:
-            features = ((features - self.mean_) / self.scale_).astype(features.dtype, copy=False)
+            # One copy, however large: the difference, which is then divided in place.
+            given = features.dtype
+            features = features - self.mean_
+            features /= self.scale_
+            features = features.astype(given, copy=False)
         return torch.from_numpy(np.require(features, requirements=["C", "W"]))
 
     def _labels(self, y: Any, classes: Sequence[Hashable] | None = None) -> CandidateLabels:
@@ -394,8 +476,175 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
                 raise ValueError(f"y: 1 class given ({only!r}); a classifier needs at least two classes.")
         return CandidateLabels.from_any(y, classes=classes if classes is not None else self.classes)
 
-    def _probabilities(self, x: Tensor) -> Tensor:
-        return torch.stack([classifier.probabilities(x) for classifier in self.classifiers_]).mean(0)
+    def _log_probabilities(self, x: Tensor) -> Tensor:
+        return _mixed([_scores(classifier, x) for classifier in self.classifiers_], self.temperature_)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Resolution:
+    """What a model makes of candidate sets: the likeliest candidate of each row, and how sure that is.
+
+    Attributes:
+        log_probabilities: of every class, candidate or not.
+        candidates: True on the candidates of each row; every row has at least one.
+        classes: the name of each column.
+    """
+
+    log_probabilities: Float[np.ndarray, "n k"]
+    candidates: Bool[np.ndarray, "n k"]
+    classes: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        if self.log_probabilities.shape != self.candidates.shape:
+            raise ValueError(
+                f"candidates: {len(self.candidates)} sets for {len(self.log_probabilities)} rows of X; give "
+                "one candidate set per row."
+            )
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    @property
+    def probabilities(self) -> Float[np.ndarray, "n k"]:
+        """Of every class, candidate or not; rows sum to one."""
+        chances: NDArray[Any] = np.exp(self.log_probabilities)
+        return chances
+
+    @functools.cached_property
+    def among_candidates(self) -> Float[np.ndarray, "n k"]:
+        """Probabilities given that the truth is a candidate: zero elsewhere, rows sum to one."""
+        inside = np.where(self.candidates, self.log_probabilities, -np.inf)
+        chances: NDArray[Any] = np.exp(log_softmax(inside)) * self.candidates
+        return chances
+
+    @functools.cached_property
+    def column(self) -> NDArray[np.int64]:
+        """The column of each row's label."""
+        best: NDArray[np.int64] = np.where(self.candidates, self.log_probabilities, -np.inf).argmax(1)
+        return best
+
+    @property
+    def label(self) -> NDArray[Any]:
+        """The likeliest candidate of each row."""
+        names: NDArray[Any] = self.classes[self.column]
+        return names
+
+    @property
+    def probability(self) -> NDArray[np.float64]:
+        """Probability of the label, given that the truth is a candidate; 1 for a set of one."""
+        return self.among_candidates[np.arange(len(self)), self.column]
+
+    @property
+    def margin(self) -> NDArray[np.float64]:
+        """By how much that exceeds the second candidate's; 1 for a set of one."""
+        two = np.partition(self.among_candidates, -2, axis=1)[:, -2:]
+        return two[:, 1] - two[:, 0]
+
+    @property
+    def doubt(self) -> NDArray[np.float64]:
+        """Probability that the truth is outside the candidate set."""
+        outside: NDArray[np.float64] = np.where(self.candidates, 0.0, self.probabilities).sum(1, dtype=float)
+        return outside
+
+    def alternatives(self, most: int = 3) -> list[list[tuple[Hashable, float]]]:
+        """The likeliest other labels of each row with their probabilities, candidates or not, best first."""
+        logs = self.log_probabilities.copy()
+        logs[np.arange(len(self)), self.column] = np.inf
+        order = np.argsort(-logs, axis=1, kind="stable")[:, 1 : most + 1]
+        chances = np.take_along_axis(self.probabilities, order, axis=1)
+        names = self.classes[order]
+        return [list(zip(*row, strict=True)) for row in zip(names.tolist(), chances.tolist(), strict=True)]
+
+    def to_frame(self, index: Any = None, *, most: int = 3) -> pd.DataFrame:
+        """A table with the columns label, probability, margin, doubt and alternatives.
+
+        Args:
+            index: of the table; 0 to n - 1 by default.
+            most: how many alternatives to name.
+        """
+        columns = {name: getattr(self, name) for name in ("label", "probability", "margin", "doubt")}
+        return pd.DataFrame({**columns, "alternatives": self.alternatives(most)}, index=index)
+
+
+class FittedNetwork(nn.Module):
+    """Raw features to logits, as `PartialLabelClassifier.to_torch` puts them together.
+
+    Args:
+        classifiers: the members; networks or linear maps.
+        mean: subtracted from the features, or None.
+        scale: the features are divided by it, or None.
+        temperature: the logits are divided by it.
+    """
+
+    mean: Tensor | None
+    scale: Tensor | None
+
+    def __init__(
+        self,
+        classifiers: Sequence[Classifier],
+        mean: NDArray[Any] | None,
+        scale: NDArray[Any] | None,
+        temperature: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(_module(classifier) for classifier in classifiers)
+        reference = next(self.members.parameters())
+        for name, values in (("mean", mean), ("scale", scale)):
+            self.register_buffer(name, None if values is None else torch.as_tensor(values).to(reference))
+        self.temperature = temperature
+
+    def forward(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+        """Logits whose softmax are the probabilities."""
+        if self.mean is not None and self.scale is not None:
+            x = (x - self.mean) / self.scale
+        outputs = [member(x) for member in self.members]
+        return outputs[0] / self.temperature if len(outputs) == 1 else _mixed(outputs, self.temperature)
+
+
+class _DecodedNet(nn.Module):
+    """A trained network with what its objective makes of the outputs."""
+
+    def __init__(self, classifier: NetClassifier) -> None:
+        super().__init__()
+        self.net, self.objective = copy.deepcopy(classifier.net), classifier.objective
+        self._parts = {part: list(getattr(classifier.state, part)) for part in ("shared", "trained")}
+        for part, names in self._parts.items():
+            for name in names:
+                self.register_buffer(f"{part}_{name}", getattr(classifier.state, part)[name].clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = {
+            part: {name: getattr(self, f"{part}_{name}") for name in names}
+            for part, names in self._parts.items()
+        }
+        return self.objective.scores(self.net(x), State(**parts))
+
+
+def _module(classifier: Classifier) -> nn.Module:
+    if isinstance(classifier, NetClassifier):
+        return _DecodedNet(classifier)
+    if isinstance(classifier, LinearClassifier):
+        classes, features = classifier.weight.shape
+        layer = nn.utils.skip_init(nn.Linear, features, classes).to(classifier.weight)
+        layer.load_state_dict({"weight": classifier.weight, "bias": classifier.bias})
+        return nn.Sequential(nn.Flatten(), layer)
+    raise ValueError(
+        f"to_torch: a {classifier.name!r} classifier compares with the training rows and is no network; use "
+        "`predict_proba`, or choose a method with a network."
+    )
+
+
+def _scores(classifier: Classifier, x: Tensor) -> Tensor:
+    """Scores whose softmax is what the classifier says; a method may have probabilities of its own."""
+    if type(classifier).probabilities is Classifier.probabilities:
+        return classifier.scores(x)
+    return classifier.probabilities(x).clamp_min(torch.finfo(x.dtype).tiny).log()
+
+
+def _mixed(scores: Sequence[Tensor], temperature: float) -> Tensor:
+    """Log of the average of the members' softmax, at a temperature."""
+    mixture = torch.stack([s.log_softmax(-1) for s in scores]).logsumexp(0) - math.log(len(scores))
+    return (mixture / temperature).log_softmax(-1)
 
 
 def _is_ordinary(y: Any) -> bool:
@@ -416,16 +665,33 @@ def _is_ordinary(y: Any) -> bool:
     )
 
 
+def _parts(rows: NDArray[Any]) -> Iterator[slice]:
+    """Slices of rows, few enough that what is computed on one of them takes little memory."""
+    step = max(1, NUMBERS_AT_ONCE // max(1, rows[:1].size))
+    return (slice(start, start + step) for start in range(0, len(rows), step))
+
+
+def _column_means(
+    features: NDArray[Any], weight: NDArray[Any] | None, of: Callable[[NDArray[Any]], NDArray[Any]]
+) -> NDArray[np.float64]:
+    """Weighted means of a function of the entries, in 64 bits whatever the features are in."""
+    total = np.zeros(features.shape[1])
+    for part in _parts(features):
+        values = of(features[part].astype(np.float64))
+        total += values.sum(0) if weight is None else weight[part].astype(np.float64) @ values
+    return total / (len(features) if weight is None else weight.sum(dtype=np.float64))
+
+
 def _content_keys(features: NDArray[Any], candidates: Tensor) -> Tensor:
     """A whole number per row that depends on nothing but its contents, equal for equal rows."""
     rows = np.ascontiguousarray(features.reshape(len(features), -1))
-    bits = rows.view(np.uint64 if rows.dtype == np.float64 else np.uint32).astype(np.uint64, copy=False)
-    parts = (bits, candidates.numpy().astype(np.uint64))
+    bits = rows.view(np.uint64 if rows.dtype == np.float64 else np.uint32)
     key = np.zeros(len(rows), dtype=np.uint64)
-    for i, part in enumerate(parts):
-        a, b = draws.words(draws.seed_for(i, "content"), torch.arange(part.shape[1]))
+    for i, table in enumerate((bits, candidates.numpy())):
+        a, b = draws.words(draws.seed_for(i, "content"), torch.arange(table.shape[1]))
         odd = ((a << 31) ^ b | 1).numpy().astype(np.uint64)
-        key += (part * odd).sum(1, dtype=np.uint64)
+        for part in _parts(table):
+            key[part] += (table[part] * odd).sum(1, dtype=np.uint64)
     return torch.from_numpy((key >> np.uint64(32)).astype(np.int64))
 
 

@@ -227,6 +227,45 @@ def _print_entries(console: Any, entries: list[Any]) -> None:
     console.print()
 
 
+@app.command()
+def annotators(
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the images.")] = 60,
+    folds: Annotated[int, typer.Option(min=2, help="Parts for out-of-fold resolving.")] = 2,
+    methods: Annotated[
+        str, typer.Option(help="Losses for the candidate sets, separated by commas, the main one first.")
+    ] = "propall,cc,proden",
+    net: Annotated[str, typer.Option(help="Network, see propall.nets.")] = "resnet32",
+    rows: Annotated[int | None, typer.Option(help="Only so many images, equally many of each class.")] = None,
+    precision: Annotated[str, typer.Option(help="float32, tf32 or bfloat16.")] = "bfloat16",
+    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
+    device: Device = "auto",
+    out: Annotated[Path, typer.Option(help="File of results; the same command continues it.")] = Path(
+        "runs/annotators.json"
+    ),
+    json_output: AsJson = False,
+) -> None:
+    """Three annotators of CIFAR-10N: candidate sets and resolving against the majority vote."""
+    from propall.experiments import annotators as experiment
+
+    setting = experiment.Setting(
+        net=net, epochs=epochs, folds=folds, rows=rows, precision=precision, seed=seed
+    )
+    report = experiment.measure(
+        out, setting=setting, methods=split_words(methods), device=device, note=note_aside
+    )
+    if json_output:
+        print_json(report)
+        return
+    console = open_console()
+    for what, shares in experiment.lines(report).items():
+        table = plain_table(what, "right %", numbers=("right %",))
+        for name, share in shares:
+            table.add_row(name, f"{share:.2f}")
+        console.print(table)
+        console.print()
+    console.print(f"{report['people']['rows']} images, {folds} folds, {epochs} epochs. All numbers: {out}")
+
+
 results_app = typer.Typer(help="Look at stored results, and move them between files.", no_args_is_help=True)
 app.add_typer(results_app, name="results")
 

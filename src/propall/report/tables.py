@@ -26,6 +26,7 @@ class Column:
         kind: "number" for `mean (std)`, "difference" for signed numbers with ▲ or ▼, "text".
         decimals: digits after the point.
         best: which end is good: the best number is set in bold; in differences, "lowest" makes less better.
+        wraps: long texts are broken into lines instead of widening the table.
     """
 
     title: str
@@ -33,6 +34,7 @@ class Column:
     kind: Literal["number", "difference", "text"] = "number"
     decimals: int = 2
     best: Literal["highest", "lowest"] | None = None
+    wraps: bool = False
 
     @property
     def full_title(self) -> str:
@@ -235,6 +237,7 @@ class Table:
     def _html_cell(self, r: int, c: int) -> str:
         cell, column = self.rows[r].cells[c], self.columns[c]
         classes, extra = [] if column.kind == "text" else ["n"], ""
+        classes += ["wraps"] if column.wraps else []
         if cell.mean is None:
             classes += ["empty"] if column.kind != "text" else []
             body = escape(cell.text)

@@ -128,7 +128,10 @@ class HeatMap(Figure):
             middle, name = left + across * (place + 0.5), self.grid.columns[shown[place]]
             inside.append(words(name, middle, bottom + 17, class_="tick", text_anchor="middle"))
         inside.append(words(self.column_title, end, bottom + 38, class_="axis", text_anchor="end"))
-        return Drawing(bottom + 46, [*inside, *self._ruler(left, bottom + 28, darkest)])
+        # Where both do not fit in one line, the ruler goes below.
+        tight = left + 92 + text_width(self._ruler_says, 12) > end - text_width(self.column_title, 12)
+        low = bottom + 28 + 20 * tight
+        return Drawing(low + 18, [*inside, *self._ruler(left, low, darkest)])
 
     def _printed(self, left: Number, top: Number, side: Number) -> list[str]:
         texts = []
@@ -139,15 +142,21 @@ class HeatMap(Figure):
                     texts.append(words(text, x, y + 4, class_="incell", text_anchor="middle"))
         return texts
 
+    @property
+    def _ruler_says(self) -> str:
+        return f"{self.value_title} 0 to {tick_text(round(self.high or self.grid.high, self.decimals))}"
+
     def _ruler(self, x: Number, y: Number, darkest: Number) -> list[str]:
         box = {"y": y, "width": 12.0, "height": 10.0}
         shades = [
             element("rect", x=x + 12 * i, fill_opacity=f"{darkest * i / 5:.2f}", **box) for i in range(6)
         ]
-        high = self.high or self.grid.high
-        says = f"{self.value_title} 0 to {tick_text(round(high, self.decimals))}"
         frame = element("rect", x=x, y=y, width=72, height=10, class_="frame")
-        return [element("g", *shades, class_="cells"), frame, words(says, x + 80, y + 10, class_="axis")]
+        return [
+            element("g", *shades, class_="cells"),
+            frame,
+            words(self._ruler_says, x + 80, y + 10, class_="axis"),
+        ]
 
     def size(self) -> tuple[float, float]:
         """Square for a confusion matrix."""

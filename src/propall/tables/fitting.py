@@ -1,0 +1,350 @@
+"""From a table to a model: settings chosen without true labels, an ensemble, answers out of fold."""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from propall.data.dataset import PartialDataset
+from propall.estimators import PartialLabelClassifier
+from propall.labels import UninformativeRowsWarning
+from propall.methods import METHODS
+from propall.model_selection import (
+    CandidateStratifiedKFold,
+    PartialLabelClassifierCV,
+    covering_rate,
+)
+from propall.nets import NETS
+from propall.tables.features import Features
+from propall.tables.images import ImageColumn
+from propall.tables.labelling import Table, copies_of_labels
+from propall.tables.model import HeldOut, TableModel
+from propall.tables.reading import Remark
+from propall.tables.voting import Heard, hear
+from propall.tables.writing import DOUBTFUL
+from propall.training.contract import Monitor, Objective, Run
+from propall.training.engine import Trainer
+from propall.training.recipe import Recipe
+
+#: The grid that is chosen from, beside the networks that suit the size of the data.
+LEARNING_RATES, WEIGHT_DECAYS = (0.003, 0.01), (1e-4, 1e-2)
+#: Rows of a step, and steps that suffice for most tables.
+BATCH, STEPS = 256, 1000
+#: Points of a learning curve, and rows it is measured on at most.
+MEASURED, WATCHED = 50, 2000
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How a model is fitted.
+
+    Attributes:
+        methods: names from `propall methods`; with several the choice includes the method.
+        nets: names of networks; by default those that suit the kind and number of rows.
+        epochs: passes over the data; by default as many as make `STEPS` steps, from 20 to 500.
+        members: networks of the ensemble.
+        folds: parts that are held out in turn.
+        search: choose among several settings; without, the defaults are taken.
+        seed: makes results repeatable.
+        device: "auto", "cpu", "cuda", ...
+        verbose: show progress bars on a terminal.
+    """
+
+    methods: tuple[str, ...] = ("propall",)
+    nets: tuple[str, ...] = ()
+    epochs: int | None = None
+    members: int = 5
+    folds: int = 5
+    search: bool = True
+    seed: int = 0
+    device: str = "auto"
+    verbose: bool = False
+
+
+@dataclass
+class Curves:
+    """How the chosen setting learns, on the rows of one fold, seen and held out.
+
+    Attributes:
+        epochs: after which it was measured.
+        covering: (epochs, members) share of rows whose prediction is a candidate, by "trained on" and
+            "held out".
+    """
+
+    epochs: list[int]
+    covering: dict[str, NDArray[np.float64]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "epochs": self.epochs,
+            "covering": {name: values.round(4).tolist() for name, values in self.covering.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """From JSON."""
+        return cls(values["epochs"], {name: np.array(own) for name, own in values["covering"].items()})
+
+
+@dataclass
+class Fitted:
+    """A fitted model, and everything a report of the fit shows.
+
+    Attributes:
+        model: ready to be saved.
+        table: what it was fitted on; some of its rows may have been left out for their images.
+        features: the numbers its rows became.
+        heard: every row's candidates resolved by models that had not seen it, with what people said.
+        search: the choice, with `cv_results_`.
+        remarks: on the table, its labels and its columns.
+        curves: how the chosen setting learns; None for methods without a network.
+        seconds: time of everything.
+    """
+
+    model: TableModel
+    table: Table
+    features: NDArray[np.float32]
+    heard: Heard
+    search: PartialLabelClassifierCV
+    remarks: list[Remark] = field(default_factory=list)
+    curves: Curves | None = None
+    seconds: float = 0.0
+
+
+def fit_table(
+    table: Table,
+    options: FitOptions | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    without: Sequence[str] = (),
+    embedding: NDArray[Any] | None = None,
+    images: ImageColumn | None = None,
+    first_model: Callable[[TableModel], None] | None = None,
+) -> Fitted:
+    """Fit a model to a labelled table.
+
+    Args:
+        table: as `open_table` reads it, with labels.
+        options: how to fit.
+        columns: the only ones to learn from.
+        without: columns not to learn from; the labels' own never are.
+        embedding: (n, d) precomputed features, one row for each of the file.
+        images: the column of image files.
+        first_model: called with a model in the default setting before the search begins, so that whoever is
+            interrupted then has something.
+    """
+    options = options or FitOptions()
+    if table.labelled is None or table.source is None:
+        raise ValueError("label: the table has no labels; say where they stand.")
+    start = time.perf_counter()
+    # An unknown name is answered before anything takes time.
+    _ = [METHODS[name] for name in options.methods], [NETS[name] for name in options.nets]
+    if images is not None:
+        openable, broken = images.openable(table.frame, table.sheet.folder)
+        table = replace(table, labelled=table.labelled.only(openable, broken))
+    labelled, source = table.labelled, table.source
+    assert labelled is not None
+    assert source is not None
+    frame, labels = table.frame, labelled.labels
+    given = None if embedding is None else table.sheet.rows_of(embedding)[labelled.rows]
+    aside = (*source.columns, *without)
+    copies = copies_of_labels(table, aside) if columns is None else {}
+    features = Features.fit(
+        frame,
+        columns=columns,
+        without=(*aside, *copies),
+        embedding=given,
+        images=images,
+        folder=table.sheet.folder,
+    )
+    if options.epochs is None:
+        options = replace(options, epochs=max(20, min(500, STEPS // -(-len(frame) // BATCH))))
+    remarks = [*table.remarks, *copies.values(), *features.remarks]
+    X = features.transform(frame, embedding=given, folder=table.sheet.folder)
+    grid = _grid(options, X, labels.n_classes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UninformativeRowsWarning)
+        if first_model is not None and options.search and _size(grid) > 1:
+            first_model(TableModel(_default(options, grid).fit(X, labels), features, source))
+        search = PartialLabelClassifierCV(
+            **grid,
+            epochs=options.epochs or 0,
+            batch_size=BATCH,
+            cv=min(options.folds, len(labels)),
+            n_estimators=options.members,
+            standardize=False,
+            device=options.device,
+            verbose=options.verbose,
+            random_state=options.seed,
+        ).fit(X, labels)
+        curves = _curves(search, X, labels, options)
+    model = TableModel(search.best_estimator_, features, source)
+    logs = search.out_of_fold_.log_probabilities.astype(np.float32)
+    model.held_out = HeldOut(model.keys(frame, given, table.sheet.folder), logs)
+    fitted = Fitted(model, table, X, hear(search.out_of_fold_, labelled), search, remarks, curves)
+    fitted.seconds = time.perf_counter() - start
+    model.account = account(fitted, options)
+    return fitted
+
+
+def account(fitted: Fitted, options: FitOptions) -> dict[str, Any]:
+    """What was done and found, as plain JSON."""
+    search, labelled = fitted.search, fitted.table.labelled
+    assert labelled is not None
+    results = search.cv_results_
+    best = search.best_index_
+    labels = fitted.heard.resolution.label
+    return {
+        "source": fitted.table.sheet.source,
+        "rows": fitted.table.sheet.whole,
+        "used": len(labelled.rows),
+        "classes": [str(name) for name in labelled.labels.classes],
+        "mean_candidates": float(labelled.labels.sizes.double().mean()),
+        "written": labelled.kinds,
+        "columns": [list(row) for row in fitted.model.features.says()],
+        "features": list(fitted.features.shape[1:]),
+        "settings_compared": len(results["params"]),
+        "chosen": {name: _plain(value) for name, value in search.best_params_.items()},
+        "criterion": search.scoring if isinstance(search.scoring, str) else "own",
+        "held_out": {
+            "covering_rate": float(results["mean_test_covering_rate"][best]),
+            "approximated_accuracy": float(results["mean_test_approximated_accuracy"][best]),
+            "candidate_log_likelihood": float(results["mean_test_candidate_log_likelihood"][best]),
+        },
+        "temperature": float(search.temperature_),
+        "members": options.members,
+        "folds": search.n_splits_,
+        "seed": options.seed,
+        "resolved": {str(n): int(c) for n, c in zip(*np.unique(labels, return_counts=True), strict=True)},
+        "sets_without_truth": fitted.heard.rate,
+        "doubted": int((fitted.heard.doubt > DOUBTFUL).sum()),
+        "remarks": [remark.as_dict() for remark in fitted.remarks],
+        "curves": None if fitted.curves is None else fitted.curves.as_dict(),
+        "seconds": round(fitted.seconds, 2),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | dict | None) else repr(value)
+
+
+def _grid(options: FitOptions, X: NDArray[Any], n_classes: int) -> dict[str, Any]:
+    """The settings to choose from: networks that suit the data, two rates, two weight decays."""
+    nets: list[Any] = list(options.nets)
+    if not nets:
+        if X.ndim > 2:
+            nets = ["small_cnn"]
+        else:
+            width = 32 if len(X) < 500 else 128 if len(X) < 20_000 else 256
+            nets = ["linear", ("mlp", {"widths": (width,)})]
+    if not options.search:
+        return {
+            "methods": options.methods[:1],
+            "nets": nets[-1:],
+            "learning_rates": LEARNING_RATES[:1],
+            "weight_decays": WEIGHT_DECAYS[:1],
+        }
+    return {
+        "methods": options.methods,
+        "nets": nets,
+        "learning_rates": LEARNING_RATES,
+        "weight_decays": WEIGHT_DECAYS,
+    }
+
+
+def _size(grid: Mapping[str, Sequence[Any]]) -> int:
+    return int(np.prod([len(values) for values in grid.values()]))
+
+
+def _default(options: FitOptions, grid: Mapping[str, Sequence[Any]]) -> PartialLabelClassifier:
+    net = grid["nets"][-1]
+    name, widths = net if isinstance(net, tuple) else (net, None)
+    return PartialLabelClassifier(
+        options.methods[0],
+        name,
+        net_options=widths,
+        epochs=options.epochs or 0,
+        batch_size=BATCH,
+        learning_rate=grid["learning_rates"][0],
+        weight_decay=grid["weight_decays"][0],
+        n_estimators=options.members,
+        standardize=False,
+        device=options.device,
+        verbose=options.verbose,
+        random_state=options.seed,
+    )
+
+
+class _Watch(Monitor):
+    """The covering rate on rows trained on and rows held out, after `MEASURED` epochs."""
+
+    def __init__(self, parts: Mapping[str, tuple[Tensor, NDArray[np.bool_]]], epochs: int) -> None:
+        self.parts = parts
+        self.stops = sorted({int(e) for e in np.linspace(1, epochs, MEASURED).round()})
+        self.covering: dict[str, list[list[float]]] = {name: [] for name in parts}
+
+    def epoch(
+        self,
+        epoch: int,
+        runs: Sequence[int],
+        losses: Float[Tensor, "r"],
+        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
+    ) -> None:
+        """Measure all runs."""
+        if epoch in self.stops:
+            for name, (x, mask) in self.parts.items():
+                self.covering[name].append([covering_rate(own, mask) for own in scores(x).cpu().numpy()])
+
+
+def _curves(
+    search: PartialLabelClassifierCV, X: NDArray[np.float32], labels: Any, options: FitOptions
+) -> Curves | None:
+    """Train the chosen setting once more on all folds but one, looking on."""
+    chosen = search.best_estimator_
+    method = chosen.method if isinstance(chosen.method, Objective) else METHODS[chosen.method]()  # type: ignore[index]
+    if not isinstance(method, Objective) or not isinstance(chosen.net, str):
+        return None
+    mask = labels.to_numpy()
+    held_out = CandidateStratifiedKFold(search.n_splits_, random_state=options.seed).assign(mask) == 0
+    device = torch.device("cuda" if options.device == "auto" and torch.cuda.is_available() else "cpu")
+    device = device if options.device in ("auto", "cpu") else torch.device(options.device)
+    seen, unseen = (torch.from_numpy(X[part]).to(device) for part in (~held_out, held_out))
+    net_options, net = chosen.net_options or {}, NETS[chosen.net]
+    recipe = Recipe(
+        epochs=chosen.epochs,
+        batch_size=chosen.batch_size,
+        optimizer=chosen.optimizer,
+        learning_rate=chosen.learning_rate,
+        weight_decay=chosen.weight_decay,
+        last_batch="keep",
+    )
+    train = PartialDataset(seen, torch.from_numpy(mask[~held_out]).to(device))
+    few = slice(0, WATCHED)
+    parts = {"trained on": (seen[few], mask[~held_out][few]), "held out": (unseen[few], mask[held_out][few])}
+    watch = _Watch(parts, chosen.epochs)
+    trainer = Trainer(method, lambda shape, k: net(shape, k, **net_options), recipe)
+    trainer.fit([Run(train, seed) for seed in range(min(3, options.members))], monitor=watch)
+    return Curves(watch.stops, {name: np.array(values) for name, values in watch.covering.items()})
+
+
+def load_embedding(path: str | Path) -> NDArray[Any]:
+    """Precomputed features from a .npy file, without pickle."""
+    path = Path(path)
+    try:
+        values: NDArray[Any] = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"embeddings: {path} is no .npy file of numbers ({error}).") from error
+    if values.ndim != 2 or values.dtype.kind not in "fiu":
+        raise ValueError(
+            f"embeddings: {path} holds {values.dtype} of shape {values.shape}; expected (n, d) numbers."
+        )
+    return values

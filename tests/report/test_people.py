@@ -1,0 +1,107 @@
+"""The pages of a fit and a resolve, as text and in a real browser."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from propall.report.people import fit_page, resolve_page, write_fit_page, write_resolve_page
+from propall.tables.fitting import FitOptions, fit_table
+from propall.tables.images import ImageColumn
+from propall.tables.labelling import LabelSource, open_table
+from propall.tables.resolving import resolved_by_fit
+from tests.tables.conftest import write_birds
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    path = tmp_path_factory.mktemp("people") / "birds.csv"
+    write_birds(path, 200, dirty=True)
+    options = FitOptions(epochs=12, members=2, folds=2)
+    return fit_table(open_table(path, LabelSource(label="species")), options)
+
+
+@pytest.fixture(scope="module")
+def pages(fitted, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    return {
+        "fit": write_fit_page(folder / "fit.html", fitted),
+        "resolve": write_resolve_page(folder / "resolve.html", resolved_by_fit(fitted)),
+    }
+
+
+def test_the_page_of_a_fit_says_what_was_found(fitted, outline) -> None:
+    parsed = outline(fit_page(fitted).to_html())
+    text = " ".join(" ".join(parsed.text).split())
+    assert len(parsed.ids) == len(set(parsed.ids))
+    for part in (
+        "A model of birds.csv",
+        f"From {fitted.model.account['used']} rows",
+        "slip of the pen",
+        "herrng gull",
+        "TF-IDF of",
+        "Chosen without true labels among 8 settings",
+        "most worth a second look",
+        "hardest to tell apart",
+        "is a candidate (%)",
+        "certain before",
+    ):
+        assert part in text, part
+
+
+def test_the_page_of_a_resolve_says_what_was_found(fitted, outline) -> None:
+    resolved = resolved_by_fit(fitted)
+    text = " ".join(" ".join(outline(resolve_page(resolved).to_html()).text).split())
+    assert f"Of {len(resolved.resolution)} rows {resolved.ambiguous} had more than one candidate" in text
+    assert "From" in text
+    for row in resolved.counts():
+        assert row.name in text
+
+
+def test_rows_with_images_show_them(tmp_path, outline) -> None:
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    draw = np.random.default_rng(0)
+    rows = []
+    for i in range(24):
+        pixels = draw.integers(0, 100, (10, 10, 3)) + 100 * (i % 2)
+        image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{i}.png")
+        rows.append({"file": f"{i}.png", "label": "day|night" if i % 3 else ["night", "day"][i % 2]})
+    pd.DataFrame([*rows[:-1], {**rows[-1], "label": "dusk"}]).to_csv(tmp_path / "p.csv", index=False)
+    table = open_table(tmp_path / "p.csv", LabelSource(label="label"))
+    options = FitOptions(epochs=1, members=1, folds=2, search=False)
+    found = fit_table(table, options, images=ImageColumn("file", 10))
+    html = fit_page(found).to_html()
+    shown = int(re.search(r"(\d+) rows most worth a second look", html).group(1))
+    assert html.count("data:image/png;base64,") == shown > 3
+    outline(html)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1600])
+@pytest.mark.parametrize("which", ["fit", "resolve"])
+def test_opens_quietly_and_fits(which, width, theme, visit, pages) -> None:
+    with visit(pages[which], width=width, theme=theme) as seen:
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        for svg in seen.page.query_selector_all("svg"):
+            for text in svg.query_selector_all("text"):
+                box = text.bounding_box()
+                if box and svg.is_visible():
+                    assert box["x"] >= -1
+                    assert box["x"] + box["width"] <= width + 1
+        assert seen.complaints == []
+        assert [url for url in seen.requests if not url.startswith("data:")] == [pages[which].as_uri()]
+
+
+@pytest.mark.browser
+def test_the_second_look_sorts_by_doubt(pages, visit) -> None:
+    with visit(pages["fit"]) as seen:
+        table = seen.page.locator("section", has_text="most worth a second look").last.locator("table").first
+        heads = table.locator("thead th").all_inner_texts()
+        column = heads.index("doubt")
+        table.locator("thead button").nth(column).click()
+        doubts = [
+            float(text) for text in table.locator(f"tbody tr > :nth-child({column + 1})").all_inner_texts()
+        ]
+        assert doubts == sorted(doubts, reverse=True)

@@ -1,0 +1,179 @@
+"""Columns to numbers, and the transformer that does it through JSON and back."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from propall.tables.features import Features, as_days, as_numbers
+from propall.tables.images import ImageColumn
+
+
+def mixed(n=120):
+    draw = np.random.default_rng(0)
+    words = ["red bill", "black tip of wing", "long tail in flight", "pink legs and feet"]
+    return pd.DataFrame(
+        {
+            "no": range(1, n + 1),
+            "wing": [f"{x:.1f}" for x in draw.normal(300, 20, n)],
+            "bill": [f"{x:.1f}".replace(".", ",") for x in draw.normal(30, 2, n)],
+            "colour": draw.choice(["grey", "white", "black"], n),
+            "seen": pd.date_range("2020-01-01", periods=n).astype(str),
+            "notes": [f"{draw.choice(words)} and {draw.choice(words)} number {i}" for i in range(n)],
+            "ring": [f"R{i:05d}" for i in range(n)],
+            "place": ["harbour"] * n,
+            "alive": draw.random(n) < 0.5,
+            "typed": draw.normal(size=n),
+            "void": [None] * n,
+        },
+        dtype=object,
+    )
+
+
+def soiled():
+    frame = mixed()
+    frame.loc[3, "wing"] = "about 300"
+    frame.loc[4, "wing"] = ""
+    frame.loc[5, "colour"] = "NA"
+    frame.loc[6, "typed"] = np.inf
+    frame.loc[7, "notes"] = None
+    frame.loc[8, "seen"] = "last week"
+    return frame
+
+
+def test_what_columns_are() -> None:
+    read = Features.fit(mixed())
+    assert {c.name: c.kind for c in read.columns} == {
+        "wing": "number",
+        "bill": "number",
+        "colour": "category",
+        "seen": "date",
+        "notes": "text",
+        "alive": "number",
+        "typed": "number",
+    }
+    left_out = {remark.kind for remark in read.remarks if remark.action == "column left out"}
+    assert left_out == {"row numbers", "no category", "constant column", "empty column"}
+
+
+def test_the_numbers_are_scikit_learn_s() -> None:
+    frame = mixed()
+    X = Features.fit(frame, columns=["wing", "colour"]).transform(frame)
+    wing = frame["wing"].astype(float).to_numpy()
+    np.testing.assert_allclose(X[:, 0], (wing - wing.mean()) / wing.std(), rtol=1e-5)
+    np.testing.assert_array_equal(X[:, 1:], pd.get_dummies(frame["colour"]).to_numpy())
+    assert X.dtype == np.float32
+
+
+def test_dirt_is_missing_and_said() -> None:
+    frame = soiled()
+    read = Features.fit(frame)
+    unreadable = {r.text.split(":")[0]: r.rows for r in read.remarks if r.kind == "unreadable values"}
+    assert unreadable == {"'wing'": (3,), "'seen'": (8,), "'typed'": (6,)}
+    X = read.transform(frame)
+    assert np.isfinite(X).all()
+    gaps = read.transformer.named_transformers_["gaps"]
+    marked = gaps.transform(read.prepared(frame)[gaps.feature_names_in_])
+    found = {
+        name: np.flatnonzero(own).tolist() for name, own in zip(gaps.feature_names_in_, marked.T, strict=True)
+    }
+    assert found == {"wing": [3, 4], "seen": [8], "typed": [6]}
+    wing = as_numbers(frame["wing"])
+    assert (
+        X[3, 0]
+        == X[4, 0]
+        == np.float32((np.nanmedian(wing) - read.as_dict()["mean"][0]) / read.as_dict()["scale"][0])
+    )
+
+
+@pytest.mark.parametrize("make", [mixed, soiled])
+def test_through_json_and_back_to_the_last_digit(make) -> None:
+    frame = make()
+    read = Features.fit(frame)
+    again = Features.from_dict(json.loads(json.dumps(read.as_dict())))
+    np.testing.assert_array_equal(again.transform(frame), read.transform(frame))
+    other = mixed(30).assign(colour="mauve", wing="", notes="never heard of")
+    np.testing.assert_array_equal(again.transform(other), read.transform(other))
+    assert again.columns == read.columns
+
+
+def test_new_rows_need_the_same_columns_and_nothing_else() -> None:
+    read = Features.fit(mixed())
+    assert (
+        read.transform(mixed(5)[["typed", "wing", "bill", "colour", "seen", "notes", "alive"]]).shape[0] == 5
+    )
+    with pytest.raises(ValueError, match="the table lacks 'wing', 'notes'"):
+        read.transform(mixed(5).drop(columns=["wing", "notes"]))
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["1", " 2.5 ", "3,5", "-1e3", "TRUE"], [1, 2.5, 3.5, -1000, 1]),
+        (["x", "", None, "nan", "inf", "1_000", "1,000,000"], [np.nan] * 7),
+    ],
+)
+def test_numbers(cells, numbers) -> None:
+    np.testing.assert_array_equal(as_numbers(pd.Series(cells, dtype=object)), numbers)
+
+
+def test_typed_columns() -> None:
+    np.testing.assert_array_equal(as_numbers(pd.Series([1, None], dtype="Int64")), [1, np.nan])
+    np.testing.assert_array_equal(as_numbers(pd.Series([True, False])), [1, 0])
+    dates = pd.Series(pd.to_datetime(["1970-01-02", None]))
+    np.testing.assert_array_equal(as_days(dates), [1, np.nan])
+    np.testing.assert_array_equal(as_days(pd.Series(["1970-01-02T12:00", "?"], dtype=object)), [1.5, np.nan])
+
+
+def test_rare_values_share_no_column() -> None:
+    frame = pd.DataFrame({"c": [f"v{i % 70}" for i in range(700)]}, dtype=object)
+    read = Features.fit(frame)
+    assert read.transform(frame).shape == (700, 50)
+    assert "rare values" in {remark.kind for remark in read.remarks}
+
+
+def test_embeddings_stand_beside_columns() -> None:
+    frame, E = mixed(), np.random.default_rng(1).normal(2, 3, (120, 4))
+    alone = Features.fit(frame, embedding=E)
+    np.testing.assert_allclose(
+        alone.transform(frame, embedding=E), (E - E.mean(0)) / E.std(0), rtol=1e-5, atol=1e-6
+    )
+    both = Features.fit(frame, columns=["wing"], embedding=E)
+    again = Features.from_dict(json.loads(json.dumps(both.as_dict())))
+    np.testing.assert_array_equal(again.transform(frame, embedding=E), both.transform(frame, embedding=E))
+    with pytest.raises(ValueError, match="none given; the model was fitted with"):
+        both.transform(frame)
+    with pytest.raises(ValueError, match=r"shape \(120, 3\); expected \(120, 4\)"):
+        both.transform(frame, embedding=E[:, :3])
+    E[7, 0] = np.nan
+    with pytest.raises(ValueError, match=r"1 rows hold NaN or infinity .first: 8."):
+        Features.fit(frame, embedding=E)
+
+
+def test_nothing_to_learn_from() -> None:
+    with pytest.raises(ValueError, match="no column is left to learn from"):
+        Features.fit(pd.DataFrame({"c": ["x"] * 9}))
+
+
+def test_images(tmp_path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    (tmp_path / "pictures").mkdir()
+    draw = np.random.default_rng(0)
+    names = []
+    for i in range(4):
+        shape = (20, 30, 3) if i else (24, 24)
+        mode = draw.integers(0, 256, shape).astype(np.uint8)
+        image.fromarray(mode).save(tmp_path / "pictures" / f"{i}.png")
+        names.append(f"pictures/{i}.png")
+    frame = pd.DataFrame({"file": names})
+    read = Features.fit(frame, images=ImageColumn("file", 16), folder=tmp_path)
+    X = read.transform(frame, folder=tmp_path)
+    assert X.shape == (4, 3, 16, 16)
+    np.testing.assert_allclose(X.mean((0, 2, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(X.std((0, 2, 3)), 1, atol=1e-5)
+    again = Features.from_dict(json.loads(json.dumps(read.as_dict())))
+    np.testing.assert_array_equal(again.transform(frame, folder=tmp_path), X)
+    (tmp_path / "pictures" / "2.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"row 3: .*2.png cannot be read as an image"):
+        read.transform(frame, folder=tmp_path)

@@ -1,0 +1,171 @@
+"""From a table to a model."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from propall.tables.evaluating import evaluate
+from propall.tables.fitting import FitOptions, fit_table, load_embedding
+from propall.tables.images import ImageColumn
+from propall.tables.labelling import LabelSource, open_table
+from propall.tables.reading import read
+from propall.tables.resolving import predict_file, resolve_file
+from tests.tables.conftest import QUICK, write_birds
+
+
+def test_it_learns_and_gives_an_account(fitted, birds_file) -> None:
+    truth = pd.read_csv(birds_file)["truth"].to_numpy()
+    assert (
+        fitted.heard.resolution.label == truth
+    ).mean() > 0.8  # answered by models that had not seen the row
+    assert (fitted.model.predict(fitted.table.frame) == truth).mean() > 0.7
+    account = json.loads(json.dumps(fitted.model.account))
+    assert account["used"] == 240
+    assert account["settings_compared"] == 4
+    assert account["chosen"]["net"] == "linear"
+    assert 0.5 < account["held_out"]["covering_rate"] <= 1
+    assert sum(account["resolved"].values()) == 240
+    assert [row[0] for row in account["columns"]] == [
+        "wing_mm",
+        "bill_mm",
+        "weight_g",
+        "habitat",
+        "seen",
+        "notes",
+    ]
+
+
+def test_the_same_seed_gives_the_same_model(birds_file) -> None:
+    table = open_table(birds_file, LabelSource(label="species"))
+    options = FitOptions(nets=("linear",), epochs=3, members=1, folds=2, search=False, seed=5)
+    one, other = (fit_table(table, options).model.log_probabilities(table.frame) for _ in range(2))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_learning_curves(fitted) -> None:
+    assert fitted.curves.epochs == list(range(1, 16))
+    assert set(fitted.curves.covering) == {"trained on", "held out"}
+    assert fitted.curves.covering["held out"].shape == (15, 2)
+    assert fitted.curves.covering["trained on"][-1].mean() > fitted.curves.covering["trained on"][0].mean()
+
+
+def test_a_column_that_names_classes_is_left_out(birds_file) -> None:
+    options = FitOptions(nets=("linear",), epochs=1, members=1, folds=2, search=False)
+    found = fit_table(open_table(birds_file, LabelSource(label="species")), options)
+    assert "truth" not in [column.name for column in found.model.features.columns]
+    assert any(r.kind == "label under another name" and "'truth'" in r.text for r in found.remarks)
+    named = fit_table(
+        open_table(birds_file, LabelSource(label="species")), options, columns=["truth", "wing_mm"]
+    )
+    assert [column.name for column in named.model.features.columns] == ["truth", "wing_mm"]
+
+
+def test_a_first_model_comes_before_the_search(birds_file) -> None:
+    seen = []
+    options = FitOptions(epochs=2, members=1, folds=2)
+
+    def interrupted(model):
+        seen.append(model)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_table(open_table(birds_file, LabelSource(label="species")), options, first_model=interrupted)
+    assert len(seen[0].predict(open_table(birds_file).frame)) == 240
+
+
+def test_methods_without_a_network(birds_file) -> None:
+    options = FitOptions(methods=("pl_knn",), members=1, folds=2)
+    found = fit_table(open_table(birds_file, LabelSource(label="species")), options)
+    assert found.curves is None
+    assert found.model.account["chosen"]["method"] == "pl_knn"
+
+
+def test_embeddings(tmp_path) -> None:
+    truth = write_birds(tmp_path / "birds.csv", 120, dirty=True)
+    order = sorted(set(truth))
+    E = np.eye(len(order))[[order.index(name) for name in truth]] + 0.1
+    np.save(tmp_path / "e.npy", E.astype(np.float32))
+    table = open_table(tmp_path / "birds.csv", LabelSource(label="species"))
+    options = FitOptions(nets=("linear",), members=1, folds=3, search=False)
+    found = fit_table(table, options, embedding=load_embedding(tmp_path / "e.npy"))
+    assert found.search.best_params_["epochs"] == 500  # few rows, many passes
+    right = np.array(truth)[table.frame.index]
+    assert (found.model.classes[found.heard.resolution.probabilities.argmax(1)] == right).mean() > 0.95
+    with pytest.raises(ValueError, match="119 rows for 120 rows"):
+        fit_table(table, QUICK, embedding=E[1:])
+
+
+def test_embeddings_that_are_none(tmp_path) -> None:
+    np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"is no .npy file of numbers"):
+        load_embedding(tmp_path / "a.npy")
+    np.save(tmp_path / "b.npy", np.zeros(3))
+    with pytest.raises(ValueError, match=r"shape \(3,\); expected \(n, d\)"):
+        load_embedding(tmp_path / "b.npy")
+
+
+def test_images(tmp_path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    draw = np.random.default_rng(0)
+    labels, names = [], []
+    for i in range(60):
+        bright = i % 2
+        pixels = draw.integers(0, 100, (12, 12, 3)) + 150 * bright
+        names.append(f"{i}.png")
+        image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(tmp_path / names[-1])
+        labels.append("day|night" if i % 5 == 0 else ["night", "day"][bright])
+    pd.DataFrame({"file": names, "label": labels}).to_csv(tmp_path / "pictures.csv", index=False)
+    table = open_table(tmp_path / "pictures.csv", LabelSource(label="label"))
+    options = FitOptions(epochs=6, members=1, folds=2, search=False)
+    found = fit_table(table, options, images=ImageColumn("file", 12))
+    assert found.features.shape == (60, 3, 12, 12)
+    assert found.search.best_params_["net"] == "small_cnn"
+    truth = np.array(["night", "day"] * 30)
+    assert (found.heard.resolution.label == truth).mean() > 0.9
+    (tmp_path / "3.png").write_bytes(b"broken")
+    (tmp_path / "4.png").unlink()
+    again = fit_table(
+        open_table(tmp_path / "pictures.csv", LabelSource(label="label")),
+        options,
+        images=ImageColumn("file", 12),
+    )
+    assert again.model.account["used"] == 58
+    assert [r.rows for r in again.remarks if r.kind == "broken image"] == [(3, 4)]
+
+
+def test_a_model_of_images_and_other_files(tmp_path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    draw = np.random.default_rng(0)
+    for folder in ("here", "there"):  # other images under the same names
+        (tmp_path / folder).mkdir()
+        for i in range(12):
+            pixels = draw.integers(0, 255, (8, 8, 3)).astype(np.uint8)
+            image.fromarray(pixels).save(tmp_path / folder / f"{i}.png")
+        frame = pd.DataFrame({"file": [f"{i}.png" for i in range(12)], "label": ["a", "b", "a|b"] * 4})
+        frame.assign(truth=["a", "b", "b"] * 4).to_csv(tmp_path / folder / "t.csv", index=False)
+    table = open_table(tmp_path / "here" / "t.csv", LabelSource(label="label"))
+    options = FitOptions(epochs=1, members=1, folds=2, search=False)
+    model = fit_table(table, options, images=ImageColumn("file", 8)).model
+    assert resolve_file(model, tmp_path / "here" / "t.csv").seen.all()
+    assert not resolve_file(model, tmp_path / "there" / "t.csv").seen.any()
+    (tmp_path / "here" / "3.png").write_bytes(b"broken")
+    found = resolve_file(model, tmp_path / "here" / "t.csv")
+    assert found.frame()["propall_note"][3].startswith("left out: the image cannot be opened")
+    predicted = predict_file(model, tmp_path / "here" / "t.csv")
+    assert predicted.frame["propall_label"].notna().tolist() == [i != 3 for i in range(12)]
+    assert [remark.kind for remark in predicted.remarks] == ["broken image"]
+    assert evaluate(model, read(tmp_path / "here" / "t.csv"), "truth").rows == 11
+    with pytest.raises(ValueError, match="images: they are learnt from alone"):
+        fit_table(table, options, images=ImageColumn("file", 8), columns=["truth"])
+
+
+def test_unknown_names_are_answered_at_once(birds_file) -> None:
+    table = open_table(birds_file, LabelSource(label="species"))
+    with pytest.raises(ValueError, match="did you mean propall"):
+        fit_table(table, FitOptions(methods=("propal",)))
+    with pytest.raises(ValueError, match="did you mean linear"):
+        fit_table(table, FitOptions(nets=("lineer",)))
+    with pytest.raises(ValueError, match="the table has no labels"):
+        fit_table(open_table(birds_file))

@@ -1,0 +1,82 @@
+"""What `propall inspect` says about a file."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from propall.tables.labelling import LabelSource, open_table
+from propall.tables.summary import agreement, summarise
+
+
+def test_dirty_birds(dirty_birds) -> None:
+    found = summarise(open_table(dirty_birds, LabelSource(label="species")))
+    assert found.rows == 300
+    assert found.used == 298
+    roles = {column.name: column.role for column in found.columns}
+    assert roles["species"] == "label"
+    assert roles["no"] == "left out"
+    assert roles["wing_mm (2)"] == "number"
+    assert roles["notes"] == "text"
+    assert sum(found.sizes.values()) == 298
+    kinds = {remark.kind for remark in found.remarks}
+    assert {
+        "duplicate heading",
+        "slip of the pen",
+        "unreadable values",
+        "label seen once",
+        "unusable label",
+        "cells too many",
+        "cells too few",
+        "stray separator",
+        "unlabelled",
+        "missing values",
+        "row numbers",
+    } <= kinds
+    assert {row.name for row in found.classes} >= {"great auk", "herring gull"}
+    assert found.pairs[0].rows >= found.pairs[-1].rows
+    assert json.loads(json.dumps(found.as_dict()))["used"] == 298
+
+
+def test_classes_that_are_never_alone_or_always_together() -> None:
+    frame = pd.DataFrame({"x": [1, 2, 3, 4.5], "label": ["a|b", "a|b", "c", "!c|!d"]})
+    found = summarise(open_table(frame, LabelSource(label="label")))
+    assert found.never_alone == ["a", "b", "d"]
+    assert [(pair.one, pair.other, pair.rows) for pair in found.pairs] == [("a", "b", 2)]
+    assert {row.name: row.ruled_out for row in found.classes} == {"a": 0, "b": 0, "c": 1, "d": 1}
+    assert any(r.kind == "inseparable classes" and "'a', 'b'" in r.text for r in found.remarks)
+
+
+def test_agreement_of_annotators() -> None:
+    frame = pd.DataFrame(
+        {"a": ["x", "x", "y", "y"], "b": ["x", "x", "y", "x"], "c": ["x", "y", "y", None], "f": [1, 2, 3, 5]}
+    )
+    found = summarise(open_table(frame, LabelSource(annotators=("a", "b", "c"))))
+    assert found.agreement is not None
+    # Pairs of equal answers: 3 + 1 + 3 + 0 of 3 + 3 + 3 + 1.
+    assert found.agreement.pairwise == pytest.approx(0.7)
+    assert [name for name, _, _ in found.agreement.annotators] == ["a", "b", "c"]
+    assert [answers for _, answers, _ in found.agreement.annotators] == [4, 4, 3]
+    assert found.agreement.annotators[0][2] == pytest.approx(0.75)
+
+
+def test_alpha_is_that_of_the_published_example() -> None:
+    """Krippendorff's worked example: two observers, ten units, two values give 0.095."""
+    one = [0, 1, 0, 0, 0, 0, 0, 0, 1, 0]
+    other = [1, 1, 1, 0, 0, 1, 0, 0, 0, 0]
+    counts = np.zeros((10, 2), dtype=np.int64)
+    for row, pair in enumerate(zip(one, other, strict=True)):
+        for value in pair:
+            counts[row, value] += 1
+    assert agreement(counts).alpha == pytest.approx(0.095, abs=5e-4)
+    perfect = np.array([[2, 0], [0, 2], [1, 0]])
+    assert agreement(perfect).alpha == 1
+    assert np.isnan(agreement(np.array([[1, 0], [0, 1]])).alpha)
+
+
+def test_without_labels_only_columns_are_described() -> None:
+    found = summarise(open_table(pd.DataFrame({"x": [1.5, 2, 4], "y": ["a", "b", "a"]})))
+    assert [column.role for column in found.columns] == ["number", "category"]
+    assert found.classes == []
+    assert found.as_dict()["labels"]["mean_candidates"] is None
