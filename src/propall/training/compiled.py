@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Steps before the capture, so that libraries choose their kernels outside of it.
 WARM_UP_STEPS = 3
+#: Steps from which on it pays to compile a network of convolutions: about a minute, for a millisecond a step.
+CONVOLUTIONS_PAY_FROM = 40_000
 #: Share of the free memory that a stack may plan with.
 MEMORY_SHARE = 0.7
 #: Copies of its parameters that a run needs while it trains: moments, gradients, and what the step returns.
@@ -36,6 +38,11 @@ def matrix_precision(recipe: Recipe) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+def has_convolutions(module: nn.Module) -> bool:
+    """Whether some layer is a convolution."""
+    return any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
+
+
 def stack_limit(net: Any, recipe: Recipe, run: Run, runs: int) -> int:
     """How many such runs are trained at once: as many as memory takes, convolutions on a GPU one by one.
 
@@ -46,7 +53,7 @@ def stack_limit(net: Any, recipe: Recipe, run: Run, runs: int) -> int:
     if device.type != "cuda" or runs == 1:
         return runs
     module = net if isinstance(net, nn.Module) else net(run.train.in_shape, run.train.n_classes)
-    if any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules()):
+    if has_convolutions(module):
         return 1
     size = run.train.x.element_size()
     parameters = sum(p.numel() for p in module.parameters())
@@ -98,10 +105,9 @@ class Captured:
     def _prepare(self) -> Callable[[], None]:
         changed = [*self.stack.tensors().values(), self.position, self.losses]
         before = [tensor.clone() for tensor in changed]
-        attempts: list[tuple[str, Callable[[], None]]] = [
-            ("compiled", torch.compile(self._step, fullgraph=True, dynamic=False)),
-            ("compiled", self._step),
-        ]
+        attempts: list[tuple[str, Callable[[], None]]] = [("captured", self._step)]
+        if self._compiling_pays():
+            attempts.insert(0, ("compiled", torch.compile(self._step, fullgraph=True, dynamic=False)))
         try:
             for what, step in attempts:
                 try:
@@ -119,6 +125,11 @@ class Captured:
         finally:
             for tensor, value in zip(changed, before, strict=True):
                 tensor.copy_(value)
+
+    def _compiling_pays(self) -> bool:
+        stack = self.stack
+        patient = stack.stream.device.type != "cuda" or not has_convolutions(stack.skeleton)
+        return patient or stack.total_steps - int(stack.step) >= CONVOLUTIONS_PAY_FROM
 
     def _captured(self, step: Callable[[], None]) -> Callable[[], None]:
         device = self.stack.stream.device
