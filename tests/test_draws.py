@@ -88,10 +88,16 @@ def test_positions_do_not_collide() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("on_cpu", [True, False])
 @pytest.mark.parametrize("word", [0, 0xFFFFFFFF], ids=["lowest", "highest"])
-def test_the_interval_is_open(monkeypatch: pytest.MonkeyPatch, word: int, dtype: torch.dtype) -> None:
+def test_the_interval_is_open(
+    monkeypatch: pytest.MonkeyPatch, word: int, dtype: torch.dtype, on_cpu: bool
+) -> None:
     # The extreme words are too rare to be met by drawing, so they are put in.
+    monkeypatch.setattr(draws, "_on_cpu", lambda *_: on_cpu)
     monkeypatch.setattr(draws, "words", lambda *_: (torch.tensor(word), torch.tensor(word)))
+    short = np.array(word, dtype=np.uint32)
+    monkeypatch.setattr(draws, "_words_on_cpu", lambda *_, both: (short, short))
     value = draws.uniform(SEED, 0, dtype=dtype)
     assert value.dtype == dtype
     assert 0 < value.item() < 1
@@ -208,8 +214,13 @@ def test_every_place_is_equally_likely() -> None:
     assert stats.chi2.sf(statistic, 81) > RARE
 
 
-def test_equal_keys_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_equal_keys_keep_their_order(monkeypatch: pytest.MonkeyPatch, on_cpu: bool) -> None:
+    monkeypatch.setattr(draws, "_on_cpu", lambda *_: on_cpu)
     monkeypatch.setattr(draws, "words", lambda *_: (torch.zeros(100).long(), torch.zeros(100).long()))
+    monkeypatch.setattr(
+        draws, "_words_on_cpu", lambda *_: (np.zeros(100, np.uint32), np.zeros(100, np.uint32))
+    )
     assert draws.order(SEED, torch.arange(100)).tolist() == list(range(100))
 
 
@@ -240,3 +251,26 @@ def test_a_digest_names_contents() -> None:
         draws.digest(table, "data", None),
     ]
     assert len({name, *others}) == 1 + len(others)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_cpu_s_short_words_give_the_same_draws(dtype, monkeypatch):
+    g = torch.Generator().manual_seed(0)
+    seeds = torch.randint(0, 2**62, (3, 1, 1), generator=g)
+    steps = torch.randint(0, 2**40, (7, 1), generator=g)
+    keys = torch.randint(-(2**40), 2**62, (3, 7, 1), generator=g)
+    parts = [
+        (seeds, steps, keys, torch.arange(11)),
+        (seeds[0, 0, 0], 3, keys[0]),
+        (5, torch.arange(4)),
+        (2**61, 7),
+    ]
+    quick = [(draws.uniform(*part, dtype=dtype), draws.order(*part)) for part in parts[:3]]
+    quick.append((draws.uniform(*parts[3], dtype=dtype), None))
+    monkeypatch.setattr(draws, "_on_cpu", lambda *_parts: False)
+    for part, (uniform, order) in zip(parts, quick, strict=True):
+        plain = draws.uniform(*part, dtype=dtype)
+        assert uniform.dtype == dtype
+        assert uniform.shape == plain.shape
+        assert torch.equal(uniform, plain)
+        assert order is None or torch.equal(order, draws.order(*part))

@@ -12,7 +12,7 @@ from propall.training import engine
 from propall.training.contract import Run
 from propall.training.engine import Stack
 from propall.training.recipe import Recipe
-from propall.training.stream import Stream, _uniform_on_cpu
+from propall.training.stream import Stream
 
 
 def runs(n=37, shape=(3,), k=5, count=2, shared=True, keys=None):
@@ -25,18 +25,6 @@ def runs(n=37, shape=(3,), k=5, count=2, shared=True, keys=None):
             train = PartialDataset(torch.randn(n, *shape, generator=g), candidates)
         made.append(Run(train, seed, keys=keys))
     return made
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_draws_in_short_words_are_the_same_draws(dtype):
-    g = torch.Generator().manual_seed(0)
-    seeds = torch.randint(0, 2**62, (3, 1, 1), generator=g)
-    steps = torch.randint(0, 2**40, (7, 1), generator=g)
-    keys = torch.randint(-(2**40), 2**62, (3, 7, 1), generator=g)
-    classes = torch.arange(11)
-    ours = _uniform_on_cpu(seeds, steps, keys, classes, dtype=dtype)
-    assert ours.dtype == dtype
-    assert torch.equal(ours, draws.uniform(seeds, steps, keys, classes, dtype=dtype))
 
 
 def test_noise_of_many_steps_is_the_noise_of_each():

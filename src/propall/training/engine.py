@@ -483,24 +483,40 @@ class Stack:
         """The batches of one epoch, from the `first` on, with the noise their objectives need."""
         if first == len(self.batch_sizes):
             return
-        order = self.stream.order(epoch)
-        size, per_row = self.batch_sizes[0], self.stream.n_classes + prod(self.runs[0].train.in_shape)
+        order, size = self.stream.order(epoch), self.batch_sizes[0]
         # Several batches are put together at once and cut apart again: as many as a core's cache holds.
-        at_once = max(1, NUMBERS_AT_ONCE // (len(order) * size * per_row))
+        room = NUMBERS_AT_ONCE // (len(order) * size)
+        at_once = max(1, room // self.stream.n_classes)
         for block in range(first, len(self.batch_sizes), at_once):
             sizes = self.batch_sizes[block : block + at_once]
             index = order[:, block * size : block * size + sum(sizes)]
             steps = torch.arange(index.shape[1], device=order.device) // size + (
                 epoch * len(self.batch_sizes) + block
             )
-            whole = self.stream.batch(index, steps)
+            labels = self.stream.labels(index)
             noise = [
-                self.stream.noise(section.runs, steps, whole.keys[section.runs]).split(sizes, 1)
+                self.stream.noise(section.runs, steps, labels.keys[section.runs]).split(sizes, 1)
                 if section.objective.needs_noise
                 else itertools.repeat(None)
                 for section in self.sections
             ]
-            yield from zip(whole.split(sizes), map(list, zip(*noise, strict=False)), strict=False)
+            parts = [itertools.repeat(None) if part is None else part.split(sizes, 1) for part in labels]
+            x = self._features(index, labels.keys, steps, sizes, room)
+            for own, features, uniforms, *rest in zip(
+                index.split(sizes, 1), x, zip(*noise, strict=False), *parts, strict=False
+            ):
+                yield Batch(own, features, *rest), list(uniforms)
+
+    def _features(
+        self, index: Tensor, keys: Tensor, steps: Tensor, sizes: list[int], room: int
+    ) -> Iterator[Tensor]:
+        """The features of several batches, one by one."""
+        at_once = max(1, room // prod(self.runs[0].train.in_shape))
+        start = 0
+        for block in range(0, len(sizes), at_once):
+            own = sizes[block : block + at_once]
+            rows = slice(start, start := start + sum(own))
+            yield from self.stream.features(index[:, rows], keys[:, rows], steps[rows]).split(own, 1)
 
     @torch.no_grad()
     def train_epoch(self, epoch: int) -> Float[Tensor, "r"]:

@@ -1,15 +1,12 @@
 """A stack's data, resident on its device, and the random streams that order, blur and augment it."""
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from propall import draws
@@ -30,14 +27,13 @@ class Batch:
     weight: Float[Tensor, "r b"] | None
     keys: Int[Tensor, "r b"]
 
-    def split(self, sizes: list[int]) -> "Iterator[Batch]":
-        """Its instances in several batches."""
-        parts = (
-            itertools.repeat(None) if part is None else part.split(sizes, 1)
-            for part in (self.index, self.x, self.candidates, self.weight, self.keys)
-        )
-        for index, x, candidates, weight, keys in zip(*parts, strict=False):
-            yield Batch(index, x, candidates, weight, keys)
+
+class Labels(NamedTuple):
+    """What belongs to rows besides their features: see `Batch`."""
+
+    candidates: Bool[Tensor, "r b k"]
+    weight: Float[Tensor, "r b"] | None
+    keys: Int[Tensor, "r b"]
 
 
 def _shared_or_stacked(tensors: Sequence[Tensor]) -> Tensor:
@@ -109,12 +105,21 @@ class Stream:
 
     def batch(self, index: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"]) -> Batch:
         """Rows of one step, or each of a step of its own, augmented where the recipe says so."""
-        x = self._take(self.x, index, not self._x_is_shared)
-        keys = self._take(self.keys, index, self.keys.dim() == 2)
-        if self.recipe.augmentation != "none":
-            x = self._augment(x, keys, step)
+        labels = self.labels(index)
+        return Batch(index, self.features(index, labels.keys, step), *labels)
+
+    def labels(self, index: Int[Tensor, "r b"]) -> "Labels":
+        """What belongs to rows besides their features."""
         weight = None if self.weight is None else self._take(self.weight, index, self.weight.dim() == 2)
-        return Batch(index, x, self._take(self.candidates, index, self.candidates.dim() == 3), weight, keys)
+        candidates = self._take(self.candidates, index, self.candidates.dim() == 3)
+        return Labels(candidates, weight, self._take(self.keys, index, self.keys.dim() == 2))
+
+    def features(
+        self, index: Int[Tensor, "r b"], keys: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"]
+    ) -> Float[Tensor, "r b ..."]:
+        """Features of rows, augmented where the recipe says so."""
+        x = self._take(self.x, index, not self._x_is_shared)
+        return x if self.recipe.augmentation == "none" else self._augment(x, keys, step)
 
     def noise(
         self, runs: slice, steps: Int[Tensor, "*#rb"], keys: Int[Tensor, "r b"]
@@ -128,9 +133,7 @@ class Stream:
         """
         seeds = self._seeds["noise"][runs][:, None, None]
         classes = torch.arange(self.n_classes, device=self.device)
-        exact = self.x.dtype in (torch.float32, torch.float64)
-        uniform = _uniform_on_cpu if self.device.type == "cpu" and exact else draws.uniform
-        return uniform(seeds, steps[..., None], keys[..., None], classes, dtype=self.x.dtype)
+        return draws.uniform(seeds, steps[..., None], keys[..., None], classes, dtype=self.x.dtype)
 
     def _augment(
         self, x: Float[Tensor, "r b c h w"], keys: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"]
@@ -146,30 +149,6 @@ class Stream:
         else:
             images = _rotated(images, (2 * chance[:, 1] - 1) * ROTATION_REACH)
         return images.view_as(x)
-
-
-def _uniform_on_cpu(seed: Tensor, *counters: Tensor, dtype: torch.dtype) -> Tensor:
-    """`draws.uniform` to the last bit, in a fifth of the time.
-
-    Numpy has unsigned words of 32 bits, which a core mixes eight at a time; torch on all devices alike has to
-    mix them in 64 bits.
-    """
-    if torch.compiler.is_compiling():
-        return draws.uniform(seed, *counters, dtype=dtype)
-
-    def word(whole: Tensor) -> NDArray[np.uint32]:
-        return (whole & 0xFFFFFFFF).numpy().astype(np.uint32)
-
-    mix: Callable[[Any], Any] = draws._mix
-    a, b = mix(word(seed)), mix(word(seed >> 32) ^ np.uint32(0x5BD1E995))
-    for counter in counters:
-        a = mix(a ^ word(counter))
-        b = mix(b + a + np.uint32(0x1B873593))
-    high = mix(a ^ (b >> 7))
-    if dtype == torch.float64:
-        low = mix(b ^ (a >> 5))
-        return torch.from_numpy(((high.astype(np.int64) << 20 | low >> 12) + 0.5) / 2.0**52)
-    return torch.from_numpy(((high >> 9).astype(np.float32) + np.float32(0.5)) / np.float32(2.0**23))
 
 
 def _shifted(images: Float[Tensor, "n c h w"], chance: Float[Tensor, "n 2"]) -> Float[Tensor, "n c h w"]:
