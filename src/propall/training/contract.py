@@ -49,11 +49,13 @@ class Step(NamedTuple):
     weight: Tensor | None = None
 
 
-def weighted_mean(losses: Float[Tensor, "b"], weight: Float[Tensor, "b"] | None) -> Float[Tensor, ""]:
+def weighted_mean(
+    losses: Float[Tensor, "*r b"], weight: Float[Tensor, "*r b"] | None
+) -> Float[Tensor, "*r"]:
     """Mean over the batch, or sum(w l) / sum(w)."""
     if weight is None:
-        return losses.mean()
-    return (losses * weight).sum() / weight.sum()
+        return losses.mean(-1)
+    return (losses * weight).sum(-1) / weight.sum(-1)
 
 
 class Objective(ABC):

@@ -202,7 +202,7 @@ class Section:
             rows, uniform = (_on_leaves(lambda t: t.flatten(0, 1), tree) for tree in (state, step.uniform))
             own = step._replace(uniform=uniform, weight=None)
             each = self.objective.losses(logits.flatten(0, 1), candidates.flatten(0, 1), rows, own)
-            return over_runs(weighted_mean, each.view(logits.shape[:2]), step.weight)  # type: ignore[no-any-return]
+            return weighted_mean(each.view(logits.shape[:2]), step.weight)
         return self._of_every_run(Objective.loss.__name__, logits, candidates, state, step)  # type: ignore[no-any-return]
 
     def update(self, logits: Tensor, candidates: Tensor, state: State, step: Step) -> State:
