@@ -403,6 +403,26 @@ def test_a_method_that_cannot_take_the_data_is_named_and_passed_over():
         PartialLabelClassifierCV(["scl_nl"], **few).fit(X, S)
 
 
+def test_a_training_that_diverged_is_named_and_passed_over():
+    X, S, _ = problem(60)
+    few = {
+        "methods": ["cc"],
+        "nets": ["mlp"],
+        "weight_decays": [0.0],
+        "epochs": 8,
+        "cv": 2,
+        "random_state": 0,
+    }
+    broken = {**few, "learning_rates": [1e200]}
+    search = PartialLabelClassifierCV(**{**few, "learning_rates": [1e200, 0.01]}).fit(X, S)
+    assert "training diverged" in search.cv_results_["refusal"][0]
+    assert np.isnan(search.cv_results_["mean_test_covering_rate"][0])
+    assert search.best_params_["learning_rate"] == 0.01
+    for early_stopping in (False, True):
+        with pytest.raises(ValueError, match="learning_rates: no combination could be trained"):
+            PartialLabelClassifierCV(**broken, early_stopping=early_stopping).fit(X, S)
+
+
 def test_one_hold_out_part_is_enough():
     X, S, _ = problem()
     few = {"methods": ["cc"], "nets": ["linear"], "learning_rates": [0.1], "epochs": 10, "random_state": 0}
