@@ -275,7 +275,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         members = []
         for i, classifier in enumerate(self.classifiers_):
             own, plain = _dismantled(classifier)
-            tensors |= {f"member/{i}/{name}": tensor.cpu().contiguous() for name, tensor in own.items()}
+            # Members without a network share the training rows; the file format does not.
+            tensors |= {f"member/{i}/{n}": t.cpu().clone().contiguous() for n, t in own.items()}
             members.append({"classifier": classifier.name, "plain": plain})
         for name in ("mean_", "scale_"):
             if getattr(self, name) is not None:
