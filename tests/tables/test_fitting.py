@@ -10,6 +10,7 @@ from propall.tables.evaluating import evaluate
 from propall.tables.fitting import FitOptions, fit_table, load_embedding
 from propall.tables.images import ImageColumn
 from propall.tables.labelling import LabelSource, open_table
+from propall.tables.model import TableModel
 from propall.tables.reading import read
 from propall.tables.resolving import predict_file, resolve_file
 from tests.tables.conftest import QUICK, write_birds
@@ -75,11 +76,14 @@ def test_a_first_model_comes_before_the_search(birds_file) -> None:
     assert len(seen[0].predict(open_table(birds_file).frame)) == 240
 
 
-def test_methods_without_a_network(birds_file) -> None:
-    options = FitOptions(methods=("pl_knn",), members=1, folds=2)
+def test_methods_without_a_network(birds_file, tmp_path) -> None:
+    options = FitOptions(methods=("pl_knn",), members=2, folds=2)
     found = fit_table(open_table(birds_file, LabelSource(label="species")), options)
     assert found.curves is None
     assert found.model.account["chosen"]["method"] == "pl_knn"
+    again = TableModel.load(found.model.save(tmp_path / "model"))
+    frame = found.table.frame
+    np.testing.assert_array_equal(again.log_probabilities(frame), found.model.log_probabilities(frame))
 
 
 def test_embeddings(tmp_path) -> None:

@@ -240,6 +240,7 @@ def test_long_form() -> None:
     assert table.labelled.labels.strings() == ["cat|emu", "dog", "cat|dog|emu"]
     assert table.frame.columns.tolist() == ["item", "answer", "wing"]  # who and size vary within an item
     assert table.frame["wing"].tolist() == [5, 6, 7]
+    assert table.frame["answer"].tolist() == ["cat | emu", "dog | dog", ""]  # all of them, not the first
     kinds = {remark.kind: remark.rows for remark in table.remarks}
     assert kinds["nameless item"] == (3,)
     assert "varying cells" in kinds

@@ -1,6 +1,6 @@
 """The pages of a fit and a resolve: what a person's file holds, what was learnt, what to look at again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -114,7 +114,7 @@ def resolve_page(resolved: Resolved) -> Page:
             else "unknown: the fit was interrupted",
         ),
     ]
-    origin = _origin(resolved.account)
+    origin = _origin({**resolved.account, "source": resolved.sheet.source})
     sections = [
         *_resolution_sections(resolved, origin),
         *_file_sections(resolved, None, origin),
@@ -408,27 +408,22 @@ def _second_look(resolved: Resolved, origin: Mapping[str, str]) -> list[Section]
     worth = _worth(resolved)[:SECOND_LOOKS]
     if not len(worth):
         return []
-    alternatives = resolution.alternatives(2)
+    alternatives = resolution.alternatives(1)
     frame = resolved.sheet.frame.iloc[resolved.labelled.rows]
     rest = [name for name in frame.columns if images is None or name != images.name]
     names = [str(name) for name in resolution.classes]
     rows = []
     for i in worth:
-        own = [names[j] for j in np.flatnonzero(resolution.candidates[i])]
-        said = "any" if len(own) == len(names) else " | ".join(own)
-        row = {name: value for name in rest[:12] if (value := as_text(frame.iloc[i][name]))}
-        texts_first = sorted(row, key=lambda name: len(row[name].split()) < 3)
-        cells = ", ".join(f"{name} {row[name]}" for name in texts_first)
         rows.append(
             Row(
                 str(int(frame.index[i]) + 1),
                 [
-                    Cell(text=_shown(said, 44)),
+                    Cell(text=_shown(_set_in_words(resolution.candidates[i], names), 36)),
                     Cell(text=str(resolution.label[i])),
                     Cell(float(resolution.probability[i])),
                     Cell(float(resolved.doubt[i])),
                     Cell(text=ranked(alternatives[i])),
-                    Cell(text=_shown(cells, 160)),
+                    Cell(text=_shown(_row_in_words(frame.iloc[i][rest].map(as_text).to_dict()), 120)),
                 ],
             )
         )
@@ -454,6 +449,23 @@ def _second_look(resolved: Resolved, origin: Mapping[str, str]) -> list[Section]
     if images is not None:
         blocks.insert(0, _sheet(resolved, images, worth[:SHOWN_IMAGES], names))
     return [Section(heading, blocks, text, origin)]
+
+
+def _row_in_words(cells: Mapping[Hashable, str]) -> str:
+    """The texts of a row; all its cells where it has none."""
+    texts = {name: value for name, value in cells.items() if len(value.split()) >= 3}
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return ", ".join(f"{name} {value}" for name, value in (texts or cells).items() if value)
+
+
+def _set_in_words(candidates: NDArray[np.bool_], names: Sequence[str]) -> str:
+    """The shorter of what is possible and what is not."""
+    inside = [name for name, held in zip(names, candidates, strict=True) if held]
+    outside = [name for name in names if name not in inside]
+    if not outside:
+        return "any"
+    return " | ".join(inside) if len(inside) <= len(outside) else f"all but {', '.join(outside)}"
 
 
 def _worth(resolved: Resolved) -> NDArray[np.int64]:

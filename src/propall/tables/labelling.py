@@ -210,7 +210,7 @@ def guess_source(sheet: Sheet) -> LabelSource | None:
 
 
 def one_row_per_item(sheet: Sheet, source: LabelSource) -> Sheet:
-    """Long form: the sheet with the first line of every item, and all answers on each."""
+    """Long form: the sheet with a row for every item, all answers to it in one cell."""
     items, answers = sheet.column(source.item or "", "item"), sheet.column(source.label or "", "label")
     lines: list[int] = [int(line) for line in sheet.frame.index]
     named = [as_text(item) for item in items]
@@ -230,15 +230,15 @@ def one_row_per_item(sheet: Sheet, source: LabelSource) -> Sheet:
         remarks.append(Remark("varying cells", text, "column left out"))
     remarks.append(Remark("long form", f"{len(lines)} answers on {len(by_item)} items"))
     first = [own[0] for own in by_item.values()]
-    people = None if source.annotator is None else sheet.column(source.annotator, "annotator").map(as_text)
-    return Sheet(
-        sheet.frame.loc[first].drop(columns=varying),
-        sheet.source,
-        remarks,
-        answers=[[answers.loc[line] for line in own] for own in by_item.values()],
-        people=None if people is None else [[people.loc[line] for line in own] for own in by_item.values()],
-        folder=sheet.folder,
-    )
+    frame = sheet.frame.loc[first].drop(columns=varying)
+    said = [[answers.loc[line] for line in own] for own in by_item.values()]
+    frame[source.label] = [f" {source.separator} ".join(map(as_text, own)) for own in said]
+    people = None
+    if source.annotator is not None:
+        who = sheet.column(source.annotator, "annotator").map(as_text)
+        people = [[who.loc[line] for line in own] for own in by_item.values()]
+        frame[source.annotator] = [f" {source.separator} ".join(own) for own in people]
+    return Sheet(frame, sheet.source, remarks, answers=said, people=people, folder=sheet.folder)
 
 
 def read_labels(sheet: Sheet, source: LabelSource) -> Labelled:
