@@ -201,7 +201,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         """Set `temperature_` from candidate sets of rows that the model was not fitted on.
 
         Predictions stay, probabilities change. `propall.model_selection.PartialLabelClassifierCV` does this
-        by itself, from the rows it holds out.
+        by itself, from the rows it holds out. Where there are true labels, scikit-learn's
+        `CalibratedClassifierCV` takes this classifier as any other, and sees more than candidate sets show.
 
         Args:
             X: held-out rows.

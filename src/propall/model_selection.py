@@ -1,4 +1,9 @@
-"""Choosing without true labels: criteria on candidate sets, folds, a stacked search, out-of-fold answers."""
+"""Choosing without true labels: criteria on candidate sets, folds, a stacked search, out-of-fold answers.
+
+scikit-learn's own functions (`cross_val_score`, `cross_val_predict`, `GridSearchCV`, ...) take candidate sets
+as `CandidateLabels` or as a matrix. Give them no strings such as "cat|dog": some of them number the different
+strings first, and every combination becomes a class of its own. `CandidateLabels.from_any(y)` reads them.
+"""
 
 import dataclasses
 import itertools
