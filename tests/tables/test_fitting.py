@@ -136,7 +136,7 @@ def test_images(tmp_path) -> None:
         images=ImageColumn("file", 12),
     )
     assert again.model.account["used"] == 58
-    assert [r.rows for r in again.remarks if r.kind == "broken image"] == [(3, 4)]
+    assert [r.rows for r in again.remarks if r.kind == "broken image"] == [(3,), (4,)]
 
 
 def test_a_model_of_images_and_other_files(tmp_path) -> None:
@@ -156,7 +156,7 @@ def test_a_model_of_images_and_other_files(tmp_path) -> None:
     assert not resolve_file(model, tmp_path / "there" / "t.csv").seen.any()
     (tmp_path / "here" / "3.png").write_bytes(b"broken")
     found = resolve_file(model, tmp_path / "here" / "t.csv")
-    assert found.frame()["propall_note"][3].startswith("left out: the image cannot be opened")
+    assert found.frame()["propall_note"][3] == "left out: the file is no image, or a damaged one"
     predicted = predict_file(model, tmp_path / "here" / "t.csv")
     assert predicted.frame["propall_label"].notna().tolist() == [i != 3 for i in range(12)]
     assert [remark.kind for remark in predicted.remarks] == ["broken image"]

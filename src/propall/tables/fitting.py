@@ -62,7 +62,7 @@ class Effort:
 
 TABLES = Effort(256, 1000, 5, 5, (0.003, 0.01), (1e-4, 1e-2))
 #: A step of a convolutional network takes a hundred times as long.
-IMAGES = Effort(64, 400, 3, 3, (0.003, 0.01), (1e-4,))
+IMAGES = Effort(32, 500, 3, 3, (0.003, 0.01), (1e-4,))
 #: Points of a learning curve, and rows it is measured on at most.
 MEASURED, WATCHED = 50, 2000
 
