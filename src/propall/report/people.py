@@ -25,6 +25,8 @@ from propall.tables.writing import ranked
 
 #: Classes in a matrix, rows in the list of those worth a second look, images on a sheet.
 CLASSES, SECOND_LOOKS, SHOWN_IMAGES = 15, 30, 24
+#: Rows in which two labels stand together at least before they are called hard to tell apart.
+FEW = 5
 #: Limits of the bins of probabilities.
 BINS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 #: What a criterion of the choice is called, and what it prefers.
@@ -213,9 +215,9 @@ def _curve_sections(resolved: Resolved, origin: Mapping[str, str]) -> list[Secti
         return []
     lines = [Line.over_seeds(name, (100 * values).tolist()) for name, values in curves.covering.items()]
     members = len(next(iter(curves.covering.values()))[0])
+    bands = f"; bands are one sample std over {members} networks" if members > 1 else ""
     chart = LineChart(
-        "Predictions among the candidates after each epoch; bands are one sample std over "
-        f"{_count(members, 'network')}.",
+        f"Predictions among the candidates after each epoch{bands}.",
         curves.epochs,
         lines,
         y_title="among the candidates (%)",
@@ -304,7 +306,8 @@ def _before_after(resolved: Resolved, origin: Mapping[str, str]) -> Section:
         formats=("CSV", "Markdown"),
     )
     before, after = sum(row.before for row in counts), sum(row.after for row in counts)
-    return Section(f"From {before} certain labels to {after}", table, provenance=origin)
+    heading = f"{_count(before, 'row')} had one label before, {after} have one now"
+    return Section(heading, table, provenance=origin)
 
 
 def _confidence(resolved: Resolved, origin: Mapping[str, str]) -> Section:
@@ -339,12 +342,20 @@ def _confidence(resolved: Resolved, origin: Mapping[str, str]) -> Section:
         "probability",
         formats=("CSV",),
     )
-    text = (
-        "Every row is answered by models that had not seen it, at the temperature that suits the other rows' "
-        "candidate sets. A class with probability p should be a candidate in at least a share p of rows."
-    )
+    text = f"{_who_answers(resolved)} A class of probability p should be a candidate in a share p or more."
     share = 100 * resolved.sure / max(1, resolved.ambiguous)
     return Section(f"{percent(share, 0)} of the ambiguous rows resolve surely", [chart, table], text, origin)
+
+
+def _who_answers(resolved: Resolved) -> str:
+    if resolved.unfinished:
+        return "The fit was interrupted: of rows it has seen, the model is surer than it should be."
+    if resolved.seen.all():
+        return (
+            "Every row is answered by models that had not seen it, at the temperature that suits the other "
+            "rows' candidate sets."
+        )
+    return "Rows the model was fitted on are answered by models that had not seen them, the others by it."
 
 
 def _annotators(resolved: Resolved, origin: Mapping[str, str]) -> Section:
@@ -386,7 +397,7 @@ def _confusions(resolved: Resolved, origin: Mapping[str, str]) -> Section | None
     names = [_shown(str(resolution.classes[i]), 18) for i in kept]
     grid = Grid(names, names, (100 * share[np.ix_(kept, kept)]).tolist())
     chart = HeatMap(
-        "Probability left for another candidate in rows that resolve to a label.",
+        "Mean probability left for another candidate in rows that resolve to a label.",
         grid,
         "resolved to",
         "other candidate",
@@ -394,12 +405,13 @@ def _confusions(resolved: Resolved, origin: Mapping[str, str]) -> Section | None
         decimals=0,
         square=True,
     )
-    hardest = np.unravel_index(int(left.argmax()), left.shape)
-    one, other = (str(resolution.classes[i]) for i in hardest)
+    # A row or two would make a pair hard by chance.
+    often = np.where(pairs >= min(FEW, pairs.max()), share, 0.0)
+    one, other = (str(resolution.classes[i]) for i in np.unravel_index(int(often.argmax()), often.shape))
     heading = (
-        f"{one} and {other} are hardest to tell apart" if left.max() > 0 else "No two labels are confused"
+        f"{one} and {other} are hardest to tell apart" if often.max() > 0 else "No two labels are confused"
     )
-    text = "Dark cells are pairs that candidate sets hold together and the model finds hard to separate."
+    text = "The stronger the colour, the harder the model finds it to choose between two candidates."
     return Section(heading, chart, text, origin)
 
 
