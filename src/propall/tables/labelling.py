@@ -250,7 +250,8 @@ def read_labels(sheet: Sheet, source: LabelSource) -> Labelled:
     """
     if sheet.tasks is not None:
         answers = label_studio_answers(sheet.tasks, _choices_of(sheet, source.label), "label")
-        return _from_answers(sheet, [[list(answer) for answer in row] for row in answers], source)
+        said = [[list(answer) for answer in row] for row in answers]
+        return _from_answers(sheet, said, source, people=_label_studio_people(sheet.tasks))
     if sheet.answers is not None:
         return _from_answers(sheet, sheet.answers, source, people=sheet.people)
     if source.annotators:
@@ -328,6 +329,24 @@ def _choices_of(sheet: Sheet, name: str | None = None) -> str | None:
         if result.get("type") == "choices"
     )
     return name if name in found or len(found) != 1 else next(iter(found))
+
+
+def _label_studio_people(tasks: Sequence[Mapping[str, Any]]) -> list[list[str]] | None:
+    """Who gave each answer that was not skipped; None where some are not signed."""
+    given = [
+        [
+            annotation.get("completed_by")
+            for annotation in task.get("annotations", task.get("completions", ()))
+            if not (annotation.get("was_cancelled") or annotation.get("skipped"))
+        ]
+        for task in tasks
+    ]
+    named = [
+        [who.get("email", who.get("id")) if isinstance(who, dict) else who for who in own] for own in given
+    ]
+    if any(who is None for own in named for who in own):
+        return None
+    return [[str(who) for who in own] for own in named]
 
 
 # Names: which are one, and which are slips of the pen.
