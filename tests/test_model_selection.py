@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -130,6 +130,17 @@ def test_cross_val_score(name, form):
         for fit, hold in folds.split(X, y)
     ]
     np.testing.assert_allclose(scores, expected)
+
+
+@pytest.mark.parametrize("form", [lambda S: S, CandidateLabels.from_matrix], ids=["bool", "labels"])
+def test_scikit_learn_predicts_out_of_fold_with_folds_of_its_own(form):
+    X, S, truth = problem()
+    clf = PartialLabelClassifier("cc", epochs=20, learning_rate=0.1, random_state=0)
+    found = cross_val_predict(clf, X, form(S), cv=3, method="predict_proba")
+    assert found.shape == S.shape
+    ours = resolve_out_of_fold(clf, X, S, cv=KFold(3), calibrate=False)
+    np.testing.assert_allclose(found, ours.probabilities, rtol=1e-5, atol=1e-12)
+    assert (found.argmax(1) == truth).mean() > 0.85
 
 
 def test_grid_search_on_all_criteria_at_once():
@@ -401,6 +412,26 @@ def test_a_method_that_cannot_take_the_data_is_named_and_passed_over():
     assert search.best_params_["method"] == "cc"
     with pytest.raises(ValueError, match="methods: none of them can learn from these candidate sets"):
         PartialLabelClassifierCV(["scl_nl"], **few).fit(X, S)
+
+
+def test_a_training_that_diverged_is_named_and_passed_over():
+    X, S, _ = problem(60)
+    few = {
+        "methods": ["cc"],
+        "nets": ["mlp"],
+        "weight_decays": [0.0],
+        "epochs": 8,
+        "cv": 2,
+        "random_state": 0,
+    }
+    broken = {**few, "learning_rates": [1e200]}
+    search = PartialLabelClassifierCV(**{**few, "learning_rates": [1e200, 0.01]}).fit(X, S)
+    assert "training diverged" in search.cv_results_["refusal"][0]
+    assert np.isnan(search.cv_results_["mean_test_covering_rate"][0])
+    assert search.best_params_["learning_rate"] == 0.01
+    for early_stopping in (False, True):
+        with pytest.raises(ValueError, match="learning_rates: no combination could be trained"):
+            PartialLabelClassifierCV(**broken, early_stopping=early_stopping).fit(X, S)
 
 
 def test_one_hold_out_part_is_enough():

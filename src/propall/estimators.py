@@ -201,7 +201,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         """Set `temperature_` from candidate sets of rows that the model was not fitted on.
 
         Predictions stay, probabilities change. `propall.model_selection.PartialLabelClassifierCV` does this
-        by itself, from the rows it holds out.
+        by itself, from the rows it holds out. Where there are true labels, scikit-learn's
+        `CalibratedClassifierCV` takes this classifier as any other, and sees more than candidate sets show.
 
         Args:
             X: held-out rows.
@@ -275,7 +276,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         members = []
         for i, classifier in enumerate(self.classifiers_):
             own, plain = _dismantled(classifier)
-            tensors |= {f"member/{i}/{name}": tensor.cpu().contiguous() for name, tensor in own.items()}
+            # Members without a network share the training rows; the file format does not.
+            tensors |= {f"member/{i}/{n}": t.cpu().clone().contiguous() for n, t in own.items()}
             members.append({"classifier": classifier.name, "plain": plain})
         for name in ("mean_", "scale_"):
             if getattr(self, name) is not None:

@@ -1,4 +1,9 @@
-"""Choosing without true labels: criteria on candidate sets, folds, a stacked search, out-of-fold answers."""
+"""Choosing without true labels: criteria on candidate sets, folds, a stacked search, out-of-fold answers.
+
+scikit-learn's own functions (`cross_val_score`, `cross_val_predict`, `GridSearchCV`, ...) take candidate sets
+as `CandidateLabels` or as a matrix. Give them no strings such as "cat|dog": some of them number the different
+strings first, and every combination becomes a class of its own. `CandidateLabels.from_any(y)` reads them.
+"""
 
 import dataclasses
 import itertools
@@ -154,6 +159,13 @@ def tempered_log_likelihood(
     return _mean(log_mass(log_softmax(logs, temperature), mask), sample_weight)
 
 
+def _where_finite(
+    criterion: Criterion, chances: NDArray[Any], mask: NDArray[np.bool_], weight: NDArray[Any] | None
+) -> float:
+    """The criterion, or NaN for a model whose training diverged: any class is the likeliest of NaNs."""
+    return criterion(chances, mask, weight) if np.isfinite(chances).all() else float("nan")
+
+
 def _logs(chances: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(divide="ignore"):
         logs: NDArray[Any] = np.maximum(np.log(chances), LOWEST_LOG)
@@ -174,6 +186,9 @@ CRITERIA: Registry[Criterion] = Registry(
         )
     ),
 )
+#: What chooses where nothing else is asked for. Of all criteria it loses least against the oracle on real
+#: candidate sets; see `propall.experiments.selection`.
+DEFAULT_CRITERION = weighted_covering_rate.__name__
 
 
 @dataclass(frozen=True)
@@ -362,7 +377,7 @@ class _HeldOutCurves(Monitor):
             chances = scores(x).softmax(-1).cpu().numpy()
             for place, run in enumerate(runs):
                 if self.owners[run][1] == fold:
-                    value = self.criterion(chances[place], mask, weight)
+                    value = _where_finite(self.criterion, chances[place], mask, weight)
                     self.curves[self.owners[run]][epoch] = value
 
 
@@ -646,7 +661,7 @@ class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
         cv_results_: a dict of columns, one entry per combination, which `pandas.DataFrame` takes: `params`,
             `param_*`, `epochs`, `split*_test_score`, `mean_test_score`, `std_test_score`, `rank_test_score`,
             the mean of every other criterion as `mean_test_<criterion>` (not with early stopping), and
-            `refusal`, why a method could not take the data.
+            `refusal`, why a method could not take the data or what its training came to.
         best_index_: row of the chosen combination.
         best_params_: its parameters, as `PartialLabelClassifier` takes them.
         best_score_: its mean held-out criterion.
@@ -678,7 +693,7 @@ class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
         weight_decays: Sequence[float] = (1e-4, 1e-2),
         epochs: int = 100,
         early_stopping: bool = False,
-        scoring: str | Criterion = "weighted_covering_rate",
+        scoring: str | Criterion = DEFAULT_CRITERION,
         cv: Any = 5,
         refit: bool = True,
         calibrate: bool = True,
@@ -798,14 +813,19 @@ class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
             logs[i, fold] = fitted.predict_log_proba(folds.features[hold]).astype(np.float32)
             held_out = (np.exp(logs[i, fold], dtype=float), folds.mask[hold], folds.held_out_weight(fold))
             for name, function in CRITERIA.items():
-                measured[name][i, fold] = function(*held_out)
-            curves[i, fold] = curve or {self.epochs: criterion(*held_out)}
+                measured[name][i, fold] = _where_finite(function, *held_out)
+            curves[i, fold] = curve or {self.epochs: _where_finite(criterion, *held_out)}
         scores, epochs = np.full(shape, np.nan), np.full(len(models), self.epochs)
         for i in able:
             stops = list(curves[i, 0])
             table = np.array([[curves[i, fold][stop] for stop in stops] for fold in range(shape[1])])
-            best = int(table.mean(0).argmax())
+            if np.isnan(table).any(0).all():
+                refusals[i] = "training diverged: its outputs are not finite; a lower learning rate may do."
+                continue
+            best = int(np.nanargmax(np.where(np.isnan(table).any(0), np.nan, table.mean(0))))
             scores[i], epochs[i] = table[:, best], stops[best]
+        if all(refusals):
+            raise ValueError(f"learning_rates: no combination could be trained. {refusals[able[0]]}")
         self._report(settings, scores, epochs, measured, refusals)
         return [logs[self.best_index_, fold] for fold in range(shape[1])]
 

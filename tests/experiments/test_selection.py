@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from propall.data.corruption import Exactly
@@ -19,14 +20,26 @@ def test_losses_by_hand():
         accuracy=np.array([[0.5, 0.6, 0.8], [0.5, 0.9, 0.6]]),
     )
     assert study.settings[study.oracle] == "b"
-    table = selection.comparison({"some": study}).set_index("criterion")
+    table = selection.comparison({"some": study, "other": study})
+    assert table["data"].tolist() == ["some", "some", "other", "other", "mean", "mean"]
+    table = table[table["data"] == "some"].set_index("criterion")
     assert table["oracle"].tolist() == pytest.approx([75, 75])
     assert table["chosen"].tolist() == pytest.approx([85, 50])
     assert table["lost"].tolist() == pytest.approx([-10, 25])
     assert table["lost_by_fold"].tolist() == pytest.approx([0, 35])
     assert table["rank_correlation"].tolist() == pytest.approx([1, -1])
     assert table.loc["bad", "most_often"] == "a"
-    assert Study(**json.loads(json.dumps(study.to_dict()))).settings == study.settings
+    again = Study.from_dict(json.loads(json.dumps(study.to_dict())))
+    assert again.settings == study.settings
+    np.testing.assert_array_equal(again.criteria["bad"], study.criteria["bad"])
+    both = study.joined(again)
+    assert both.settings == ["a", "b", "c"] * 2
+    assert both.chosen("good").tolist() == [2, 1]
+
+
+def test_a_failed_training_is_never_chosen():
+    study = Study(["a", "b"], {"some": np.array([[np.nan, 0.1]])}, np.array([[0.1, 0.6]]))
+    assert study.chosen("some").tolist() == [1]
 
 
 def test_a_small_study():
@@ -39,6 +52,33 @@ def test_a_small_study():
     table = selection.comparison({"blobs": study})
     assert (table["lost"] < 2).all()
     assert (table["chosen"] > 70).all()
+    raw = selection.measure(
+        "blobs", folds=2, inner_folds=2, epochs=2, grid=TINY, standardize=False, corruption=law, device="cpu"
+    )
+    assert raw.settings[0].endswith("raw features")
+    assert not np.array_equal(raw.accuracy, study.accuracy)
+
+
+def test_the_table_says_where_it_comes_from(tmp_path):
+    study = Study(["a", "b"], {"covering_rate": np.array([[0.5, 0.7]])}, np.array([[0.4, 0.6]]))
+    raw = Study(["c"], {"covering_rate": np.array([[0.8]])}, np.array([[0.3]]))
+    path = tmp_path / "results" / "selection.csv"
+    selection.write_selection(path, data=["msrcv2"], studies={"msrcv2": (study, raw)}, epochs=7)
+    table = pd.read_csv(path)
+    assert table["data"].tolist() == ["msrcv2", "mean"] * 2
+    assert table["lost"].tolist() == [0, 0, 30, 30]
+    assert table["paper"][0] == 42.05
+    assert set(table["epochs"]) == {7}
+    assert {"protocol", "seed", "hardware", "version", "commit", "torch", "default"} <= set(table.columns)
+
+
+def test_the_table_of_calibration(root, tmp_path):
+    path = tmp_path / "calibration.csv"
+    selection.write_calibration(path, methods=["cc"], epochs=1, device="cpu")
+    table = pd.read_csv(path)
+    assert table["data"].tolist() == ["digits", "digits", "birdsong", "birdsong"]
+    assert table["candidates"].tolist() == ["uniform over proper supersets"] * 2 + ["as published"] * 2
+    assert {"before", "after", "protocol", "seed", "hardware", "version", "commit"} <= set(table.columns)
 
 
 def test_calibration_of_out_of_fold_confidences():

@@ -1,16 +1,24 @@
 """The pages of a fit and a resolve, as text and in a real browser."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from propall.report.people import fit_page, resolve_page, write_fit_page, write_resolve_page
+from propall.model_selection import CRITERIA
+from propall.report.people import (
+    CRITERION_WORDS,
+    fit_page,
+    resolve_page,
+    write_fit_page,
+    write_resolve_page,
+)
 from propall.tables.fitting import FitOptions, fit_table
 from propall.tables.images import ImageColumn
 from propall.tables.labelling import LabelSource, open_table
-from propall.tables.resolving import resolved_by_fit
+from propall.tables.resolving import resolve_file, resolved_by_fit
 from tests.tables.conftest import write_birds
 
 
@@ -42,6 +50,7 @@ def test_the_page_of_a_fit_says_what_was_found(fitted, outline) -> None:
         "herrng gull",
         "TF-IDF of",
         "Chosen without true labels among 8 settings",
+        "covering rate",
         "most worth a second look",
         "hardest to tell apart",
         "is a candidate (%)",
@@ -54,9 +63,35 @@ def test_the_page_of_a_resolve_says_what_was_found(fitted, outline) -> None:
     resolved = resolved_by_fit(fitted)
     text = " ".join(" ".join(outline(resolve_page(resolved).to_html()).text).split())
     assert f"Of {len(resolved.resolution)} rows {resolved.ambiguous} had more than one candidate" in text
-    assert "From" in text
-    for row in resolved.counts():
-        assert row.name in text
+    alone = int((resolved.resolution.candidates.sum(1) == 1).sum())
+    for part in (
+        f"{alone} rows had one label before, {len(resolved.resolution)} have one now",
+        "Every row is answered by models that had not seen it",
+        "Predictions among the candidates after each epoch",
+        *(row.name for row in resolved.counts()),
+    ):
+        assert part in text, part
+
+
+def test_a_page_says_who_answered_and_of_which_file(fitted, outline, tmp_path) -> None:
+    write_birds(tmp_path / "others.csv", 40, seed=5)
+    heading, _, rest = (tmp_path / "others.csv").read_text().partition("\n")
+    (tmp_path / "others.csv").write_text(heading.replace("weight_g", "wing_mm") + "\n" + rest)
+
+    def said(model):
+        page = resolve_page(resolve_file(model, tmp_path / "others.csv"))
+        return " ".join(" ".join(outline(page.to_html()).text).split())
+
+    text = said(fitted.model)
+    assert "data others.csv" in text
+    assert "the others by it." in text
+    assert "Predictions among the candidates after each epoch" in text
+    text = said(replace(fitted.model, held_out=None, account={}))
+    assert "The fit was interrupted" in text
+
+
+def test_every_criterion_has_words() -> None:
+    assert set(CRITERION_WORDS) == set(CRITERIA)
 
 
 def test_rows_with_images_show_them(tmp_path, outline) -> None:

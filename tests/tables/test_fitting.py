@@ -10,6 +10,7 @@ from propall.tables.evaluating import evaluate
 from propall.tables.fitting import FitOptions, fit_table, load_embedding
 from propall.tables.images import ImageColumn
 from propall.tables.labelling import LabelSource, open_table
+from propall.tables.model import TableModel
 from propall.tables.reading import read
 from propall.tables.resolving import predict_file, resolve_file
 from tests.tables.conftest import QUICK, write_birds
@@ -75,11 +76,14 @@ def test_a_first_model_comes_before_the_search(birds_file) -> None:
     assert len(seen[0].predict(open_table(birds_file).frame)) == 240
 
 
-def test_methods_without_a_network(birds_file) -> None:
-    options = FitOptions(methods=("pl_knn",), members=1, folds=2)
+def test_methods_without_a_network(birds_file, tmp_path) -> None:
+    options = FitOptions(methods=("pl_knn",), members=2, folds=2)
     found = fit_table(open_table(birds_file, LabelSource(label="species")), options)
     assert found.curves is None
     assert found.model.account["chosen"]["method"] == "pl_knn"
+    again = TableModel.load(found.model.save(tmp_path / "model"))
+    frame = found.table.frame
+    np.testing.assert_array_equal(again.log_probabilities(frame), found.model.log_probabilities(frame))
 
 
 def test_embeddings(tmp_path) -> None:
@@ -132,7 +136,7 @@ def test_images(tmp_path) -> None:
         images=ImageColumn("file", 12),
     )
     assert again.model.account["used"] == 58
-    assert [r.rows for r in again.remarks if r.kind == "broken image"] == [(3, 4)]
+    assert [r.rows for r in again.remarks if r.kind == "broken image"] == [(3,), (4,)]
 
 
 def test_a_model_of_images_and_other_files(tmp_path) -> None:
@@ -152,7 +156,7 @@ def test_a_model_of_images_and_other_files(tmp_path) -> None:
     assert not resolve_file(model, tmp_path / "there" / "t.csv").seen.any()
     (tmp_path / "here" / "3.png").write_bytes(b"broken")
     found = resolve_file(model, tmp_path / "here" / "t.csv")
-    assert found.frame()["propall_note"][3].startswith("left out: the image cannot be opened")
+    assert found.frame()["propall_note"][3] == "left out: the file is no image, or a damaged one"
     predicted = predict_file(model, tmp_path / "here" / "t.csv")
     assert predicted.frame["propall_label"].notna().tolist() == [i != 3 for i in range(12)]
     assert [remark.kind for remark in predicted.remarks] == ["broken image"]

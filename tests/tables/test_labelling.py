@@ -240,6 +240,7 @@ def test_long_form() -> None:
     assert table.labelled.labels.strings() == ["cat|emu", "dog", "cat|dog|emu"]
     assert table.frame.columns.tolist() == ["item", "answer", "wing"]  # who and size vary within an item
     assert table.frame["wing"].tolist() == [5, 6, 7]
+    assert table.frame["answer"].tolist() == ["cat | emu", "dog | dog", ""]  # all of them, not the first
     kinds = {remark.kind: remark.rows for remark in table.remarks}
     assert kinds["nameless item"] == (3,)
     assert "varying cells" in kinds
@@ -263,6 +264,15 @@ def test_label_studio(tmp_path) -> None:
     table = open_table(path, source)
     assert table.labelled.labels.strings() == ["cat|dog", "dog", "cat|dog"]
     assert table.frame["text"].tolist() == ["miaow", "woof", "..."]
+    assert table.labelled.answers is None  # nobody signed
+    for task in tasks:
+        for place, annotation in enumerate(task["annotations"]):
+            annotation["completed_by"] = 7 if place else {"id": 3, "email": "ann@x.org"}
+    tasks[1]["annotations"].append({**answer("cat"), "completed_by": 7, "was_cancelled": True})
+    path.write_text(json.dumps(tasks))
+    signed = open_table(path, source).labelled
+    assert signed.annotators == ("7", "ann@x.org")
+    assert signed.answers.tolist() == [[1, 0], [-1, 1], [-1, -1]]
 
 
 def test_the_usual_names_are_guessed() -> None:

@@ -117,3 +117,16 @@ def test_a_model_weighs_people_as_its_fit_did(tmp_path) -> None:
     assert (by_fit.resolution.label == by_model.resolution.label).all()
     alone = (fitted.search.out_of_fold_.label == np.array(truth)).mean()
     assert (by_model.resolution.label == np.array(truth)).mean() > alone
+
+
+def test_cells_the_model_cannot_use_are_said(fitted, tmp_path) -> None:
+    write_birds(tmp_path / "new.csv", 30, seed=8)
+    frame = pd.read_csv(tmp_path / "new.csv", dtype=object, keep_default_na=False)
+    frame.loc[2, "habitat"] = "moon"
+    frame.loc[3, "wing_mm"] = "long"
+    frame.loc[4, "habitat"] = ""
+    for found in (predict_file(fitted.model, frame), resolve_file(fitted.model, frame)):
+        said = {r.kind: (r.text, r.rows) for r in found.remarks if r.kind.startswith("un")}
+        assert said["unreadable values"] == ("'wing_mm': 'long' is no number; read as missing", (3,))
+        assert said["unknown category"][1] == (2,)
+        assert "'moon'" in said["unknown category"][0]

@@ -327,9 +327,17 @@ FitNets = Annotated[
     list[str] | None,
     typer.Option("--net", help="linear, mlp, small_cnn, ...; repeat for a choice.", rich_help_panel=TRAINING),
 ]
-FitEpochs = Annotated[int | None, typer.Option(min=1, help="Passes over the rows.", rich_help_panel=TRAINING)]
-Members = Annotated[int, typer.Option(min=1, help="Networks of the ensemble.", rich_help_panel=TRAINING)]
-Folds = Annotated[int, typer.Option(min=2, help="Parts held out in turn.", rich_help_panel=TRAINING)]
+FitEpochs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Passes over the rows; by default what suits them.", rich_help_panel=TRAINING),
+]
+Members = Annotated[
+    int | None,
+    typer.Option(min=1, help="Networks of the ensemble; 5, of images 3.", rich_help_panel=TRAINING),
+]
+Folds = Annotated[
+    int | None, typer.Option(min=2, help="Parts held out in turn; 5, of images 3.", rich_help_panel=TRAINING)
+]
 Search = Annotated[
     bool,
     typer.Option(
@@ -348,8 +356,8 @@ def _fit_options(
     methods: list[str] | None,
     nets: list[str] | None,
     epochs: int | None,
-    members: int,
-    folds: int,
+    members: int | None,
+    folds: int | None,
     search: bool,
     seed: int,
     device: str,
@@ -428,8 +436,8 @@ def fit(
     method: FitMethods = None,
     net: FitNets = None,
     epochs: FitEpochs = None,
-    members: Members = 5,
-    folds: Folds = 5,
+    members: Members = None,
+    folds: Folds = None,
     search: Search = True,
     seed: Seed = 0,
     device: FitDevice = "auto",
@@ -548,8 +556,8 @@ def resolve(
     method: FitMethods = None,
     net: FitNets = None,
     epochs: FitEpochs = None,
-    members: Members = 5,
-    folds: Folds = 5,
+    members: Members = None,
+    folds: Folds = None,
     search: Search = True,
     seed: Seed = 0,
     device: FitDevice = "auto",

@@ -1,6 +1,6 @@
 """The pages of a fit and a resolve: what a person's file holds, what was learnt, what to look at again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +25,8 @@ from propall.tables.writing import ranked
 
 #: Classes in a matrix, rows in the list of those worth a second look, images on a sheet.
 CLASSES, SECOND_LOOKS, SHOWN_IMAGES = 15, 30, 24
+#: Rows in which two labels stand together at least before they are called hard to tell apart.
+FEW = 5
 #: Limits of the bins of probabilities.
 BINS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 #: What a criterion of the choice is called, and what it prefers.
@@ -114,7 +116,7 @@ def resolve_page(resolved: Resolved) -> Page:
             else "unknown: the fit was interrupted",
         ),
     ]
-    origin = _origin(resolved.account)
+    origin = _origin({**resolved.account, "source": resolved.sheet.source})
     sections = [
         *_resolution_sections(resolved, origin),
         *_file_sections(resolved, None, origin),
@@ -213,9 +215,9 @@ def _curve_sections(resolved: Resolved, origin: Mapping[str, str]) -> list[Secti
         return []
     lines = [Line.over_seeds(name, (100 * values).tolist()) for name, values in curves.covering.items()]
     members = len(next(iter(curves.covering.values()))[0])
+    bands = f"; bands are one sample std over {members} networks" if members > 1 else ""
     chart = LineChart(
-        "Predictions among the candidates after each epoch; bands are one sample std over "
-        f"{_count(members, 'network')}.",
+        f"Predictions among the candidates after each epoch{bands}.",
         curves.epochs,
         lines,
         y_title="among the candidates (%)",
@@ -304,7 +306,8 @@ def _before_after(resolved: Resolved, origin: Mapping[str, str]) -> Section:
         formats=("CSV", "Markdown"),
     )
     before, after = sum(row.before for row in counts), sum(row.after for row in counts)
-    return Section(f"From {before} certain labels to {after}", table, provenance=origin)
+    heading = f"{_count(before, 'row')} had one label before, {after} have one now"
+    return Section(heading, table, provenance=origin)
 
 
 def _confidence(resolved: Resolved, origin: Mapping[str, str]) -> Section:
@@ -339,12 +342,20 @@ def _confidence(resolved: Resolved, origin: Mapping[str, str]) -> Section:
         "probability",
         formats=("CSV",),
     )
-    text = (
-        "Every row is answered by models that had not seen it, at the temperature that suits the other rows' "
-        "candidate sets. A class with probability p should be a candidate in at least a share p of rows."
-    )
+    text = f"{_who_answers(resolved)} A class of probability p should be a candidate in a share p or more."
     share = 100 * resolved.sure / max(1, resolved.ambiguous)
     return Section(f"{percent(share, 0)} of the ambiguous rows resolve surely", [chart, table], text, origin)
+
+
+def _who_answers(resolved: Resolved) -> str:
+    if resolved.unfinished:
+        return "The fit was interrupted: of rows it has seen, the model is surer than it should be."
+    if resolved.seen.all():
+        return (
+            "Every row is answered by models that had not seen it, at the temperature that suits the other "
+            "rows' candidate sets."
+        )
+    return "Rows the model was fitted on are answered by models that had not seen them, the others by it."
 
 
 def _annotators(resolved: Resolved, origin: Mapping[str, str]) -> Section:
@@ -386,7 +397,7 @@ def _confusions(resolved: Resolved, origin: Mapping[str, str]) -> Section | None
     names = [_shown(str(resolution.classes[i]), 18) for i in kept]
     grid = Grid(names, names, (100 * share[np.ix_(kept, kept)]).tolist())
     chart = HeatMap(
-        "Probability left for another candidate in rows that resolve to a label.",
+        "Mean probability left for another candidate in rows that resolve to a label.",
         grid,
         "resolved to",
         "other candidate",
@@ -394,12 +405,13 @@ def _confusions(resolved: Resolved, origin: Mapping[str, str]) -> Section | None
         decimals=0,
         square=True,
     )
-    hardest = np.unravel_index(int(left.argmax()), left.shape)
-    one, other = (str(resolution.classes[i]) for i in hardest)
+    # A row or two would make a pair hard by chance.
+    often = np.where(pairs >= min(FEW, pairs.max()), share, 0.0)
+    one, other = (str(resolution.classes[i]) for i in np.unravel_index(int(often.argmax()), often.shape))
     heading = (
-        f"{one} and {other} are hardest to tell apart" if left.max() > 0 else "No two labels are confused"
+        f"{one} and {other} are hardest to tell apart" if often.max() > 0 else "No two labels are confused"
     )
-    text = "Dark cells are pairs that candidate sets hold together and the model finds hard to separate."
+    text = "The stronger the colour, the harder the model finds it to choose between two candidates."
     return Section(heading, chart, text, origin)
 
 
@@ -408,27 +420,22 @@ def _second_look(resolved: Resolved, origin: Mapping[str, str]) -> list[Section]
     worth = _worth(resolved)[:SECOND_LOOKS]
     if not len(worth):
         return []
-    alternatives = resolution.alternatives(2)
+    alternatives = resolution.alternatives(1)
     frame = resolved.sheet.frame.iloc[resolved.labelled.rows]
     rest = [name for name in frame.columns if images is None or name != images.name]
     names = [str(name) for name in resolution.classes]
     rows = []
     for i in worth:
-        own = [names[j] for j in np.flatnonzero(resolution.candidates[i])]
-        said = "any" if len(own) == len(names) else " | ".join(own)
-        row = {name: value for name in rest[:12] if (value := as_text(frame.iloc[i][name]))}
-        texts_first = sorted(row, key=lambda name: len(row[name].split()) < 3)
-        cells = ", ".join(f"{name} {row[name]}" for name in texts_first)
         rows.append(
             Row(
                 str(int(frame.index[i]) + 1),
                 [
-                    Cell(text=_shown(said, 44)),
+                    Cell(text=_shown(_set_in_words(resolution.candidates[i], names), 36)),
                     Cell(text=str(resolution.label[i])),
                     Cell(float(resolution.probability[i])),
                     Cell(float(resolved.doubt[i])),
                     Cell(text=ranked(alternatives[i])),
-                    Cell(text=_shown(cells, 160)),
+                    Cell(text=_shown(_row_in_words(frame.iloc[i][rest].map(as_text).to_dict()), 120)),
                 ],
             )
         )
@@ -454,6 +461,23 @@ def _second_look(resolved: Resolved, origin: Mapping[str, str]) -> list[Section]
     if images is not None:
         blocks.insert(0, _sheet(resolved, images, worth[:SHOWN_IMAGES], names))
     return [Section(heading, blocks, text, origin)]
+
+
+def _row_in_words(cells: Mapping[Hashable, str]) -> str:
+    """The texts of a row; all its cells where it has none."""
+    texts = {name: value for name, value in cells.items() if len(value.split()) >= 3}
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return ", ".join(f"{name} {value}" for name, value in (texts or cells).items() if value)
+
+
+def _set_in_words(candidates: NDArray[np.bool_], names: Sequence[str]) -> str:
+    """The shorter of what is possible and what is not."""
+    inside = [name for name, held in zip(names, candidates, strict=True) if held]
+    outside = [name for name in names if name not in inside]
+    if not outside:
+        return "any"
+    return " | ".join(inside) if len(inside) <= len(outside) else f"all but {', '.join(outside)}"
 
 
 def _worth(resolved: Resolved) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from propall.forms.cells import is_missing
+from propall.forms.cells import is_missing, listed
 from propall.tables.images import ImageColumn
 from propall.tables.labelling import as_text
 from propall.tables.reading import Remark
@@ -169,6 +169,27 @@ class Features:
             mean, scale = self.embedding
             parts.append((_checked_embedding(embedding, len(frame), len(mean)) - mean) / scale)
         return np.hstack(parts).astype(np.float32)
+
+    def unfamiliar(self, frame: pd.DataFrame) -> list[Remark]:
+        """Cells of other rows that cannot be read, or hold a category that was not there to learn from."""
+        prepared = self.prepared(frame)
+        remarks: list[Remark] = []
+        for column in self.columns:
+            cells, gaps = prepared[column.name], frame[column.name].map(is_gap).to_numpy(dtype=bool)
+            if column.kind in ("number", "date"):
+                _with_unreadable(
+                    column.name, column.kind, frame[column.name], cells.to_numpy(), gaps, remarks
+                )
+            elif column.kind == "category":
+                new = (~cells.isin(column.values)).to_numpy() & ~gaps
+                if new.any():
+                    names = listed(list(dict.fromkeys(cells[new])), 3)
+                    rows = tuple(int(row) for row in frame.index[new])
+                    text = (
+                        f"{column.name!r}: {names} got no column in the fit; read as none of those that did"
+                    )
+                    remarks.append(Remark("unknown category", text, "noted", rows))
+        return remarks
 
     def says(self) -> list[tuple[str, str, str]]:
         """Name, kind and treatment of everything that is used."""

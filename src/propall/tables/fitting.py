@@ -34,10 +34,35 @@ from propall.training.contract import Monitor, Objective, Run
 from propall.training.engine import Trainer
 from propall.training.recipe import Recipe
 
-#: The grid that is chosen from, beside the networks that suit the size of the data.
-LEARNING_RATES, WEIGHT_DECAYS = (0.003, 0.01), (1e-4, 1e-2)
-#: Rows of a step, and steps that suffice for most tables.
-BATCH, STEPS = 256, 1000
+
+@dataclass(frozen=True)
+class Effort:
+    """What suffices for most data of a kind, and is done where nothing else is asked for.
+
+    Attributes:
+        batch: rows of a step.
+        steps: steps of a training.
+        members: networks of the ensemble.
+        folds: parts that are held out in turn.
+        learning_rates: to choose from, the usual one first.
+        weight_decays: to choose from, the usual one first.
+    """
+
+    batch: int
+    steps: int
+    members: int
+    folds: int
+    learning_rates: tuple[float, ...]
+    weight_decays: tuple[float, ...]
+
+    def epochs(self, rows: int) -> int:
+        """Passes over so many rows that make these steps, from 20 to 500."""
+        return max(20, min(500, self.steps // -(-rows // self.batch)))
+
+
+TABLES = Effort(256, 1000, 5, 5, (0.003, 0.01), (1e-4, 1e-2))
+#: A step of a convolutional network takes a hundred times as long.
+IMAGES = Effort(32, 500, 3, 3, (0.003, 0.01), (1e-4,))
 #: Points of a learning curve, and rows it is measured on at most.
 MEASURED, WATCHED = 50, 2000
 
@@ -49,9 +74,9 @@ class FitOptions:
     Attributes:
         methods: names from `propall methods`; with several the choice includes the method.
         nets: names of networks; by default those that suit the kind and number of rows.
-        epochs: passes over the data; by default as many as make `STEPS` steps, from 20 to 500.
+        epochs: passes over the data.
         members: networks of the ensemble.
-        folds: parts that are held out in turn.
+        folds: parts that are held out in turn; for this and the two above see `TABLES` and `IMAGES`.
         search: choose among several settings; without, the defaults are taken.
         seed: makes results repeatable.
         device: "auto", "cpu", "cuda", ...
@@ -61,8 +86,8 @@ class FitOptions:
     methods: tuple[str, ...] = ("propall",)
     nets: tuple[str, ...] = ()
     epochs: int | None = None
-    members: int = 5
-    folds: int = 5
+    members: int | None = None
+    folds: int | None = None
     search: bool = True
     seed: int = 0
     device: str = "auto"
@@ -166,21 +191,26 @@ def fit_table(
         images=images,
         folder=table.sheet.folder,
     )
-    if options.epochs is None:
-        options = replace(options, epochs=max(20, min(500, STEPS // -(-len(frame) // BATCH))))
+    effort = TABLES if images is None else IMAGES
+    options = replace(
+        options,
+        epochs=options.epochs or effort.epochs(len(frame)),
+        members=options.members or effort.members,
+        folds=options.folds or effort.folds,
+    )
     remarks = [*table.remarks, *copies.values(), *features.remarks]
     X = features.transform(frame, embedding=given, folder=table.sheet.folder)
-    grid = _grid(options, X, labels.n_classes)
+    grid = _grid(options, effort, X)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninformativeRowsWarning)
         if first_model is not None and options.search and _size(grid) > 1:
-            first_model(TableModel(_default(options, grid).fit(X, labels), features, source))
+            first_model(TableModel(_default(options, effort, grid).fit(X, labels), features, source))
         search = PartialLabelClassifierCV(
             **grid,
             epochs=options.epochs or 0,
-            batch_size=BATCH,
-            cv=min(options.folds, len(labels)),
-            n_estimators=options.members,
+            batch_size=effort.batch,
+            cv=min(options.folds or 0, len(labels)),
+            n_estimators=options.members or 0,
             standardize=False,
             device=options.device,
             verbose=options.verbose,
@@ -237,8 +267,8 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | dict | None) else repr(value)
 
 
-def _grid(options: FitOptions, X: NDArray[Any], n_classes: int) -> dict[str, Any]:
-    """The settings to choose from: networks that suit the data, two rates, two weight decays."""
+def _grid(options: FitOptions, effort: Effort, X: NDArray[Any]) -> dict[str, Any]:
+    """The settings to choose from: networks that suit the data, rates and weight decays."""
     nets: list[Any] = list(options.nets)
     if not nets:
         if X.ndim > 2:
@@ -250,14 +280,14 @@ def _grid(options: FitOptions, X: NDArray[Any], n_classes: int) -> dict[str, Any
         return {
             "methods": options.methods[:1],
             "nets": nets[-1:],
-            "learning_rates": LEARNING_RATES[:1],
-            "weight_decays": WEIGHT_DECAYS[:1],
+            "learning_rates": effort.learning_rates[:1],
+            "weight_decays": effort.weight_decays[:1],
         }
     return {
         "methods": options.methods,
         "nets": nets,
-        "learning_rates": LEARNING_RATES,
-        "weight_decays": WEIGHT_DECAYS,
+        "learning_rates": effort.learning_rates,
+        "weight_decays": effort.weight_decays,
     }
 
 
@@ -265,7 +295,9 @@ def _size(grid: Mapping[str, Sequence[Any]]) -> int:
     return int(np.prod([len(values) for values in grid.values()]))
 
 
-def _default(options: FitOptions, grid: Mapping[str, Sequence[Any]]) -> PartialLabelClassifier:
+def _default(
+    options: FitOptions, effort: Effort, grid: Mapping[str, Sequence[Any]]
+) -> PartialLabelClassifier:
     net = grid["nets"][-1]
     name, widths = net if isinstance(net, tuple) else (net, None)
     return PartialLabelClassifier(
@@ -273,10 +305,10 @@ def _default(options: FitOptions, grid: Mapping[str, Sequence[Any]]) -> PartialL
         name,
         net_options=widths,
         epochs=options.epochs or 0,
-        batch_size=BATCH,
+        batch_size=effort.batch,
         learning_rate=grid["learning_rates"][0],
         weight_decay=grid["weight_decays"][0],
-        n_estimators=options.members,
+        n_estimators=options.members or 0,
         standardize=False,
         device=options.device,
         verbose=options.verbose,
@@ -332,7 +364,8 @@ def _curves(
     parts = {"trained on": (seen[few], mask[~held_out][few]), "held out": (unseen[few], mask[held_out][few])}
     watch = _Watch(parts, chosen.epochs)
     trainer = Trainer(method, lambda shape, k: net(shape, k, **net_options), recipe)
-    trainer.fit([Run(train, seed) for seed in range(min(3, options.members))], monitor=watch)
+    seeds = range(min(3, chosen.n_estimators) if X.ndim == 2 else 1)
+    trainer.fit([Run(train, seed) for seed in seeds], monitor=watch)
     return Curves(watch.stops, {name: np.array(values) for name, values in watch.covering.items()})
 
 

@@ -59,20 +59,24 @@ class ImageColumn:
         """Which rows have an image that can be opened, and a remark on the others."""
         if self.name not in frame.columns:
             raise ValueError(f"images: the table has no column {self.name!r}.")
-        broken: dict[int, str] = {}
+        broken: dict[str, list[int]] = {}
         for row, cell in frame[self.name].items():
             try:
                 with _opened(folder / as_text(cell)) as image:
                     image.verify()
-            except (OSError, SyntaxError) as error:  # Pillow says so of a broken PNG
-                broken[int(row)] = str(error)  # type: ignore[call-overload]
-        if not broken:
-            return np.ones(len(frame), dtype=bool), []
-        row, why = next(iter(broken.items()))
-        if len(broken) == len(frame):
-            raise ValueError(f"images: none can be opened; row {row + 1}: {why}.")
-        remark = Remark("broken image", f"the image cannot be opened: {why}", "row dropped", tuple(broken))
-        return ~frame.index.isin(list(broken)), [remark]
+            except (FileNotFoundError, IsADirectoryError):
+                broken.setdefault("there is no such image file", []).append(int(row))  # type: ignore[call-overload]
+            except (OSError, SyntaxError):  # Pillow says so of a broken PNG
+                broken.setdefault("the file is no image, or a damaged one", []).append(int(row))  # type: ignore[call-overload]
+        rows = [row for own in broken.values() for row in own]
+        if len(rows) == len(frame):
+            first = folder / as_text(frame[self.name].iloc[0])
+            raise ValueError(
+                f"images: none can be opened, such as {first}: {next(iter(broken))}. Paths start from the "
+                "folder of the table."
+            )
+        remarks = [Remark("broken image", why, "row dropped", tuple(own)) for why, own in broken.items()]
+        return ~frame.index.isin(rows), remarks
 
     def _one(self, path: Path, row: int) -> NDArray[np.float32]:
         try:

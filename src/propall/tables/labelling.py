@@ -210,7 +210,7 @@ def guess_source(sheet: Sheet) -> LabelSource | None:
 
 
 def one_row_per_item(sheet: Sheet, source: LabelSource) -> Sheet:
-    """Long form: the sheet with the first line of every item, and all answers on each."""
+    """Long form: the sheet with a row for every item, all answers to it in one cell."""
     items, answers = sheet.column(source.item or "", "item"), sheet.column(source.label or "", "label")
     lines: list[int] = [int(line) for line in sheet.frame.index]
     named = [as_text(item) for item in items]
@@ -230,15 +230,15 @@ def one_row_per_item(sheet: Sheet, source: LabelSource) -> Sheet:
         remarks.append(Remark("varying cells", text, "column left out"))
     remarks.append(Remark("long form", f"{len(lines)} answers on {len(by_item)} items"))
     first = [own[0] for own in by_item.values()]
-    people = None if source.annotator is None else sheet.column(source.annotator, "annotator").map(as_text)
-    return Sheet(
-        sheet.frame.loc[first].drop(columns=varying),
-        sheet.source,
-        remarks,
-        answers=[[answers.loc[line] for line in own] for own in by_item.values()],
-        people=None if people is None else [[people.loc[line] for line in own] for own in by_item.values()],
-        folder=sheet.folder,
-    )
+    frame = sheet.frame.loc[first].drop(columns=varying)
+    said = [[answers.loc[line] for line in own] for own in by_item.values()]
+    frame[source.label] = [f" {source.separator} ".join(map(as_text, own)) for own in said]
+    people = None
+    if source.annotator is not None:
+        who = sheet.column(source.annotator, "annotator").map(as_text)
+        people = [[who.loc[line] for line in own] for own in by_item.values()]
+        frame[source.annotator] = [f" {source.separator} ".join(own) for own in people]
+    return Sheet(frame, sheet.source, remarks, answers=said, people=people, folder=sheet.folder)
 
 
 def read_labels(sheet: Sheet, source: LabelSource) -> Labelled:
@@ -250,7 +250,8 @@ def read_labels(sheet: Sheet, source: LabelSource) -> Labelled:
     """
     if sheet.tasks is not None:
         answers = label_studio_answers(sheet.tasks, _choices_of(sheet, source.label), "label")
-        return _from_answers(sheet, [[list(answer) for answer in row] for row in answers], source)
+        said = [[list(answer) for answer in row] for row in answers]
+        return _from_answers(sheet, said, source, people=_label_studio_people(sheet.tasks))
     if sheet.answers is not None:
         return _from_answers(sheet, sheet.answers, source, people=sheet.people)
     if source.annotators:
@@ -328,6 +329,24 @@ def _choices_of(sheet: Sheet, name: str | None = None) -> str | None:
         if result.get("type") == "choices"
     )
     return name if name in found or len(found) != 1 else next(iter(found))
+
+
+def _label_studio_people(tasks: Sequence[Mapping[str, Any]]) -> list[list[str]] | None:
+    """Who gave each answer that was not skipped; None where some are not signed."""
+    given = [
+        [
+            annotation.get("completed_by")
+            for annotation in task.get("annotations", task.get("completions", ()))
+            if not (annotation.get("was_cancelled") or annotation.get("skipped"))
+        ]
+        for task in tasks
+    ]
+    named = [
+        [who.get("email", who.get("id")) if isinstance(who, dict) else who for who in own] for own in given
+    ]
+    if any(who is None for own in named for who in own):
+        return None
+    return [[str(who) for who in own] for own in named]
 
 
 # Names: which are one, and which are slips of the pen.

@@ -184,7 +184,7 @@ def resolve_file(
         hear(resolution, labelled, rate),
         seen,
         model.account,
-        [*sheet.remarks, *labelled.remarks],
+        [*sheet.remarks, *labelled.remarks, *model.features.unfamiliar(frame)],
         model.features.images,
         None if curves is None else Curves.from_dict(curves),
         unfinished=model.held_out is None,
@@ -255,6 +255,7 @@ def predict_file(
     if model.features.images is not None:
         known, broken = model.features.images.openable(sheet.frame, sheet.folder)
         remarks += broken
+    remarks += model.features.unfamiliar(sheet.frame)
     given = None if embedding is None else sheet.rows_of(embedding)[known]
     logs = model.log_probabilities(sheet.frame[known], embedding=given, folder=sheet.folder)
     frame = predicted_table(model, sheet, logs, known, every=every)

@@ -123,7 +123,7 @@ class HeatMap(Figure):
         for r, c, _ in self.marks:
             x, y = left + across * (c / shown.step + 0.5), top + down * (r + 0.5)
             inside.append(element("circle", cx=x, cy=y, r=min(5.0, down / 3), class_="ring"))
-        every = max(1, -int(-(max(text_width(name, 12) for name in self.grid.columns) + 12) // across))
+        every = max(1, -int(-(max(text_width(name, 12) for name in self.grid.columns) + 6) // across))
         for place in range(0, len(shown), every):
             middle, name = left + across * (place + 0.5), self.grid.columns[shown[place]]
             inside.append(words(name, middle, bottom + 17, class_="tick", text_anchor="middle"))
