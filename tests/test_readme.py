@@ -1,11 +1,13 @@
 """The README says what is so: its table is the registry's, its code runs."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from propall.cli import main
+from propall.experiments.bench.figures import figures
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -25,3 +27,14 @@ def test_the_code_runs(capsys):
     for block in blocks:
         exec(compile(block, "README", "exec"), {})
     assert "cat" in capsys.readouterr().out
+
+
+def test_the_figures_are_those_of_the_benchmarks():
+    text = README.read_text(encoding="utf-8")
+    _, _, rest = text.partition("<!-- made by `propall bench figures` -->\n")
+    table = figures(README.parent / "benchmarks")
+    assert rest.partition("\n<!-- end of figures -->")[0] == table, "refresh it: propall bench figures"
+    train = json.loads((README.parent / "benchmarks" / "h200_train.json").read_text(encoding="utf-8"))
+    eager, *_, stacked = (line["more"]["per_run_and_epoch"] for line in train["lines"])
+    assert f"takes a plain PyTorch loop {eager / 1e3:.1f} s on the same GPU; 100 stacked runs" in text
+    assert f"100 stacked runs take {stacked:.1f} ms each" in text

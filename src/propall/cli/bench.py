@@ -130,3 +130,13 @@ def _print_sheet(sheet: Any, json_file: Path | None) -> None:
         part.write_text(json.dumps(sheet.as_dict(), indent=2) + "\n", encoding="utf-8")
         part.replace(json_file)
         typer.echo(f"Written to {json_file}")
+
+
+@bench_app.command("figures")
+def bench_figures(
+    folder: Annotated[Path, typer.Argument(help="Folder of files that --json wrote.")] = Path("benchmarks"),
+) -> None:
+    """The table of the README, from the files of earlier measurements."""
+    from propall.experiments.bench.figures import figures
+
+    typer.echo(figures(folder))

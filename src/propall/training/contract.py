@@ -49,9 +49,7 @@ class Step(NamedTuple):
     weight: Tensor | None = None
 
 
-def weighted_mean(
-    losses: Float[Tensor, "*r b"], weight: Float[Tensor, "*r b"] | None
-) -> Float[Tensor, "*r"]:
+def weighted_mean(losses: Float[Tensor, "*r b"], weight: Float[Tensor, "*r b"] | None) -> Float[Tensor, "*r"]:
     """Mean over the batch, or sum(w l) / sum(w)."""
     if weight is None:
         return losses.mean(-1)

@@ -1,0 +1,24 @@
+"""The table of figures in the README, made from the files that benchmarks wrote."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from propall.experiments.bench.sheet import Target
+
+
+def figures(folder: Path) -> str:
+    """A Markdown table of all that was aimed at, and what was found.
+
+    Args:
+        folder: where `propall bench NAME --json FILE` wrote its files.
+    """
+    rows = ["| measured | aimed at | found | | on |", "| --- | --- | --: | --- | --- |"]
+    for path in sorted(folder.glob("*.json")):
+        sheet: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for found in sheet["targets"]:
+            target = Target(*(found[name] for name in ("claim", "value", "least", "most")))
+            met = "met" if target.met else "missed"
+            where = sheet["machine"]["hardware"]
+            rows.append(f"| {target.claim} | {target.wanted} | {target.value:.3g} | {met} | {where} |")
+    return "\n".join(rows)
