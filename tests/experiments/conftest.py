@@ -59,6 +59,8 @@ def result() -> Callable[..., Result]:
             1.5,
             curve={1: 0.25, 3: accuracy},
             confusions={3: [[1, 2], [3, 4]]},
+            recalls={3: [0.25, 1.0]},
+            times={1: 0.5, 3: 1.5},
             commit="abc",
             hardware="a machine",
             when=when,

@@ -144,9 +144,25 @@ def test_a_single_cell_by_its_name():
         reproducing.wanted("real/lost/cc", data=["lost"])
 
 
+def test_several_tables_and_protocols_at_once():
+    both = reproducing.wanted("uniform,noise_uniform", protocol="q0.1, q0.5", data=["mnist"])
+    assert {(w.cell.table, w.protocol) for w in both} == {
+        (table, protocol) for table in ("uniform", "noise_uniform") for protocol in ("q0.1", "q0.5")
+    }
+    one_by_one = [
+        spec.key
+        for table in ("uniform", "noise_uniform")
+        for protocol in ("q0.1", "q0.5")
+        for spec in reproducing.specs(reproducing.wanted(table, protocol=protocol, data=["mnist"]))
+    ]
+    assert {spec.key for spec in reproducing.specs(both)} == set(one_by_one)
+    assert len(reproducing.wanted("real/lost/cc,real/lost/rc,real/lost/cc")) == 2
+
+
 def test_confusions_are_kept_for_the_figures_that_need_them():
     (propall, pc) = reproducing.wanted("candidates10", data=["mnist"], methods=["propall", "pc"])[:2]
     assert [reproducing.needs_confusions(spec) for spec in propall.specs] == [True, False, False]
+    assert [reproducing.needs_recalls(spec) for spec in propall.specs] == [True, True, True]
     assert not any(reproducing.needs_confusions(spec) for spec in pc.specs)
     (real,) = reproducing.wanted("real", data=["lost"], methods=["propall"])
     assert not any(reproducing.needs_confusions(spec) for spec in real.specs)

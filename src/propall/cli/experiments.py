@@ -101,11 +101,15 @@ _COMPARED = ("accuracy %", "std", "paper %", "std ", "seconds")
 @app.command()
 def reproduce(
     table: Annotated[
-        str, typer.Argument(help="A table of the paper, such as real; a cell, such as real/lost/cc; or all.")
+        str,
+        typer.Argument(help="Tables of the paper, such as real; cells, such as real/lost/cc; or all."),
     ],
     protocol: Annotated[
         str | None,
-        typer.Option(help="full (default), short (a smoke run of minutes), same-rates, q0.1, single80, ..."),
+        typer.Option(
+            help="full (default), short (a smoke run of minutes), same-rates, q0.1, single80, timed, "
+            "full-50epochs, ...; several separated by commas."
+        ),
     ] = None,
     methods: Annotated[str | None, typer.Option(help="Lines of the table, separated by commas.")] = None,
     data: Annotated[str | None, typer.Option(help="Data sets, separated by commas.")] = None,
@@ -131,7 +135,11 @@ def reproduce(
         if dry_run:
             _print_plan(reproducing.specs(cells), results, device, json_output)
             return
-        by_cell = {cell.cell.name: [spec.key for spec in cell.specs] for cell in cells if cell.specs}
+        by_cell = {
+            f"{cell.cell.name} {cell.protocol}": [spec.key for spec in cell.specs]
+            for cell in cells
+            if cell.specs
+        }
         with Progress(by_cell, note_aside) as bar:
             failures = reproducing.run(cells, results, device=device, progress=bar).failures
         entries = reproducing.entries(cells, results)
@@ -148,10 +156,10 @@ def _print_tables(entries: list[Any], store: Path) -> None:
     from propall.experiments.paper import TABLES
 
     console = open_console()
-    for name in dict.fromkeys(entry.cell.table for entry in entries):
-        own = [entry for entry in entries if entry.cell.table == name]
-        how = TABLES[name].protocols[own[0].protocol]
-        console.print(f"{TABLES[name].title}. {own[0].protocol}: {how}\n", style="bold", markup=False)
+    for name, protocol in dict.fromkeys((entry.cell.table, entry.protocol) for entry in entries):
+        own = [entry for entry in entries if (entry.cell.table, entry.protocol) == (name, protocol)]
+        how = TABLES[name].describe(protocol)
+        console.print(f"{TABLES[name].title}. {protocol}: {how}\n", style="bold", markup=False)
         for of in dict.fromkeys(entry.cell.data for entry in own):
             _print_entries(console, [entry for entry in own if entry.cell.data == of])
     console.print(

@@ -1,5 +1,6 @@
 """What `propall reproduce` does: cells of the paper's tables to runs, their results beside the paper's."""
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,12 +83,20 @@ def wanted(
     """The cells that are asked for.
 
     Args:
-        table: name of a table, "all", or the name of a single cell such as `candidates10/mnist/pc/8`.
-        protocol: see `Table.protocol`.
+        table: name of a table, "all", or the name of a single cell such as `candidates10/mnist/pc/8`; or
+            several of these, separated by commas.
+        protocol: see `Table.protocol`; several, separated by commas, ask for the cells of each.
         methods: names of lines; all if None.
         data: names of data sets; all if None.
         seeds: how many seeds, in place of the protocol's number.
     """
+    tables, protocols = table.split(","), [None] if protocol is None else protocol.split(",")
+    if len(tables) * len(protocols) > 1:
+        asked: dict[tuple[Cell, str], Wanted] = {}
+        for one, how in itertools.product(tables, protocols):
+            own = wanted(one.strip(), protocol=how and how.strip(), methods=methods, data=data, seeds=seeds)
+            asked |= {(cell.cell, cell.protocol): cell for cell in own}
+        return list(asked.values())
     if "/" in table:
         if methods or data:
             raise ValueError(f"methods, data: {table} is a single cell, which names both; leave them out.")
@@ -138,10 +147,14 @@ def specs(cells: Iterable[Wanted]) -> list[Spec]:
     return list({spec.key: spec for cell in cells for spec in cell.specs}.values())
 
 
+def needs_recalls(spec: Spec) -> bool:
+    """Whether it is of interest how this run learns class by class: two methods, few classes."""
+    return DATASETS[spec.data].n_classes <= _FEW_CLASSES and spec.method.name in _CLASS_BY_CLASS
+
+
 def needs_confusions(spec: Spec) -> bool:
-    """Whether a figure shows how this run learns class by class: one seed of two methods, few classes."""
-    few = DATASETS[spec.data].n_classes <= _FEW_CLASSES
-    return few and spec.seed == 0 and spec.method.name in _CLASS_BY_CLASS
+    """Whether a figure may show this run's confusion matrices: one seed of those that `needs_recalls`."""
+    return spec.seed == 0 and needs_recalls(spec)
 
 
 def run(
@@ -154,7 +167,13 @@ def run(
 ) -> sweep.Plan:
     """Run what is missing of some cells; returns the plan that was carried out."""
     return sweep.run(
-        specs(cells), store, device=device, root=root, progress=progress, confusions=needs_confusions
+        specs(cells),
+        store,
+        device=device,
+        root=root,
+        progress=progress,
+        confusions=needs_confusions,
+        recalls=needs_recalls,
     )
 
 

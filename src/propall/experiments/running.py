@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -52,6 +51,9 @@ class Result:
         seconds: time the run took; its share where it was trained together with others.
         curve: accuracy by epoch, of the epochs that were measured.
         confusions: counts of (true class, predicted class) by epoch, where they were asked for.
+        recalls: share of right predictions in each class by epoch, where they were asked for.
+        times: seconds of training, without measuring, by epoch; of runs that were trained by themselves.
+        stack: number of runs that were trained together with this one, itself among them.
         version: of propall.
         commit: of propall's source, where it is known.
         torch: version of torch.
@@ -68,6 +70,9 @@ class Result:
     seconds: float
     curve: dict[int, float] = field(default_factory=dict)
     confusions: dict[int, list[list[int]]] = field(default_factory=dict)
+    recalls: dict[int, list[float]] = field(default_factory=dict)
+    times: dict[int, float] = field(default_factory=dict)
+    stack: int = 1
     version: str = __version__
     commit: str = ""
     torch: str = torch.__version__
@@ -173,7 +178,8 @@ def run_specs(
 def stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
     """Groups that are trained at once: same data, network and recipe up to rates; folds may differ.
 
-    A method without a network is not stacked, so each of its specs is a group of its own.
+    A method without a network is not stacked, so each of its specs is a group of its own; so is each run that
+    is timed.
     """
     groups: dict[Any, list[Spec]] = {}
     for spec in specs:
@@ -182,6 +188,8 @@ def stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
         together: Any = "objectives"
         if not isinstance(spec.method, Objective):
             together = repr(spec.method) if trains_a_net(spec.method) else spec.key
+        if spec.is_timed:
+            together = spec.key
         group = (spec.data, split, spec.scaling, spec.net, recipe, together)
         groups.setdefault(group, []).append(spec)
     return list(groups.values())
@@ -197,6 +205,7 @@ def run_stacks(
     teachers: Path | None = None,
     every: int = 1,
     confusions: Callable[[Spec], bool] = lambda spec: False,
+    recalls: Callable[[Spec], bool] = lambda spec: False,
 ) -> Iterator[list[Result]]:
     """Run one group of `stackable` and yield the results of each stack, as many runs as memory takes.
 
@@ -210,6 +219,7 @@ def run_stacks(
         teachers: folder the teachers' scores are kept in, see `teacher_scores`.
         every: epochs between measurements of the test accuracy.
         confusions: says for which specs confusion matrices are kept.
+        recalls: says for which specs the accuracy is kept class by class.
     """
     device = best_device(device) if isinstance(device, str) else device
     source = specs[0].source(load(specs[0].data, root))
@@ -227,6 +237,7 @@ def run_stacks(
             own,
             every=every,
             confusions=[i for i, spec in enumerate(part) if confusions(spec)],
+            recalls=[i for i, spec in enumerate(part) if recalls(spec)],
             watcher=monitor if isinstance(monitor, Watcher) else None,
         )
         watching = Together(curves, *([] if monitor is None else [monitor]))
@@ -271,11 +282,10 @@ def _run_stack(
         )
         for spec, problem in zip(specs, problems, strict=True)
     ]
-    start = time.perf_counter()
     classifiers = _algorithm(specs[0], checkpoint).fit(runs, monitor=monitor)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    seconds = (time.perf_counter() - start) / len(specs)
+    seconds = curves.seconds / len(specs)
     return [
         _result(spec, problem, classifier, curves, i, seconds, device)
         for i, (spec, problem, classifier) in enumerate(zip(specs, problems, classifiers, strict=True))
@@ -311,6 +321,9 @@ def _result(
         seconds=seconds,
         curve=curve,
         confusions=curves.confusion_matrices(position),
+        recalls=curves.sensitivities(position),
+        times=curves.times(),
+        stack=len(curves.problems),
         commit=commit(),
         hardware=hardware(device),
         when=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -171,6 +171,7 @@ def run(
     root: Path | None = None,
     progress: "Progress | None" = None,
     confusions: Callable[[Spec], bool] = lambda spec: False,
+    recalls: Callable[[Spec], bool] = lambda spec: False,
     every: int = EVERY,
 ) -> Plan:
     """Run what is missing; returns the plan that was carried out.
@@ -185,6 +186,7 @@ def run(
         root: folder of the data sets.
         progress: shows how far it is.
         confusions: says for which specs confusion matrices are kept.
+        recalls: says for which specs the accuracy is kept class by class.
         every: epochs between measurements of the test accuracy.
     """
     device = best_device(device) if isinstance(device, str) else device
@@ -211,6 +213,7 @@ def run(
                 teachers=store.path.parent / "teachers",
                 every=every,
                 confusions=confusions,
+                recalls=recalls,
             ):
                 store.add(*results)
                 for result in results:
