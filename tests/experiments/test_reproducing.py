@@ -31,10 +31,10 @@ def test_data_that_is_not_there_is_named_with_the_way_to_run_it(root, store):
     entries = reproducing.entries(wanted, store)
     assert [entry.runs for entry in entries] == [1, 1, 0, 0]
     note = entries[2].note
-    assert note.startswith("data not available; put yahoo_news.mat at ")
+    assert note.startswith("data not available here; put yahoo_news.mat at ")
     assert str(root / "realworld" / "yahoo_news.mat") in note
     assert note.endswith("then propall reproduce real --data yahoo_news --protocol short")
-    assert reproducing.summary(entries) == "2 of 4 cells done, 2 data not available."
+    assert reproducing.summary(entries) == "2 of 4 cells done, 2 data not available here."
 
 
 def test_soccer_player_and_yahoo_news_run_once_their_files_are_there(root, store):

@@ -244,6 +244,7 @@ class Format(StrEnum):
 
     csv = "csv"
     json = "json"
+    tables = "tables"
 
 
 @results_app.command("list")
@@ -317,18 +318,32 @@ def results_show(
 
 @results_app.command("export")
 def results_export(
-    file: Annotated[Path, typer.Argument(help="File to write, - for the terminal.")],
+    file: Annotated[Path, typer.Argument(help="File or folder to write, - for the terminal.")],
     kind: Annotated[
-        Format | None, typer.Option("--format", help="csv (numbers) or json (lines with everything).")
+        Format | None,
+        typer.Option(
+            "--format",
+            help="csv (numbers), json (lines with everything), or tables (a folder with a CSV per table).",
+        ),
     ] = None,
     store: StoreFile = STORE,
 ) -> None:
-    """Write all results as CSV, or as JSON lines that `import` reads."""
+    """Write all results as CSV or JSON lines, or those of the paper's tables into a folder to keep.
+
+    `import` reads any of them; `propall report --results FOLDER` reads a folder as it is.
+    """
+    from propall.experiments import publishing
     from propall.experiments.store import Store
 
     if kind is None:
-        kind = Format.csv if file.suffix == ".csv" else Format.json
+        kinds = {".csv": Format.csv, "": Format.json if str(file) == "-" else Format.tables}
+        kind = kinds.get(file.suffix, Format.json)
     with Store(store, create=False) as results:
+        if kind is Format.tables:
+            counts = publishing.write_folder(results, file)
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+            typer.echo(f"runs written to {file}: {listed or 'none of the tables'}")
+            return
         export = results.export_csv if kind is Format.csv else results.export_json
         if str(file) == "-":
             export(sys.stdout)
@@ -342,11 +357,18 @@ def results_export(
 
 @results_app.command("import")
 def results_import(
-    file: Annotated[Path, typer.Argument(help="JSON lines that `export` wrote.")], store: StoreFile = STORE
+    file: Annotated[Path, typer.Argument(help="What `export` wrote: JSON lines, CSV or a folder.")],
+    store: StoreFile = STORE,
 ) -> None:
-    """Add results from another file; those that are there already are skipped."""
+    """Add results from elsewhere; those that are there already are skipped."""
+    from propall.experiments import publishing
     from propall.experiments.store import Store
 
-    with file.open(encoding="utf-8") as lines, Store(store) as results:
-        read, added = results.import_json(lines, str(file))
+    with Store(store) as results:
+        if file.is_dir():
+            read, added = publishing.import_folder(results, file)
+        else:
+            with file.open(encoding="utf-8", newline="") as lines:
+                take = results.import_csv if file.suffix == ".csv" else results.import_json
+                read, added = take(lines, str(file))
     typer.echo(f"{added} of {read} results are new in {store}")

@@ -20,6 +20,8 @@ from propall.registry import UnknownNameError
 
 #: The name that asks for every table.
 ALL = "all"
+#: What an empty cell says first where its data set is not there.
+ABSENT = "data not available here"
 #: The figures that show how single classes are learnt follow these methods, on data of so many classes.
 _CLASS_BY_CLASS, _FEW_CLASSES = ("propall", "proden"), 10
 
@@ -57,6 +59,8 @@ class Entry:
         published: the paper's number.
         note: why it is empty or unfinished.
         keys: of the runs.
+        incomparable: why our number cannot be held against the paper's; empty where it can.
+        results: of the runs that are done.
     """
 
     cell: Cell
@@ -70,6 +74,18 @@ class Entry:
     published: Published | None
     note: str
     keys: tuple[str, ...]
+    incomparable: str = ""
+    results: tuple[Result, ...] = ()
+
+    @property
+    def values(self) -> dict[int, float]:
+        """What mean and deviation are taken over: percent by fold, or by seed."""
+        return _values(self.results, TABLES[self.cell.table])
+
+    @property
+    def missing(self) -> bool:
+        """Whether the data set is not there."""
+        return self.note.startswith(ABSENT)
 
 
 def wanted(
@@ -142,6 +158,21 @@ def _wanted(table: Table, cell: Cell, protocol: str, seeds: int | None) -> Wante
     return Wanted(cell, protocol, table.specs(cell, protocol, seeds=seeds), table.left_out(cell, protocol))
 
 
+def protocols_with_results(table: str, store: Store) -> list[str]:
+    """The protocols of a table that a store holds runs of: first those the table names, then cut ones."""
+    chosen, keys = TABLES[table], store.keys()
+    found = []
+    for name in dict.fromkeys([*chosen.protocols, *sorted({line["protocol"] for line in store.lines()})]):
+        try:
+            known = chosen.protocol(name) == name
+        except UnknownNameError:
+            continue  # another table's
+        own = (spec for cell in _of_table(chosen, name, None, None, None, strict=True) for spec in cell.specs)
+        if known and any(spec.protocol == name and spec.key in keys for spec in own):
+            found.append(name)
+    return found
+
+
 def specs(cells: Iterable[Wanted]) -> list[Spec]:
     """The different runs behind some cells."""
     return list({spec.key: spec for cell in cells for spec in cell.specs}.values())
@@ -179,7 +210,13 @@ def run(
 
 def entries(cells: Sequence[Wanted], store: Store, root: Path | None = None) -> list[Entry]:
     """What a store knows of some cells."""
-    results = store.find(specs(cells))
+    return entries_from(cells, store.find(specs(cells)), root)
+
+
+def entries_from(
+    cells: Sequence[Wanted], results: Mapping[str, Result], root: Path | None = None
+) -> list[Entry]:
+    """What results, by their keys, say of some cells."""
     here = {data: sweep.available(data, root) for data in {cell.cell.data for cell in cells}}
     return [_entry(cell, results, here[cell.cell.data], root) for cell in cells]
 
@@ -187,12 +224,12 @@ def entries(cells: Sequence[Wanted], store: Store, root: Path | None = None) -> 
 def _entry(wanted: Wanted, results: Mapping[str, Result], here: bool, root: Path | None) -> Entry:
     cell, table = wanted.cell, TABLES[wanted.cell.table]
     own = [results[spec.key] for spec in wanted.specs if spec.key in results]
-    mean, std = mean_and_std(_values(own, table)) if own else (None, None)
+    mean, std = mean_and_std(list(_values(own, table).values())) if own else (None, None)
     note = wanted.left_out
     if not note and len(own) < len(wanted.specs):
         note = f"{len(own)} of {len(wanted.specs)} runs" if own else "not run"
         if not here:
-            note = f"data not available; {how_to_run(cell, wanted.protocol, root)}"
+            note = f"{ABSENT}; {how_to_run(cell, wanted.protocol, root)}"
     return Entry(
         cell=cell,
         title=table.row(cell.row).title,
@@ -205,17 +242,19 @@ def _entry(wanted: Wanted, results: Mapping[str, Result], here: bool, root: Path
         published=table.published(cell),
         note=note,
         keys=tuple(spec.key for spec in wanted.specs),
+        incomparable=table.incomparable(cell, wanted.protocol),
+        results=tuple(own),
     )
 
 
-def _values(results: Sequence[Result], table: Table) -> list[float]:
+def _values(results: Sequence[Result], table: Table) -> dict[int, float]:
     """What mean and spread are taken over: folds where there are several, else seeds."""
     folds = {result.spec.split.fold for result in results}
     by: dict[Any, list[float]] = {}
     for result in results:
         unit = result.spec.split.fold if len(folds) > 1 else result.spec.seed
         by.setdefault(unit, []).append(100 * float(getattr(result, table.reports)))
-    return [statistics.fmean(values) for values in by.values()]
+    return {unit: statistics.fmean(values) for unit, values in by.items()}
 
 
 def scores(cells: Sequence[Wanted], store: Store) -> dict[str, dict[str, list[float]]]:
@@ -233,7 +272,7 @@ def scores(cells: Sequence[Wanted], store: Store) -> dict[str, dict[str, list[fl
                 str(part) for part in (cell.table, cell.data, cell.candidates) if part is not None
             )
             values = _values([results[spec.key] for spec in wanted.specs], table)
-            found.setdefault(table.row(cell.row).title, {})[block] = values
+            found.setdefault(table.row(cell.row).title, {})[block] = list(values.values())
     return found
 
 

@@ -225,6 +225,15 @@ class Store:
         """The newest result of every spec that has one, by key."""
         return self.by_key([spec.key for spec in specs])
 
+    def newest(self) -> list[Result]:
+        """The newest result of every run, in the order they were added."""
+        query = (
+            'SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY key ORDER BY "when" DESC, number DESC) '
+            "AS place FROM results) WHERE place = 1 ORDER BY number"
+        )
+        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
+            return [_result(row) for row in cursor.execute(query)]
+
     def by_key(self, keys: Sequence[str]) -> dict[str, Result]:
         """The newest result under every key that has one."""
         found = {}
@@ -283,6 +292,26 @@ class Store:
             out.write(json.dumps(as_dict(result), sort_keys=True) + "\n")
             count += 1
         return count
+
+    def import_csv(self, lines: Iterable[str], where: str = "import") -> tuple[int, int]:
+        """Add what `export_csv` wrote, all of it or nothing; returns how many were read and how many new.
+
+        Runs that are there with the same date are skipped: a table of numbers knows nothing of their curves.
+        """
+        known = {(line["key"], line["when"]) for line in self.lines()}
+        results = []
+        for number, line in enumerate(csv.DictReader(lines), 2):
+            try:
+                values: dict[str, Any] = {name: float(line[name]) for name in _NUMBERS}
+                values |= {name: line[name] for name in _PROVENANCE}
+                values |= {"spec": json.loads(line["spec"]), "stack": int(line["stack"])}
+                results.append(from_dict(values))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise StoreError(
+                    f"{where}: line {number} is no result ({error}); nothing was imported. "
+                    "Give a file that `propall results export` wrote."
+                ) from error
+        return len(results), self.add(*(r for r in results if (r.spec.key, r.when) not in known))
 
     def import_json(self, lines: Iterable[str], where: str = "import") -> tuple[int, int]:
         """Add what `export_json` wrote, all of it or nothing; returns how many were read and how many new."""

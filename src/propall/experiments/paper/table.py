@@ -114,6 +114,8 @@ class Table:
         runs: cell, its setting and protocol (without `SAME_RATES`) to the runs behind the cell.
         candidates: numbers of candidates, in the tables that vary them.
         reports: what of a run is tabled: the accuracy after the last epoch, or its mean over the last ten.
+        remark: what the paper leaves open, and what is done here.
+        caveat: line and protocol to the reason why the published number is of another kind; empty where not.
     """
 
     name: str
@@ -125,6 +127,21 @@ class Table:
     runs: Callable[[Cell, Setting, str], list[Spec]]
     candidates: tuple[int, ...] = ()
     reports: Literal["accuracy", "last10"] = "accuracy"
+    remark: str = ""
+    caveat: Callable[[str, str], str] = lambda row, protocol: ""
+
+    def incomparable(self, cell: Cell, protocol: str) -> str:
+        """Why a measured number cannot be held against the published one; empty where it can."""
+        if protocol == SHORT:
+            return "a smoke run, too short to compare with anything"
+        if fewer := _FEWER.fullmatch(protocol):
+            epochs = int(fewer["epochs"])
+            if any(spec.recipe.epochs < epochs for spec in self.specs(cell, fewer["base"], seeds=1)):
+                return f"trained for {epochs} epochs, longer than by its own values"
+            if self.specs(cell, protocol, seeds=1) != self.specs(cell, fewer["base"], seeds=1):
+                return f"trained for {epochs} epochs only"
+            protocol = fewer["base"]
+        return self.caveat(cell.row, protocol.removesuffix(SAME_RATES))
 
     def row(self, name: str) -> Row:
         """A line by its name."""
