@@ -276,16 +276,17 @@ def scores(cells: Sequence[Wanted], store: Store) -> dict[str, dict[str, list[fl
     return found
 
 
-def how_to_run(cell: Cell, protocol: str, root: Path | None = None) -> str:
-    """What to do to get a cell whose data set is not there."""
+def how_to_run(cell: Cell, protocol: str, root: Path | None = None, shown_as: str | None = None) -> str:
+    """What to do to get a cell whose data set is not there; its folder may be called by another name."""
     folder = data_root(root)
+    shown = folder if shown_as is None else Path(shown_as)
     steps = []
     for files in DATASETS[cell.data].files:
         lacking = [content.name for content, path in files.locate(folder).items() if path is None]
         if lacking and files.downloads:
             steps.append(f"propall data get {cell.data}")
         elif lacking:
-            steps += [f"put {name} at {folder / files.folder / name}" for name in lacking]
+            steps += [f"put {name} at {shown / files.folder / name}" for name in lacking]
     command = f"propall reproduce {cell.table} --data {cell.data} --protocol {protocol}"
     return ", then ".join([*steps, command])
 
