@@ -540,9 +540,8 @@ def _ranked_claim(
     else:
         claimed = set(ranks) - {"ProPaLL", *level}
         verdict = Verdict.HOLDS if claimed <= set(worse) else Verdict.PART if worse else Verdict.FAILS
-    dropped = (
-        f" Left out, because a method is missing: {', '.join(ranking.dropped)}." if ranking.dropped else ""
-    )
+    missing = left_out(name, used)
+    dropped = f" Left out, because not every method is finished: {', '.join(missing)}." if missing else ""
     published_ranking = ranked_as_published(name)
     measured = [
         f"Average ranks: {', '.join(f'{other} {rank:.2f}' for other, rank in ranks.items())}; critical "

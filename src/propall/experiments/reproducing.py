@@ -11,6 +11,7 @@ from propall.data import DATASETS
 from propall.data.files import data_root
 from propall.experiments import sweep
 from propall.experiments.paper import TABLES, cell
+from propall.experiments.paper.baselines import NO_NOISE
 from propall.experiments.paper.table import Cell, Published, Table
 from propall.experiments.running import Result
 from propall.experiments.spec import Spec
@@ -159,15 +160,19 @@ def _wanted(table: Table, cell: Cell, protocol: str, seeds: int | None) -> Wante
 
 
 def protocols_with_results(table: str, store: Store) -> list[str]:
-    """The protocols of a table that a store holds runs of: first those the table names, then cut ones."""
+    """The protocols of a table that a store holds runs of: first those the table names, then cut ones.
+
+    The tables with and without noise take their second line from other tables, so the first one counts.
+    """
     chosen, keys = TABLES[table], store.keys()
+    rows = [NO_NOISE.name] if NO_NOISE in chosen.rows else None
     found = []
     for name in dict.fromkeys([*chosen.protocols, *sorted({line["protocol"] for line in store.lines()})]):
         try:
             known = chosen.protocol(name) == name
         except UnknownNameError:
             continue  # another table's
-        own = (spec for cell in _of_table(chosen, name, None, None, None, strict=True) for spec in cell.specs)
+        own = (spec for cell in _of_table(chosen, name, rows, None, None, strict=True) for spec in cell.specs)
         if known and any(spec.protocol == name and spec.key in keys for spec in own):
             found.append(name)
     return found
@@ -276,8 +281,15 @@ def scores(cells: Sequence[Wanted], store: Store) -> dict[str, dict[str, list[fl
     return found
 
 
-def how_to_run(cell: Cell, protocol: str, root: Path | None = None, shown_as: str | None = None) -> str:
-    """What to do to get a cell whose data set is not there; its folder may be called by another name."""
+def how_to_run(cell: Cell, protocol: str, root: Path | None = None) -> str:
+    """What to do to get a cell whose data set is not there."""
+    return ", then ".join(steps_to_run(cell, protocol, root))
+
+
+def steps_to_run(
+    cell: Cell, protocol: str, root: Path | None = None, shown_as: str | None = None
+) -> list[str]:
+    """The same step by step; the folder of the data sets may be called by another name."""
     folder = data_root(root)
     shown = folder if shown_as is None else Path(shown_as)
     steps = []
@@ -288,7 +300,7 @@ def how_to_run(cell: Cell, protocol: str, root: Path | None = None, shown_as: st
         elif lacking:
             steps += [f"put {name} at {shown / files.folder / name}" for name in lacking]
     command = f"propall reproduce {cell.table} --data {cell.data} --protocol {protocol}"
-    return ", then ".join([*steps, command])
+    return [*steps, command]
 
 
 def as_dicts(found: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -81,8 +81,10 @@ def paired_p(ours: Sequence[Number], theirs: Sequence[Number]) -> float | None:
     gaps = np.subtract(ours, theirs)
     if len(gaps) < 2:
         return None
-    if np.ptp(gaps) == 0:
-        return 1.0 if gaps[0] == 0 else 0.0
+    # Differences that agree to rounding would be divided by the noise of their last digits.
+    scale = max(1.0, float(np.abs(np.concatenate([ours, theirs])).max()))
+    if np.ptp(gaps) <= 1e-9 * scale:
+        return 1.0 if abs(gaps[0]) <= 1e-9 * scale else 0.0
     return float(stats.ttest_1samp(gaps, 0.0).pvalue)
 
 

@@ -66,11 +66,10 @@ def look(method: str) -> Look:
 
     What follows a comma is a variant, such as the paper's numbers: same colour and marker, another dash.
     """
-    base, comma, variant = method.partition(",")
+    base, comma, _ = method.partition(",")
     if comma:
         own = look(base)
-        others = [dash for dash in DASHES[1:4] if dash != own.dash]
-        return own._replace(dash=others[crc32(variant.strip().encode()) % len(others)])
+        return own._replace(dash=next(dash for dash in DASHES[1:] if dash != own.dash))
     name = key(method)
     if name in YARDSTICKS:
         return Look(-1, "", "circle")

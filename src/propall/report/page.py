@@ -41,12 +41,14 @@ class Section:
         body: the chart or table that shows it, or several.
         text: one or two sentences; paragraphs are separated by an empty line, `code` by backticks.
         provenance: data, corruption, q, protocol, seeds, epochs, hardware, version, commit, date.
+        label: what the contents call it; the heading, unless said otherwise.
     """
 
     heading: str
     body: Block | Sequence[Block]
     text: str = ""
     provenance: Mapping[str, str] | str = ""
+    label: str = ""
 
     @property
     def blocks(self) -> Sequence[Block]:
@@ -88,6 +90,7 @@ class Page:
             {
                 "anchor": f"s{number}",
                 "heading": section.heading,
+                "label": section.label or section.heading,
                 "blocks": [
                     Markup(block.to_html(f"s{number}-{i}")) for i, block in enumerate(section.blocks, 1)
                 ],

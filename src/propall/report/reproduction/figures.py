@@ -9,6 +9,7 @@ from propall.experiments.judging import (
     ALPHA,
     DIAGRAMS,
     LEARNT,
+    Timing,
     left_out,
     ranked,
     ranked_as_published,
@@ -31,6 +32,7 @@ from propall.report.charts import (
     TraceChart,
 )
 from propall.report.reproduction.item import Item, provenance
+from propall.report.tables import Cell, Column, Row, Table
 
 #: Where classes are followed, the first that has runs on one of these; the paper does not name its setting.
 FOLLOWED = (("candidates10", 9), ("uniform", None))
@@ -229,15 +231,37 @@ def _strip(run: Result, title: str, setting: str) -> FilmStrip:
     return FilmStrip(caption, moments)
 
 
+def _times(runs: Sequence[Timing]) -> Item:
+    data = list(dict.fromkeys(run.data for run in runs))
+    by_place = {(run.title, run.data): run for run in runs}
+    columns = [
+        column
+        for of in data
+        for column in (
+            Column("seconds", DATASETS[of].title, decimals=1, best="lowest"),
+            Column("epochs", DATASETS[of].title, decimals=0),
+        )
+    ]
+    rows = []
+    for title in dict.fromkeys(run.title for run in runs):
+        cells = []
+        for of in data:
+            run = by_place.get((title, of))
+            cells += [Cell(text="not run")] * 2 if run is None else [Cell(run.seconds), Cell(run.epochs)]
+        rows.append(Row(title, cells, title))
+    caption = "Seconds of training and epochs of one run by itself; testing not counted, lowest bold."
+    return Item("time", Table(columns, rows, caption), provenance(run.result for run in runs))
+
+
 def _thinned(trace: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Fewer points, evenly spread over a logarithmic axis."""
     return list(frames(dict(enumerate(trace, 1)), MOMENTS).values())
 
 
 def over_time(evidence: Evidence) -> list[Item]:
-    """Accuracy over seconds of training for the methods that were timed, one chart per data set."""
+    """Times of the methods that were timed, and a chart of accuracy over seconds per data set."""
     runs = timings(evidence)
-    items = []
+    items = [_times(runs)] if runs else []
     for data in dict.fromkeys(run.data for run in runs):
         own = [run for run in runs if run.data == data]
         ordered = sorted(own, key=lambda run: run.title != "ProPaLL")

@@ -16,7 +16,8 @@ from propall.experiments.judging import (
 )
 from propall.experiments.paper import TABLES
 from propall.experiments.stats import Blocks
-from propall.report.numbers import decimal, human_time
+from propall.experiments.sweep import human_duration
+from propall.report.numbers import decimal
 from propall.report.page import KeyFigure, Page, Section
 from propall.report.reproduction import figures
 from propall.report.reproduction.item import Item
@@ -56,7 +57,7 @@ def _empty() -> Page:
                 "How to fill it",
                 (),
                 "`propall reproduce real` measures the table of real-world candidate sets, `propall "
-                "reproduce all --protocol short` tries everything out in minutes; then `propall report` again.",
+                "reproduce all --protocol short` tries everything out in minutes; then `propall report`.",
             )
         ],
     )
@@ -96,17 +97,16 @@ def _key_figures(evidence: Evidence) -> list[KeyFigure]:
         shown.append(KeyFigure(f"{median(map(abs, gaps)):.2f}", "points between ProPaLL and the paper", says))
     for cost in costs(evidence)[:1]:
         shown.append(KeyFigure(f"{cost.all_runs:,}".replace(",", " "), "runs", f"on {cost.hardware}"))
-        shown.append(KeyFigure(human_time(cost.all_seconds), "of computing, testing included", ""))
+        shown.append(KeyFigure(human_duration(cost.all_seconds), "of computing", "testing included"))
         if cost.runs:
-            shown.append(
-                KeyFigure(f"{cost.ratio:,.0f} ×".replace(",", " "), "less than public code", estimate(cost))
-            )
+            ratio = f"{cost.ratio:,.0f} ×".replace(",", " ")
+            shown.append(KeyFigure(ratio, "less than public code would take", estimate(cost)))
     return shown
 
 
 def estimate(cost: Cost) -> str:
     """What the ratio of times is an estimate of."""
-    return f"estimated: PRODEN's at 6.5 s an epoch of MNIST would take {human_time(cost.public_seconds)}"
+    return f"estimated: PRODEN's at 6.5 s an epoch of MNIST would take {human_duration(cost.public_seconds)}"
 
 
 def propall_gaps(evidence: Evidence) -> list[float]:
@@ -129,7 +129,7 @@ def _claims(evidence: Evidence) -> Section:
     claims = judged(evidence)
     holds = sum(claim.verdict is Verdict.HOLDS for claim in claims)
     heading = f"{holds} of {len(claims)} claims hold as stated" if holds else "No claim holds as stated"
-    return Section(heading, VerdictList(claims), text)
+    return Section(heading, VerdictList(claims), text, label="Claims")
 
 
 def _table(name: str, evidence: Evidence) -> Section | None:
@@ -139,7 +139,7 @@ def _table(name: str, evidence: Evidence) -> Section | None:
     table = TABLES[name]
     missing = missing_data(name, evidence)
     text = "\n\n".join([part for part in (table.remark, *missing) if part])
-    return Section(f"{table.title}. {_seen(name, evidence)}", blocks, text)
+    return Section(f"{table.title}. {_seen(name, evidence)}", blocks, text, label=table.title)
 
 
 def _seen(name: str, evidence: Evidence) -> str:
@@ -177,7 +177,8 @@ def _ranks(evidence: Evidence, blocks: Blocks) -> list[Section]:
                 "Warning: every run counts as a block here, as the paper's diagrams seem to have it. Runs on "
                 "one data set are not independent, so significance is overstated; draw no conclusion from it."
             )
-        sections.append(Section(f"Ranks, {found.name}: {seen}", found.items, text))
+        label = f"Ranks: {found.name}"
+        sections.append(Section(f"{label}. {seen}", found.items, text, label=label))
     return sections
 
 
@@ -196,7 +197,8 @@ def _candidates(evidence: Evidence) -> list[Section]:
         means = sorted((fmean(values), title) for title, values in drops.items())
         seen = ", ".join(f"{title} {decimal(drop, 1)}" for drop, title in means)
         heading = f"Points lost from {least} to {most} candidates of {most + 1} classes: {seen}"
-        sections.append(Section(heading, [figure.item for figure in own]))
+        label = f"Accuracy against candidates, {most + 1} classes"
+        sections.append(Section(heading, [figure.item for figure in own], label=label))
     return sections
 
 
@@ -215,7 +217,8 @@ def _classes(evidence: Evidence) -> list[Section]:
             "order within the first epoch is not seen."
         )
         blocks = [item for run in own for item in run.items]
-        sections.append(Section(f"Classes over training, {setting}: {', '.join(parts)}", blocks, text))
+        label = f"Classes over training: {setting}"
+        sections.append(Section(f"{label}. {'; '.join(parts)}", blocks, text, label=label))
     return sections
 
 
@@ -236,7 +239,7 @@ def _time(evidence: Evidence) -> list[Section]:
         "Every run had the device to itself and the same engine, so the times compare methods, not programs. "
         "Compilation counts; testing does not."
     )
-    return [Section(f"Time: {seen}", blocks, text)]
+    return [Section(f"Time: {seen}", blocks, text, label="Time against accuracy")]
 
 
 def _not_run(evidence: Evidence) -> list[Section]:

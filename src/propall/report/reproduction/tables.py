@@ -6,8 +6,9 @@ from propall.data import DATASETS
 from propall.experiments.evidence import Evidence
 from propall.experiments.judging import ALPHA, compared
 from propall.experiments.paper import TABLES
-from propall.experiments.reproducing import Entry, how_to_run
+from propall.experiments.reproducing import ABSENT, Entry, steps_to_run
 from propall.experiments.running import Result
+from propall.experiments.spec import TIMED
 from propall.report.reproduction.item import Item, provenance
 from propall.report.tables import Cell, Table, beside_paper
 
@@ -16,17 +17,23 @@ DATA_FOLDER = "$PROPALL_DATA"
 
 
 def table_items(name: str, evidence: Evidence) -> list[Item]:
-    """A table under every protocol that has a run; one per data set where the number of candidates varies."""
+    """A table under every protocol that has a run; one per data set where the number of candidates varies.
+
+    Timings have a figure of their own, and cells that a protocol leaves out are not shown.
+    """
     items = []
     for protocol in evidence.protocols(name):
-        entries = evidence.entries(name, protocol)
+        if protocol.startswith(TIMED):
+            continue
+        entries = [entry for entry in evidence.entries(name, protocol) if entry.expected]
         label = f"{name}-{protocol}".replace("+", "-")
         if not TABLES[name].candidates:
             items.append(Item(label, _by_data_set(entries), provenance(_results(entries))))
             continue
         for data in dict.fromkeys(entry.cell.data for entry in entries):
             own = [entry for entry in entries if entry.cell.data == data]
-            if any(entry.runs for entry in own):
+            # The paper's numbers are all there, beside the first protocol.
+            if protocol == TABLES[name].protocol() or any(entry.runs for entry in own):
                 items.append(Item(f"{label}-{data}", _by_candidates(own), provenance(_results(own))))
     return items
 
@@ -38,8 +45,9 @@ def missing_data(name: str, evidence: Evidence) -> list[str]:
     for data in dict.fromkeys(entry.cell.data for entry in entries):
         own = [entry for entry in entries if entry.cell.data == data]
         if all(entry.missing and not entry.runs for entry in own):
-            steps = how_to_run(own[0].cell, own[0].protocol, evidence.root, shown_as=DATA_FOLDER)
-            sentences.append(f"{DATASETS[data].title}: data not available here. To run it: {steps}.")
+            steps = steps_to_run(own[0].cell, own[0].protocol, evidence.root, shown_as=DATA_FOLDER)
+            said = ", then ".join(f"`{step}`" if step.startswith("propall") else step for step in steps)
+            sentences.append(f"{DATASETS[data].title}: {ABSENT}. To run it: {said}.")
     return sentences
 
 
@@ -51,10 +59,10 @@ def _by_data_set(entries: Sequence[Entry]) -> Table:
     """Lines down, data sets across."""
     columns = list(dict.fromkeys(entry.cell.data for entry in entries))
     close = {entry.cell for data in columns for entry in _not_worse(_of(entries, data))}
-    rows = {
-        own[0].title: [(_ours(entry, entry.cell in close), _paper(entry)) for entry in own]
-        for own in _grouped(entries)
-    }
+    rows = {}
+    for own in _grouped(entries):
+        by_data = {entry.cell.data: (_ours(entry, entry.cell in close), _paper(entry)) for entry in own}
+        rows[own[0].title] = [by_data.get(data, (Cell(text="–"), Cell(text="–"))) for data in columns]
     titles = [DATASETS[data].title for data in columns]
     return beside_paper(titles, rows, caption=_caption(entries))
 
@@ -99,7 +107,7 @@ def _not_worse(entries: Sequence[Entry]) -> list[Entry]:
 
 def _ours(entry: Entry, close: bool) -> Cell:
     if entry.mean is None:
-        return Cell(text=entry.note.partition(";")[0])
+        return Cell(text="no data", remark=ABSENT) if entry.missing else Cell(text=entry.note)
     remark = "" if entry.runs == entry.expected else f"{entry.runs} of {entry.expected} runs"
     return Cell(entry.mean, entry.std, close=close, remark=remark)
 

@@ -15,8 +15,8 @@ _INTRODUCTION = """\
 
 Made by `propall report --markdown docs/reproduction.md` from stored results; no number or verdict in it is
 written by hand. The paper's numbers are those of its tables [struski2022propall] and never mixed with ours.
-Verdicts follow by the rules given with them: methods are compared seed by seed or fold by fold (paired t-test,
-level 0.05), and nothing is concluded from single runs."""
+Verdicts follow by the rules given with them: methods are compared seed by seed or fold by fold (paired
+t-test, level 0.05), and nothing is concluded from single runs."""
 
 
 def reproduction_text(evidence: Evidence) -> str:
@@ -72,8 +72,8 @@ def cost_sentence(cost: Cost) -> str:
     return (
         f"{text} Of these, {cost.runs} train a network on vectors, in {human_time(cost.seconds)}; the public "
         f"code of PRODEN, at {PUBLIC_SECONDS} s for an epoch of 60 000 images in batches of 256 on an NVIDIA "
-        f"H200 and as long per step elsewhere, would take {human_time(cost.public_seconds)} for as many steps: "
-        f"{cost.ratio:.0f} times as long (an estimate)."
+        f"H200 and as long per step elsewhere, would take {human_time(cost.public_seconds)} for as many "
+        f"steps: {cost.ratio:.0f} times as long (an estimate)."
     )
 
 

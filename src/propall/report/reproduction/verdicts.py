@@ -35,7 +35,7 @@ def _claim(claim: Claim) -> str:
     return (
         f"<li><h3>{escape(claim.name[:1].upper() + claim.name[1:])} "
         f'<span class="verdict {kind}">{sign} {escape(claim.verdict)}</span></h3>'
-        f"<p>{escape(claim.statement)} <b>{escape(reason)}.</b></p>"
+        f'<p class="said">The paper: {escape(claim.statement)}</p><p>{escape(reason)}.</p>'
         f"<details><summary>Numbers and rule</summary>{numbers}"
         f'<p class="note">{escape(claim.rule)}</p></details></li>'
     )
