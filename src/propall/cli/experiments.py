@@ -98,6 +98,13 @@ def compare(
 _COMPARED = ("accuracy %", "std", "paper %", "std ", "seconds")
 
 
+class Where(StrEnum):
+    """What carries runs out."""
+
+    local = "local"
+    ray = "ray"
+
+
 @app.command()
 def reproduce(
     table: Annotated[
@@ -114,7 +121,12 @@ def reproduce(
     methods: Annotated[str | None, typer.Option(help="Lines of the table, separated by commas.")] = None,
     data: Annotated[str | None, typer.Option(help="Data sets, separated by commas.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="In place of the protocol's number.")] = None,
-    device: Device = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto (every GPU there is), cpu, cuda:1, ...; one process each for a,b.")
+    ] = "auto",
+    launcher: Annotated[
+        Where, typer.Option(help="local, or ray: tasks on a Ray cluster that exists (extra ray).")
+    ] = Where.local,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and how long.")] = False,
     store: StoreFile = STORE,
     json_output: AsJson = False,
@@ -124,6 +136,7 @@ def reproduce(
     It may be killed at any moment; the same command continues.
     """
     from propall.experiments import reproducing
+    from propall.experiments.launching import all_devices
     from propall.experiments.store import Store
     from propall.experiments.sweep import Progress
 
@@ -133,7 +146,7 @@ def reproduce(
     # A look at what would run makes no file.
     with Store(":memory:" if dry_run and not store.exists() else store) as results:
         if dry_run:
-            _print_plan(reproducing.specs(cells), results, device, json_output)
+            _print_plan(reproducing.specs(cells), results, all_devices(device)[0], json_output)
             return
         by_cell = {
             f"{cell.cell.name} {cell.protocol}": [spec.key for spec in cell.specs]
@@ -141,7 +154,11 @@ def reproduce(
             if cell.specs
         }
         with Progress(by_cell, note_aside) as bar:
-            failures = reproducing.run(cells, results, device=device, progress=bar).failures
+            by_ray = launcher is Where.ray
+            plan = reproducing.run(
+                cells, results, device=device, progress=bar, launcher="ray" if by_ray else "local"
+            )
+            failures = plan.failures
         entries = reproducing.entries(cells, results)
     if json_output:
         print_json(reproducing.as_dicts(entries))

@@ -3,13 +3,15 @@
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from propall.data import DATASETS
 from propall.data.files import data_root
-from propall.experiments import sweep
+from propall.experiments import launching, sweep
+from propall.experiments.launching import Launcher
 from propall.experiments.paper import TABLES, cell
 from propall.experiments.paper.baselines import NO_NOISE
 from propall.experiments.paper.table import Cell, Published, Table
@@ -200,17 +202,35 @@ def run(
     device: str = "auto",
     root: Path | None = None,
     progress: sweep.Progress | None = None,
+    launcher: Launcher = "local",
 ) -> sweep.Plan:
-    """Run what is missing of some cells; returns the plan that was carried out."""
-    return sweep.run(
-        specs(cells),
-        store,
-        device=device,
-        root=root,
-        progress=progress,
-        confusions=needs_confusions,
-        recalls=needs_recalls,
-    )
+    """Run what is missing of some cells; returns the plan that was carried out.
+
+    Args:
+        cells: what is wanted.
+        store: where results are and go.
+        device: where to run; several separated by commas get a process each, and so do all GPUs for "auto".
+        root: folder of the data sets.
+        progress: shows how far it is.
+        launcher: "ray" for a Ray cluster that exists, see `launching.RayTasks`.
+    """
+    devices = launching.all_devices(device)
+    with ExitStack() as opened:
+        workers: launching.Workers | None = None
+        if launcher == "ray":
+            workers = opened.enter_context(launching.RayTasks(device))
+        elif len(devices) > 1:
+            workers = opened.enter_context(launching.Processes(devices))
+        return sweep.run(
+            specs(cells),
+            store,
+            device="cpu" if launcher == "ray" and device == "auto" else devices[0],
+            root=root,
+            progress=progress,
+            confusions=needs_confusions,
+            recalls=needs_recalls,
+            workers=workers,
+        )
 
 
 def entries(cells: Sequence[Wanted], store: Store, root: Path | None = None) -> list[Entry]:

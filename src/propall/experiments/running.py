@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +36,8 @@ from propall.training.recipe import Recipe
 
 #: The file in a folder of progress that says whose it is.
 _KEYS = "runs.txt"
+#: What the name of such a folder ends with while it is being removed.
+_GONE = ".gone"
 
 
 @dataclass(frozen=True)
@@ -132,21 +135,34 @@ def teacher_scores(
     folder = cache or data_root() / "teachers"
     path = folder / f"{source.name}-{name}.safetensors"
     progress = None if checkpoint is None else checkpoint / f"teacher-{name}"
-    if path.exists():
+    folder.mkdir(parents=True, exist_ok=True)
+    # Of several processes that need the same teacher one trains it, and the others wait.
+    with _alone(path.with_suffix(".lock")):
+        if not path.exists():
+            trainer = Trainer(CC(), NETS[spec.net], recipe, progress)
+            (classifier,) = trainer.fit([Run(clean, draws.seed_for(0, "teacher"))])
+            scores = classifier.scores(clean.x).float().cpu().contiguous()
+            part = path.with_suffix(f".{os.getpid()}.part")
+            save_file({"scores": scores}, part)
+            part.replace(path)
         if progress is not None:
             shutil.rmtree(progress, ignore_errors=True)
-        stored: Tensor = load_file(path)["scores"]
-        return stored
-    trainer = Trainer(CC(), NETS[spec.net], recipe, progress)
-    (classifier,) = trainer.fit([Run(clean, draws.seed_for(0, "teacher"))])
-    scores = classifier.scores(clean.x).float().cpu().contiguous()
-    folder.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    save_file({"scores": scores}, part)
-    part.replace(path)
-    if progress is not None:
-        shutil.rmtree(progress, ignore_errors=True)
-    return scores
+    stored: Tensor = load_file(path)["scores"]
+    return stored
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock that a dead process gives back; where the system has none, go on without."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+        path.unlink(missing_ok=True)
 
 
 def run_specs(
@@ -244,7 +260,7 @@ def run_stacks(
         folder = None if checkpoint is None else _progress_folder(part, checkpoint)
         yield _run_stack(part, own, device, watching, curves, folder)
         if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
 
 
 def _progress_folder(specs: Sequence[Spec], folder: Path) -> Path:
@@ -256,12 +272,23 @@ def _progress_folder(specs: Sequence[Spec], folder: Path) -> Path:
     return own
 
 
+def _remove(folder: Path) -> None:
+    """Remove a stack's progress: first its name, so that what a kill leaves of it is not taken for any."""
+    gone = folder.with_suffix(_GONE)
+    shutil.rmtree(gone, ignore_errors=True)
+    with suppress(FileNotFoundError):  # another process was quicker
+        folder.replace(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
 def tidy_progress(folder: Path, finished: Collection[str]) -> None:
     """Remove the progress of stacks whose runs (by key) are all finished: a kill may have come in between."""
     for own in folder.iterdir() if folder.exists() else ():
         keys = own / _KEYS
-        if keys.exists() and set(keys.read_text(encoding="utf-8").split()) <= set(finished):
+        if own.suffix == _GONE:
             shutil.rmtree(own, ignore_errors=True)
+        elif keys.exists() and set(keys.read_text(encoding="utf-8").split()) <= set(finished):
+            _remove(own)
 
 
 def _run_stack(
