@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from propall.data import DATASETS
 from propall.experiments import reproducing, stats
 from propall.experiments.paper import TABLES
 from propall.experiments.running import Result
@@ -48,6 +49,22 @@ def test_soccer_player_and_yahoo_news_run_once_their_files_are_there(root, store
     entries = reproducing.entries(wanted, store)
     assert all(entry.runs == 1 and entry.mean is not None and not entry.note for entry in entries)
     assert {entry.protocol for entry in entries} == {"short"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("soccer_player", (17472, 279, 171)), ("yahoo_news", (22991, 163, 219))],
+)
+def test_files_of_the_published_size_go_through(name, size, root, store):
+    n, d, k = size
+    write_mat(root, name, n=n, d=d, k=k, sparse=True)
+    assert (DATASETS[name].n, DATASETS[name].shape, DATASETS[name].n_classes) == (n, (d,), k)
+    wanted = reproducing.wanted("real", protocol="short", data=[name], methods=["propall", "valen", "pl_knn"])
+    reproducing.run(wanted, store, device="cpu")
+    for entry in reproducing.entries(wanted, store):
+        assert not entry.note
+        assert entry.mean > 100 * 5 / k  # far above chance: the generated classes lie apart
 
 
 def test_a_noise_table_shares_the_runs_of_its_table(store):

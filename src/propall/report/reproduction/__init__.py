@@ -2,6 +2,6 @@
 
 from propall.report.reproduction.files import export
 from propall.report.reproduction.page import report_page
-from propall.report.reproduction.text import reproduction_text
+from propall.report.reproduction.text import cost_sentences, reproduction_text
 
-__all__ = ["export", "report_page", "reproduction_text"]
+__all__ = ["cost_sentences", "export", "report_page", "reproduction_text"]

@@ -196,7 +196,7 @@ def _followed(evidence: Evidence, table: str, data: str, n: int | None) -> list[
 
 
 def learnt_at(recalls: dict[int, list[float]]) -> list[int | None]:
-    """For every class the first measured epoch from which on it is learnt."""
+    """For every class the first measured epoch at which it is learnt."""
     epochs = sorted(recalls)
     classes = range(len(recalls[epochs[0]]))
     return [next((e for e in epochs if recalls[e][c] >= LEARNT), None) for c in classes]

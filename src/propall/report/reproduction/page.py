@@ -196,8 +196,9 @@ def _candidates(evidence: Evidence) -> list[Section]:
                     drops.setdefault(title, []).append(by_cell[title, least] - by_cell[title, most])
         means = sorted((fmean(values), title) for title, values in drops.items())
         seen = ", ".join(f"{title} {decimal(drop, 1)}" for drop, title in means)
-        heading = f"Points lost from {least} to {most} candidates of {most + 1} classes: {seen}"
         label = f"Accuracy against candidates, {most + 1} classes"
+        heading = f"Points lost from {least} to {most} candidates of {most + 1} classes: {seen}"
+        heading = heading if means else f"{label}; {most} were not run"
         sections.append(Section(heading, [figure.item for figure in own], label=label))
     return sections
 

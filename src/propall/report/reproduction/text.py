@@ -31,7 +31,7 @@ def reproduction_text(evidence: Evidence) -> str:
         _overview(claims := judged(evidence)),
         *(_claim(claim) for claim in claims),
         "## Time",
-        *_costs(costs(evidence)),
+        *(cost_sentences(evidence) or ["Nothing was run."]),
         "## Tables",
     ]
     for name in TABLES:
@@ -58,15 +58,16 @@ def _claim(claim: Claim) -> str:
     return "\n\n".join([*parts, f"<sub>{origin}</sub>"] if origin else parts)
 
 
-def _costs(found: Sequence[Cost]) -> list[str]:
-    if not found:
-        return ["Nothing was run."]
-    return [cost_sentence(cost) for cost in found]
+def cost_sentences(evidence: Evidence) -> list[str]:
+    """Time of the measured runs by hardware, and the estimate for the public code of PRODEN."""
+    return [_cost(cost) for cost in costs(evidence)]
 
 
-def cost_sentence(cost: Cost) -> str:
-    """Time of the measured runs, and the estimate for the public code of PRODEN."""
-    text = f"{cost.hardware}: {cost.all_runs} runs took {human_time(cost.all_seconds)}, testing included."
+def _cost(cost: Cost) -> str:
+    text = (
+        f"{cost.hardware}: {cost.all_runs} runs took {human_time(cost.all_seconds)}, testing included; the "
+        "training of teachers for instance-dependent candidates is not counted."
+    )
     if not cost.runs:
         return text
     return (

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 from propall.experiments.judging import Claim, Verdict
+from propall.report.reproduction.item import provenance
 
 #: A sign for each verdict, so that colour is never alone.
 SIGNS = {
@@ -31,11 +32,13 @@ def _claim(claim: Claim) -> str:
     sign, kind = SIGNS[claim.verdict]
     sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in claim.measured)
     numbers = f"<ul>{sentences}</ul>" if sentences else ""
+    source = " · ".join(f"{name} {value}" for name, value in provenance(claim.results).items())
+    origin = f'<p class="origin">{escape(source)}</p>' if source else ""
     reason = claim.why[:1].upper() + claim.why[1:]
     return (
         f"<li><h3>{escape(claim.name[:1].upper() + claim.name[1:])} "
         f'<span class="verdict {kind}">{sign} {escape(claim.verdict)}</span></h3>'
         f'<p class="said">The paper: {escape(claim.statement)}</p><p>{escape(reason)}.</p>'
         f"<details><summary>Numbers and rule</summary>{numbers}"
-        f'<p class="note">{escape(claim.rule)}</p></details></li>'
+        f'<p class="note">{escape(claim.rule)}</p>{origin}</details></li>'
     )
