@@ -26,7 +26,10 @@ def test_one_line_a_run_with_where_it_came_from(store, tmp_path):
         "real.csv",
         "noise_real.csv",
         "details.jsonl",
+        "README.md",
     }
+    readme = (tmp_path / "results" / "README.md").read_text(encoding="utf-8")
+    assert all(f"`{column}`" in readme for column in publishing.COLUMNS)
     with (tmp_path / "results" / "real.csv").open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     (row,) = [row for row in rows if (row["cell"], row["fold"]) == ("real/lost/proden", "3")]

@@ -108,6 +108,16 @@ def test_smoke_runs_and_cut_ones_are_shown_under_their_names_and_never_compared(
     assert all(claim.verdict == "not measured" for claim in judged(Evidence(store)))
 
 
+def test_nothing_is_concluded_from_smoke_runs(store):
+    fill(store, ["real", "complementary"], ["short"])
+    page = report_page(Evidence(store))
+    assert page.finding.endswith("no claim can be judged yet.")
+    headings = [section.heading for section in page.sections]
+    assert headings[0] == "No claim can be judged yet"
+    assert "Table 4: real-world candidate sets. Smoke runs and timings only" in headings
+    assert "<code>propall reproduce uniform --protocol timed</code>" in page.to_html()
+
+
 def test_unfinished_cells_say_how_many_runs_they_have(store):
     (cell,) = reproducing.wanted("complementary", data=["mnist"], methods=["nn"])
     store.add(*(made_up(spec, 0.6) for spec in cell.specs[:3]))

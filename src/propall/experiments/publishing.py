@@ -19,6 +19,22 @@ from propall.experiments.store import Store, StoreError, from_dict
 Value = TypeVar("Value")
 
 DETAILS = "details.jsonl"
+_README = """\
+# Results
+
+Written by `propall results export results/`; read by `propall report --results results/` and
+`propall results import results/`. One CSV per table of the paper, one line per run:
+
+- `cell`: its name for `propall reproduce`; a run that two tables share is in both.
+- `data`, `corruption`, `q` (or rate), `n` (candidates), `protocol`, `method`, `net`, `seed`, `fold`, `epochs`.
+- `accuracy`: on the test set after the last epoch; `last10`: its mean over the last ten.
+- `covered`, `transductive`: shares of training rows whose prediction is a candidate, and whose likeliest
+  candidate is true; `candidates`: their mean number.
+- `seconds`: of computing with all testing, an equal share where `stack` runs were trained together.
+- `hardware`, `version`, `commit`, `torch`, `date`: where it came from; `key`: of the run's full description.
+
+`details.jsonl` has that description and what is known by epoch, thinned out.
+"""
 #: What a line of `TABLE.csv` says about a run.
 COLUMNS = (
     *("cell", "data", "corruption", "q", "n", "protocol", "method", "net", "seed", "fold", "epochs"),
@@ -50,6 +66,7 @@ def write_folder(store: Store, folder: Path) -> dict[str, int]:
         if lines:
             counts[name] = len(lines)
             _write(folder / f"{name}.csv", [_csv(lines)])
+    _write(folder / "README.md", [_README])
     details = (
         json.dumps(_details(result), sort_keys=True, separators=(",", ":")) for result in written.values()
     )

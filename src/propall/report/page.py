@@ -94,7 +94,7 @@ class Page:
                 "blocks": [
                     Markup(block.to_html(f"s{number}-{i}")) for i, block in enumerate(section.blocks, 1)
                 ],
-                "paragraphs": [Markup(_inline(part)) for part in _paragraphs(section.text)],
+                "paragraphs": [Markup(inline(part)) for part in _paragraphs(section.text)],
                 "origin": section.origin,
             }
             for number, section in enumerate(self.sections, 1)
@@ -120,5 +120,6 @@ def _paragraphs(text: str) -> list[str]:
     return [part.strip() for part in text.split("\n\n") if part.strip()]
 
 
-def _inline(text: str) -> str:
+def inline(text: str) -> str:
+    """Text as HTML; `code` between backticks."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))

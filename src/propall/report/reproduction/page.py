@@ -77,9 +77,12 @@ def _finding(evidence: Evidence) -> str:
         )
         if verdict in verdicts
     ]
+    judgement = f"of {len(verdicts)} claims {_and(counted)}"
+    if set(verdicts) == {Verdict.UNKNOWN}:
+        judgement = "no claim can be judged yet"
     return (
         f"{found.measured} of the paper's {found.total} numbers were measured in full and stand beside the "
-        f"published ones; of {len(verdicts)} claims {_and(counted)}."
+        f"published ones; {judgement}."
     )
 
 
@@ -129,6 +132,8 @@ def _claims(evidence: Evidence) -> Section:
     claims = judged(evidence)
     holds = sum(claim.verdict is Verdict.HOLDS for claim in claims)
     heading = f"{holds} of {len(claims)} claims hold as stated" if holds else "No claim holds as stated"
+    if all(claim.verdict is Verdict.UNKNOWN for claim in claims):
+        heading = "No claim can be judged yet"
     return Section(heading, VerdictList(claims), text, label="Claims")
 
 
@@ -144,7 +149,9 @@ def _table(name: str, evidence: Evidence) -> Section | None:
 
 def _seen(name: str, evidence: Evidence) -> str:
     """What a table shows, in a few words: where ProPaLL leads, or whether noise helps."""
-    protocols = evidence.serious_protocols(name) or evidence.protocols(name)
+    protocols = evidence.serious_protocols(name)
+    if not protocols:
+        return "Smoke runs and timings only"
     columns = [column for p in protocols for column in evidence.columns(name, p).values() if len(column) > 1]
     ours = [column for column in columns if "propall" in column]
     if not ours:
@@ -159,7 +166,7 @@ def _seen(name: str, evidence: Evidence) -> str:
     best = sum(
         max(column.values(), key=lambda entry: entry.mean or 0.0).cell.row == "propall" for column in ours
     )
-    return f"ProPaLL has the highest mean in {best} of {len(ours)} columns"
+    return f"ProPaLL has the highest mean in {best} of {len(ours)} settings"
 
 
 def _ranks(evidence: Evidence, blocks: Blocks) -> list[Section]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 from propall.experiments.judging import Claim, Verdict
+from propall.report.page import inline
 from propall.report.reproduction.item import provenance
 
 #: A sign for each verdict, so that colour is never alone.
@@ -38,7 +39,7 @@ def _claim(claim: Claim) -> str:
     return (
         f"<li><h3>{escape(claim.name[:1].upper() + claim.name[1:])} "
         f'<span class="verdict {kind}">{sign} {escape(claim.verdict)}</span></h3>'
-        f'<p class="said">The paper: {escape(claim.statement)}</p><p>{escape(reason)}.</p>'
+        f'<p class="said">The paper: {escape(claim.statement)}</p><p>{inline(reason)}.</p>'
         f"<details><summary>Numbers and rule</summary>{numbers}"
         f'<p class="note">{escape(claim.rule)}</p>{origin}</details></li>'
     )
