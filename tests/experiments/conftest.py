@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.io import savemat
+from scipy.sparse import csc_matrix
 
 from propall.experiments.running import Result
 from propall.experiments.spec import Spec, Split
@@ -13,8 +14,11 @@ from propall.methods.propall import ProPaLL
 from propall.training.recipe import Recipe
 
 
-def write_mat(root: Path, name: str, *, n: int = 60, d: int = 6, k: int = 4, seed: int = 0) -> None:
+def write_mat(
+    root: Path, name: str, *, n: int = 60, d: int = 6, k: int = 4, seed: int = 0, sparse: bool = False
+) -> None:
     """A file in the published layout: features in rows, label matrices with a column per instance."""
+    kind = csc_matrix if sparse else np.asarray
     rng = np.random.default_rng(seed)
     truth = np.arange(n) % k
     centres = 3 * rng.normal(size=(k, d))
@@ -26,8 +30,8 @@ def write_mat(root: Path, name: str, *, n: int = 60, d: int = 6, k: int = 4, see
         folder / f"{name}.mat",
         {
             "data": centres[truth] + rng.normal(size=(n, d)),
-            "target": target,
-            "partial_target": np.maximum(target, extra),
+            "target": kind(target),
+            "partial_target": kind(np.maximum(target, extra)),
         },
     )
 
@@ -59,6 +63,8 @@ def result() -> Callable[..., Result]:
             1.5,
             curve={1: 0.25, 3: accuracy},
             confusions={3: [[1, 2], [3, 4]]},
+            recalls={3: [0.25, 1.0]},
+            times={1: 0.5, 3: 1.5},
             commit="abc",
             hardware="a machine",
             when=when,

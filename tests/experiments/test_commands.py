@@ -54,8 +54,8 @@ def test_reproduce_and_results(run, tmp_path):
     code, out, _ = run(*words)
     assert code == 0
     assert "Table 4: real-world candidate sets. short: a smoke run" in out
-    assert "data not available; put soccer_player.mat at" in out.replace("\n", " ")
-    assert "6 of 10 cells done, 4 data not available." in out
+    assert "data not available here; put soccer_player.mat at" in out.replace("\n", " ")
+    assert "6 of 10 cells done, 4 data not available here." in out
     code, out, _ = run(*words, "--data", "lost", "--dry-run", "--json")
     assert json.loads(out)["stored"] == 2
     code, out, _ = run(*words, "--data", "lost", "--json")

@@ -72,3 +72,49 @@ def test_run_numbers_are_not_confused_with_longer_ones(run):
     curves.begin(1, range(12), 0)
     curves.epoch(1, range(12), torch.zeros(12), scorer([1.0] * 12))
     assert curves.accuracies(run) == {1: expected(problem(run), 1.0)}
+
+
+def test_sensitivity_is_kept_class_by_class_for_those_who_ask():
+    problems = [problem(0), problem(1, rows=9), problem(2)]
+    curves = Curves(problems, recalls=[2, 1], confusions=[2])
+    curves.begin(1, [0, 1, 2], 0)
+    curves.epoch(1, [0, 1, 2], torch.zeros(3), scorer([1.0, -1.0, 1.0]))
+    assert curves.sensitivities(0) == {}
+    for run, factor in ((1, -1.0), (2, 1.0)):
+        own = problems[run]
+        right = (factor * own.test_x).argmax(-1) == own.test_truth
+        shares = [
+            float(right[own.test_truth == c].double().mean()) if (own.test_truth == c).any() else 0.0
+            for c in range(3)
+        ]
+        assert curves.sensitivities(run)[1] == pytest.approx(shares, abs=1e-5)
+
+
+def test_a_run_by_itself_is_timed_without_the_measuring_and_across_a_kill(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("propall.experiments.measuring.time.perf_counter", lambda: now[0])
+
+    def slow(x):
+        now[0] += 5.0  # measuring takes its time
+        return torch.stack([x])
+
+    before = Curves([problem(0)])
+    before.begin(3, [0], 0)
+    for epoch in (1, 2):
+        now[0] += 1.0
+        before.epoch(epoch, [0], torch.zeros(1), slow)
+    assert before.times() == {1: 1.0, 2: 2.0}
+    assert before.seconds == 12.0
+    state = before.state()
+    now[0] += 1000.0
+    after = Curves([problem(0)])
+    after.restore(state)
+    after.begin(3, [0], 2)
+    now[0] += 1.0
+    after.epoch(3, [0], torch.zeros(1), slow)
+    assert after.times() == {1: 1.0, 2: 2.0, 3: 3.0}
+    assert after.seconds == 18.0
+    both = Curves([problem(0), problem(1)])
+    both.begin(1, [0, 1], 0)
+    both.epoch(1, [0, 1], torch.zeros(2), scorer([1.0, 1.0]))
+    assert both.times() == {}

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from propall.data import DATASETS
 from propall.experiments import reproducing, stats
 from propall.experiments.paper import TABLES
 from propall.experiments.running import Result
@@ -31,10 +32,10 @@ def test_data_that_is_not_there_is_named_with_the_way_to_run_it(root, store):
     entries = reproducing.entries(wanted, store)
     assert [entry.runs for entry in entries] == [1, 1, 0, 0]
     note = entries[2].note
-    assert note.startswith("data not available; put yahoo_news.mat at ")
+    assert note.startswith("data not available here; put yahoo_news.mat at ")
     assert str(root / "realworld" / "yahoo_news.mat") in note
     assert note.endswith("then propall reproduce real --data yahoo_news --protocol short")
-    assert reproducing.summary(entries) == "2 of 4 cells done, 2 data not available."
+    assert reproducing.summary(entries) == "2 of 4 cells done, 2 data not available here."
 
 
 def test_soccer_player_and_yahoo_news_run_once_their_files_are_there(root, store):
@@ -48,6 +49,22 @@ def test_soccer_player_and_yahoo_news_run_once_their_files_are_there(root, store
     entries = reproducing.entries(wanted, store)
     assert all(entry.runs == 1 and entry.mean is not None and not entry.note for entry in entries)
     assert {entry.protocol for entry in entries} == {"short"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("soccer_player", (17472, 279, 171)), ("yahoo_news", (22991, 163, 219))],
+)
+def test_files_of_the_published_size_go_through(name, size, root, store):
+    n, d, k = size
+    write_mat(root, name, n=n, d=d, k=k, sparse=True)
+    assert (DATASETS[name].n, DATASETS[name].shape, DATASETS[name].n_classes) == (n, (d,), k)
+    wanted = reproducing.wanted("real", protocol="short", data=[name], methods=["propall", "valen", "pl_knn"])
+    reproducing.run(wanted, store, device="cpu")
+    for entry in reproducing.entries(wanted, store):
+        assert not entry.note
+        assert entry.mean > 100 * 5 / k  # far above chance: the generated classes lie apart
 
 
 def test_a_noise_table_shares_the_runs_of_its_table(store):
@@ -144,9 +161,25 @@ def test_a_single_cell_by_its_name():
         reproducing.wanted("real/lost/cc", data=["lost"])
 
 
+def test_several_tables_and_protocols_at_once():
+    both = reproducing.wanted("uniform,noise_uniform", protocol="q0.1, q0.5", data=["mnist"])
+    assert {(w.cell.table, w.protocol) for w in both} == {
+        (table, protocol) for table in ("uniform", "noise_uniform") for protocol in ("q0.1", "q0.5")
+    }
+    one_by_one = [
+        spec.key
+        for table in ("uniform", "noise_uniform")
+        for protocol in ("q0.1", "q0.5")
+        for spec in reproducing.specs(reproducing.wanted(table, protocol=protocol, data=["mnist"]))
+    ]
+    assert {spec.key for spec in reproducing.specs(both)} == set(one_by_one)
+    assert len(reproducing.wanted("real/lost/cc,real/lost/rc,real/lost/cc")) == 2
+
+
 def test_confusions_are_kept_for_the_figures_that_need_them():
     (propall, pc) = reproducing.wanted("candidates10", data=["mnist"], methods=["propall", "pc"])[:2]
     assert [reproducing.needs_confusions(spec) for spec in propall.specs] == [True, False, False]
+    assert [reproducing.needs_recalls(spec) for spec in propall.specs] == [True, True, True]
     assert not any(reproducing.needs_confusions(spec) for spec in pc.specs)
     (real,) = reproducing.wanted("real", data=["lost"], methods=["propall"])
     assert not any(reproducing.needs_confusions(spec) for spec in real.specs)

@@ -7,7 +7,14 @@ import torch
 
 from propall.data import load
 from propall.data.corruption import Exactly, InstanceDependent, PRODENBinomialMin2
-from propall.experiments.running import best_device, run_specs, run_stacks, stackable, teacher_scores
+from propall.experiments.running import (
+    best_device,
+    run_specs,
+    run_stacks,
+    stackable,
+    teacher_scores,
+    tidy_progress,
+)
 from propall.experiments.spec import Spec, Split
 from propall.methods.cc import CC
 from propall.methods.pl_knn import PLKNN
@@ -109,3 +116,26 @@ def test_flat_images_are_augmented_as_images():
     assert result.accuracy != plain.accuracy
     with pytest.raises(ValueError, match="augmentation"):
         list(run_specs([Spec("blobs", CC(), "mlp", recipe, Exactly(2))], device="cpu"))
+
+
+def test_a_timed_run_is_trained_by_itself_and_says_how_long_each_epoch_took():
+    specs = [Spec("blobs", method, "linear", QUICK, Exactly(2)) for method in (ProPaLL(), CC())]
+    timed = [replace(spec, protocol=protocol) for spec in specs for protocol in ("timed", "timed-3epochs")]
+    assert [len(group) for group in stackable([*specs, *timed])] == [2, 1, 1, 1, 1]
+    together = list(run_specs(specs, device="cpu"))
+    assert [(result.stack, result.times) for result in together] == [(2, {}), (2, {})]
+    (alone,) = run_specs(timed[:1], device="cpu")
+    assert alone.stack == 1
+    assert list(alone.times) == list(alone.curve) == [1, 2, 3]
+    assert 0 < alone.times[1] < alone.times[2] < alone.times[3] < alone.seconds
+    assert alone.curve == together[0].curve
+
+
+def test_what_a_kill_leaves_of_finished_progress_is_tidied(tmp_path):
+    for name, keys in (("whole", "a b"), ("waiting", "a c")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "runs.txt").write_text(keys)
+    (tmp_path / "half.gone").mkdir()  # killed while it was being removed: the keys were first to go
+    (tmp_path / "half.gone" / "stack.safetensors").write_text("")
+    tidy_progress(tmp_path, {"a", "b"})
+    assert [path.name for path in tmp_path.iterdir()] == ["waiting"]

@@ -122,3 +122,19 @@ def test_data_sets_are_blocks_and_runs_only_with_a_warning():
 def test_means_come_with_the_sample_deviation():
     assert stats.mean_and_std([1, 2, 4]) == pytest.approx((7 / 3, 1.5275252316519468))
     assert stats.mean_and_std([5.0]) == (5.0, None)
+
+
+def test_paired_differences():
+    ours, theirs = [0.9, 0.8, 0.95, 0.7], [0.85, 0.79, 0.9, 0.72]
+    assert stats.paired_p(ours, theirs) == pytest.approx(scipy_stats.ttest_rel(ours, theirs).pvalue)
+    assert stats.paired_p([1.0], [2.0]) is None
+    assert stats.paired_p([1.0, 2.0], [1.0, 2.0]) == 1.0
+    assert stats.paired_p([0.1, 0.2, 0.3], [0.0, 0.1, 0.2]) == 0.0  # equal up to rounding
+    with pytest.raises(ValueError, match="3 and 2 values"):
+        stats.paired_p([1, 2, 3], [1, 2])
+
+
+def test_signs():
+    assert stats.sign_p(9, 0) == pytest.approx(2 / 2**9)
+    assert stats.sign_p(3, 3) == 1.0
+    assert stats.sign_p(0, 0) == 1.0

@@ -105,9 +105,9 @@ def test_killed_again_and_again_it_ends_as_if_undisturbed(tmp_path):
     undisturbed, disturbed = tmp_path / "a" / "results.sqlite", tmp_path / "b" / "results.sqlite"
     total = heard_from(undisturbed).count("epoch")
     assert total == 24
-    chance, kills = random.Random(0), 5
+    chance, kills = random.Random(0), 10
     # Together fewer words than a sweep has, so that every kill finds one at work.
-    heard = [heard_from(disturbed, chance.randint(1, 4), 0.02 * chance.random()) for _ in range(kills)]
+    heard = [heard_from(disturbed, chance.randint(1, 3), 0.02 * chance.random()) for _ in range(kills)]
     heard.append(heard_from(disturbed))
     seen = sum(words.count("epoch") for words in heard)
     # A kill costs the epoch it falls into, not those before.

@@ -10,7 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from propall.experiments.evidence import Evidence
+from propall.experiments.store import Store
 from propall.report.demo import DemoResults
+from propall.report.reproduction import report_page, reproduction_text
+from tests.made_up import fill
 
 FLAGS = [
     "--headless",
@@ -149,3 +153,28 @@ def demo_results() -> DemoResults:
         seconds=75.2,
         mean_candidates=4.6,
     )
+
+
+@pytest.fixture(scope="session")
+def full_store(tmp_path_factory) -> Path:
+    """A store with everything but the data sets that are not to be had, made up."""
+    path = tmp_path_factory.mktemp("full") / "results.sqlite"
+    with Store(path) as store:
+        fill(store)
+        fill(store, ["uniform", "noise_uniform"], ["q0.1", "timed"])
+        fill(store, ["real", "noise_real"], ["single80"])
+    return path
+
+
+@pytest.fixture(scope="session")
+def full_page(full_store) -> Path:
+    """The report on it."""
+    with Store(full_store) as store:
+        return report_page(Evidence(store)).write(full_store.with_name("report.html"))
+
+
+@pytest.fixture(scope="session")
+def full_text(full_store) -> str:
+    """The text on it."""
+    with Store(full_store) as store:
+        return reproduction_text(Evidence(store))

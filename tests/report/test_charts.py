@@ -22,6 +22,8 @@ from propall.report.charts import (
     Line,
     LineChart,
     Reference,
+    Trace,
+    TraceChart,
 )
 from propall.report.charts.examples import as_bytes, png
 from propall.report.charts.figure import NARROW, WIDE
@@ -52,6 +54,13 @@ FIGURES = {
     ),
     "film": FilmStrip(
         "Film", [(f"epoch {e}", Grid(CLASSES, CLASSES, RAMP)) for e in (1, 5)], notes=[(1, "1 is learnt")]
+    ),
+    "traces": TraceChart(
+        "Time",
+        [
+            Trace("ProPaLL", [(0.1, 50.0), (1.0, 90.0), (10.0, 95.0)]),
+            Trace("VALEN", [(0.5, 40.0), (200.0, 94.0)]),
+        ],
     ),
     "ranks": CDDiagram(
         "Ranks", {"CC": 2.625, "ProPaLL": 1.25, "RC": 2.125}, 1.17, [["ProPaLL", "RC"], ["RC", "CC"]]
@@ -251,3 +260,38 @@ def test_cells_touch():
     ]
     assert len(cells) == 97
     assert all(x + w == pytest.approx(after) for (x, w), (after, _) in pairwise(cells))
+
+
+def test_traces_end_where_their_method_did_on_a_logarithmic_axis():
+    chart = FIGURES["traces"]
+    assert "ProPaLL 95.00 after 10; VALEN 94.00 after 200" in chart.description()
+    assert chart.tips()[0] == "ProPaLL\n50.00 after 0.1 s"
+    drawn = "".join(chart.draw(WIDE).inside)
+    # Decades are equally far apart.
+    marks = [float(x) for x, text in re.findall(r'<text x="([\d.]+)"[^>]*>([\d.]+)</text>', drawn)[-4:]]
+    steps = [b - a for a, b in pairwise(sorted(marks))]
+    assert max(steps) - min(steps) < 0.5
+    assert drawn.index('data-series="valen"') < drawn.index('data-series="propall"')
+    with pytest.raises(ValueError, match="x above 0"):
+        TraceChart("Time", [Trace("CC", [(0.0, 1.0)])])
+
+
+def test_long_traces_are_hovered_in_steps():
+    points = [(i, float(i)) for i in range(1, 400)]
+    chart = TraceChart("Time", [Trace("CC", points)])
+    assert len(chart.tips()) <= 41
+    assert chart.tips()[-1].startswith("CC\n399.00 after 399")
+    assert len(chart.table().rows) == 399
+
+
+def test_blank_cells_of_a_film_strip_are_not_drawn():
+    blank = Grid(["a", "b"], ["a", "b"], [[1.0, 0.0], [0.001, 0.5]])
+    film = FilmStrip("Film", [("epoch 1", blank), ("epoch 2", blank)])
+    assert len(film.tips()) == 4
+    assert film.tips()[3] == "epoch 2\ntrue class b, predicted class b\nshare of the class 0.50"
+    assert "".join(film.draw(WIDE).inside).count("data-t") == 4
+
+
+def test_whole_numbers_have_no_ticks_between():
+    chart = LineChart("Few", [1, 2, 3, 4], [Line("CC", [1.0, 2.0, 3.0, 4.0])])
+    assert ">1.5<" not in "".join(chart.draw(WIDE).inside)

@@ -75,3 +75,10 @@ def test_css_names_every_colour(theme):
     text = css_variables(theme)
     assert f"--page:{theme.page}" in text
     assert all(f"--s{i}:#" in text and f"--t{i}:#" in text for i in range(8))
+
+
+def test_what_follows_a_comma_is_a_variant_of_the_same_method():
+    for title in ("ProPaLL", "PRODEN", "PC", "VALEN"):
+        own, variant = look(title), look(f"{title}, paper")
+        assert (variant.colour, variant.marker) == (own.colour, own.marker)
+        assert variant.dash not in ("", own.dash)

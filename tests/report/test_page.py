@@ -80,3 +80,11 @@ def test_writing_makes_folders(page, tmp_path):
 def test_one_section_needs_no_contents(outline):
     html = Page("T", "F", sections=[Section("Only", Table([Column("x")], [Row("a", [Cell(1.0)])]))]).to_html()
     assert "nav" not in outline(html).tags
+
+
+def test_contents_may_be_shorter_than_headings(outline):
+    page = Page("T", "F", sections=[Section("A long heading", (), label="Short"), Section("Another", ())])
+    html = page.to_html()
+    assert '<a href="#s1">Short</a>' in html
+    assert "A long heading</h2>" in html
+    assert '<a href="#s2">Another</a>' in html

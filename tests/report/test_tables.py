@@ -126,3 +126,24 @@ def test_text_cannot_leave_its_place():
     assert "<img>" not in html
     assert "<i>" not in html.replace('<i class="swatch"', "")
     assert "</script>" not in embedded("</script>")[:-9]
+
+
+def test_the_best_may_be_looked_for_in_rows():
+    columns = [Column("a", best="highest"), Column("b", best="highest"), Column("c")]
+    rows = [Row("1", [Cell(3.0), Cell(2.0), Cell(9.0)]), Row("2", [Cell(1.0), Cell(2.0), Cell(9.0)])]
+    table = Table(columns, rows, best_in="rows")
+    assert [[table.is_best(r, c) for c in range(3)] for r in range(2)] == [
+        [True, False, False],
+        [False, True, False],
+    ]
+
+
+def test_remarks_are_footnotes_and_stay_in_the_race():
+    cells = [Cell(3.0, remark="2 of 5 runs"), Cell(2.0, hatched="another kind", remark="2 of 5 runs")]
+    table = Table([Column("a", best="highest"), Column("b")], [Row("CC", cells)])
+    assert table.is_best(0, 0)
+    assert table.reasons() == ["2 of 5 runs", "another kind"]
+    html = table.to_html("t")
+    assert "<sup>1</sup> 2 of 5 runs" in html
+    assert "<sup>2,1</sup>" in html
+    assert html.count('class="n hatched"') == 1

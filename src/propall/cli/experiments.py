@@ -98,19 +98,35 @@ def compare(
 _COMPARED = ("accuracy %", "std", "paper %", "std ", "seconds")
 
 
+class Where(StrEnum):
+    """What carries runs out."""
+
+    local = "local"
+    ray = "ray"
+
+
 @app.command()
 def reproduce(
     table: Annotated[
-        str, typer.Argument(help="A table of the paper, such as real; a cell, such as real/lost/cc; or all.")
+        str,
+        typer.Argument(help="Tables of the paper, such as real; cells, such as real/lost/cc; or all."),
     ],
     protocol: Annotated[
         str | None,
-        typer.Option(help="full (default), short (a smoke run of minutes), same-rates, q0.1, single80, ..."),
+        typer.Option(
+            help="full (default), short (a smoke run of minutes), same-rates, q0.1, single80, timed, "
+            "full-50epochs, ...; several separated by commas."
+        ),
     ] = None,
     methods: Annotated[str | None, typer.Option(help="Lines of the table, separated by commas.")] = None,
     data: Annotated[str | None, typer.Option(help="Data sets, separated by commas.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="In place of the protocol's number.")] = None,
-    device: Device = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto (every GPU there is), cpu, cuda:1, ...; one process each for a,b.")
+    ] = "auto",
+    launcher: Annotated[
+        Where, typer.Option(help="local, or ray: tasks on a Ray cluster that exists (extra ray).")
+    ] = Where.local,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and how long.")] = False,
     store: StoreFile = STORE,
     json_output: AsJson = False,
@@ -120,6 +136,7 @@ def reproduce(
     It may be killed at any moment; the same command continues.
     """
     from propall.experiments import reproducing
+    from propall.experiments.launching import all_devices
     from propall.experiments.store import Store
     from propall.experiments.sweep import Progress
 
@@ -129,11 +146,19 @@ def reproduce(
     # A look at what would run makes no file.
     with Store(":memory:" if dry_run and not store.exists() else store) as results:
         if dry_run:
-            _print_plan(reproducing.specs(cells), results, device, json_output)
+            _print_plan(reproducing.specs(cells), results, all_devices(device)[0], json_output)
             return
-        by_cell = {cell.cell.name: [spec.key for spec in cell.specs] for cell in cells if cell.specs}
+        by_cell = {
+            f"{cell.cell.name} {cell.protocol}": [spec.key for spec in cell.specs]
+            for cell in cells
+            if cell.specs
+        }
         with Progress(by_cell, note_aside) as bar:
-            failures = reproducing.run(cells, results, device=device, progress=bar).failures
+            by_ray = launcher is Where.ray
+            plan = reproducing.run(
+                cells, results, device=device, progress=bar, launcher="ray" if by_ray else "local"
+            )
+            failures = plan.failures
         entries = reproducing.entries(cells, results)
     if json_output:
         print_json(reproducing.as_dicts(entries))
@@ -148,10 +173,10 @@ def _print_tables(entries: list[Any], store: Path) -> None:
     from propall.experiments.paper import TABLES
 
     console = open_console()
-    for name in dict.fromkeys(entry.cell.table for entry in entries):
-        own = [entry for entry in entries if entry.cell.table == name]
-        how = TABLES[name].protocols[own[0].protocol]
-        console.print(f"{TABLES[name].title}. {own[0].protocol}: {how}\n", style="bold", markup=False)
+    for name, protocol in dict.fromkeys((entry.cell.table, entry.protocol) for entry in entries):
+        own = [entry for entry in entries if (entry.cell.table, entry.protocol) == (name, protocol)]
+        how = TABLES[name].describe(protocol)
+        console.print(f"{TABLES[name].title}. {protocol}: {how}\n", style="bold", markup=False)
         for of in dict.fromkeys(entry.cell.data for entry in own):
             _print_entries(console, [entry for entry in own if entry.cell.data == of])
     console.print(
@@ -275,6 +300,7 @@ class Format(StrEnum):
 
     csv = "csv"
     json = "json"
+    tables = "tables"
 
 
 @results_app.command("list")
@@ -348,18 +374,32 @@ def results_show(
 
 @results_app.command("export")
 def results_export(
-    file: Annotated[Path, typer.Argument(help="File to write, - for the terminal.")],
+    file: Annotated[Path, typer.Argument(help="File or folder to write, - for the terminal.")],
     kind: Annotated[
-        Format | None, typer.Option("--format", help="csv (numbers) or json (lines with everything).")
+        Format | None,
+        typer.Option(
+            "--format",
+            help="csv (numbers), json (lines with everything), or tables (a folder with a CSV per table).",
+        ),
     ] = None,
     store: StoreFile = STORE,
 ) -> None:
-    """Write all results as CSV, or as JSON lines that `import` reads."""
+    """Write all results as CSV or JSON lines, or those of the paper's tables into a folder to keep.
+
+    `import` reads any of them; `propall report --results FOLDER` reads a folder as it is.
+    """
+    from propall.experiments import publishing
     from propall.experiments.store import Store
 
     if kind is None:
-        kind = Format.csv if file.suffix == ".csv" else Format.json
+        kinds = {".csv": Format.csv, "": Format.json if str(file) == "-" else Format.tables}
+        kind = kinds.get(file.suffix, Format.json)
     with Store(store, create=False) as results:
+        if kind is Format.tables:
+            counts = publishing.write_folder(results, file)
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+            typer.echo(f"runs written to {file}: {listed or 'none of the tables'}")
+            return
         export = results.export_csv if kind is Format.csv else results.export_json
         if str(file) == "-":
             export(sys.stdout)
@@ -373,11 +413,18 @@ def results_export(
 
 @results_app.command("import")
 def results_import(
-    file: Annotated[Path, typer.Argument(help="JSON lines that `export` wrote.")], store: StoreFile = STORE
+    file: Annotated[Path, typer.Argument(help="What `export` wrote: JSON lines, CSV or a folder.")],
+    store: StoreFile = STORE,
 ) -> None:
-    """Add results from another file; those that are there already are skipped."""
+    """Add results from elsewhere; those that are there already are skipped."""
+    from propall.experiments import publishing
     from propall.experiments.store import Store
 
-    with file.open(encoding="utf-8") as lines, Store(store) as results:
-        read, added = results.import_json(lines, str(file))
+    with Store(store) as results:
+        if file.is_dir():
+            read, added = publishing.import_folder(results, file)
+        else:
+            with file.open(encoding="utf-8", newline="") as lines:
+                take = results.import_csv if file.suffix == ".csv" else results.import_json
+                read, added = take(lines, str(file))
     typer.echo(f"{added} of {read} results are new in {store}")

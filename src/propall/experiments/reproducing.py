@@ -1,15 +1,19 @@
 """What `propall reproduce` does: cells of the paper's tables to runs, their results beside the paper's."""
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from propall.data import DATASETS
 from propall.data.files import data_root
-from propall.experiments import sweep
+from propall.experiments import launching, sweep
+from propall.experiments.launching import Launcher
 from propall.experiments.paper import TABLES, cell
+from propall.experiments.paper.baselines import NO_NOISE
 from propall.experiments.paper.table import Cell, Published, Table
 from propall.experiments.running import Result
 from propall.experiments.spec import Spec
@@ -19,6 +23,8 @@ from propall.registry import UnknownNameError
 
 #: The name that asks for every table.
 ALL = "all"
+#: What an empty cell says first where its data set is not there.
+ABSENT = "data not available here"
 #: The figures that show how single classes are learnt follow these methods, on data of so many classes.
 _CLASS_BY_CLASS, _FEW_CLASSES = ("propall", "proden"), 10
 
@@ -56,6 +62,8 @@ class Entry:
         published: the paper's number.
         note: why it is empty or unfinished.
         keys: of the runs.
+        incomparable: why our number cannot be held against the paper's; empty where it can.
+        results: of the runs that are done.
     """
 
     cell: Cell
@@ -69,6 +77,18 @@ class Entry:
     published: Published | None
     note: str
     keys: tuple[str, ...]
+    incomparable: str = ""
+    results: tuple[Result, ...] = ()
+
+    @property
+    def values(self) -> dict[int, float]:
+        """What mean and deviation are taken over: percent by fold, or by seed."""
+        return _values(self.results, TABLES[self.cell.table])
+
+    @property
+    def missing(self) -> bool:
+        """Whether the data set is not there."""
+        return self.note.startswith(ABSENT)
 
 
 def wanted(
@@ -82,12 +102,20 @@ def wanted(
     """The cells that are asked for.
 
     Args:
-        table: name of a table, "all", or the name of a single cell such as `candidates10/mnist/pc/8`.
-        protocol: see `Table.protocol`.
+        table: name of a table, "all", or the name of a single cell such as `candidates10/mnist/pc/8`; or
+            several of these, separated by commas.
+        protocol: see `Table.protocol`; several, separated by commas, ask for the cells of each.
         methods: names of lines; all if None.
         data: names of data sets; all if None.
         seeds: how many seeds, in place of the protocol's number.
     """
+    tables, protocols = table.split(","), [None] if protocol is None else protocol.split(",")
+    if len(tables) * len(protocols) > 1:
+        asked: dict[tuple[Cell, str], Wanted] = {}
+        for one, how in itertools.product(tables, protocols):
+            own = wanted(one.strip(), protocol=how and how.strip(), methods=methods, data=data, seeds=seeds)
+            asked |= {(cell.cell, cell.protocol): cell for cell in own}
+        return list(asked.values())
     if "/" in table:
         if methods or data:
             raise ValueError(f"methods, data: {table} is a single cell, which names both; leave them out.")
@@ -133,15 +161,38 @@ def _wanted(table: Table, cell: Cell, protocol: str, seeds: int | None) -> Wante
     return Wanted(cell, protocol, table.specs(cell, protocol, seeds=seeds), table.left_out(cell, protocol))
 
 
+def protocols_with_results(table: str, store: Store) -> list[str]:
+    """The protocols of a table that a store holds runs of: first those the table names, then cut ones.
+
+    The tables with and without noise take their second line from other tables, so the first one counts.
+    """
+    chosen, keys = TABLES[table], store.keys()
+    rows = [NO_NOISE.name] if NO_NOISE in chosen.rows else None
+    found = []
+    for name in dict.fromkeys([*chosen.protocols, *sorted({line["protocol"] for line in store.lines()})]):
+        try:
+            known = chosen.protocol(name) == name
+        except UnknownNameError:
+            continue  # another table's
+        own = (spec for cell in _of_table(chosen, name, rows, None, None, strict=True) for spec in cell.specs)
+        if known and any(spec.protocol == name and spec.key in keys for spec in own):
+            found.append(name)
+    return found
+
+
 def specs(cells: Iterable[Wanted]) -> list[Spec]:
     """The different runs behind some cells."""
     return list({spec.key: spec for cell in cells for spec in cell.specs}.values())
 
 
+def needs_recalls(spec: Spec) -> bool:
+    """Whether it is of interest how this run learns class by class: two methods, few classes."""
+    return DATASETS[spec.data].n_classes <= _FEW_CLASSES and spec.method.name in _CLASS_BY_CLASS
+
+
 def needs_confusions(spec: Spec) -> bool:
-    """Whether a figure shows how this run learns class by class: one seed of two methods, few classes."""
-    few = DATASETS[spec.data].n_classes <= _FEW_CLASSES
-    return few and spec.seed == 0 and spec.method.name in _CLASS_BY_CLASS
+    """Whether a figure may show this run's confusion matrices: one seed of those that `needs_recalls`."""
+    return spec.seed == 0 and needs_recalls(spec)
 
 
 def run(
@@ -151,16 +202,46 @@ def run(
     device: str = "auto",
     root: Path | None = None,
     progress: sweep.Progress | None = None,
+    launcher: Launcher = "local",
 ) -> sweep.Plan:
-    """Run what is missing of some cells; returns the plan that was carried out."""
-    return sweep.run(
-        specs(cells), store, device=device, root=root, progress=progress, confusions=needs_confusions
-    )
+    """Run what is missing of some cells; returns the plan that was carried out.
+
+    Args:
+        cells: what is wanted.
+        store: where results are and go.
+        device: where to run; several separated by commas get a process each, and so do all GPUs for "auto".
+        root: folder of the data sets.
+        progress: shows how far it is.
+        launcher: "ray" for a Ray cluster that exists, see `launching.RayTasks`.
+    """
+    devices = launching.all_devices(device)
+    with ExitStack() as opened:
+        workers: launching.Workers | None = None
+        if launcher == "ray":
+            workers = opened.enter_context(launching.RayTasks(device))
+        elif len(devices) > 1:
+            workers = opened.enter_context(launching.Processes(devices))
+        return sweep.run(
+            specs(cells),
+            store,
+            device="cpu" if launcher == "ray" and device == "auto" else devices[0],
+            root=root,
+            progress=progress,
+            confusions=needs_confusions,
+            recalls=needs_recalls,
+            workers=workers,
+        )
 
 
 def entries(cells: Sequence[Wanted], store: Store, root: Path | None = None) -> list[Entry]:
     """What a store knows of some cells."""
-    results = store.find(specs(cells))
+    return entries_from(cells, store.find(specs(cells)), root)
+
+
+def entries_from(
+    cells: Sequence[Wanted], results: Mapping[str, Result], root: Path | None = None
+) -> list[Entry]:
+    """What results, by their keys, say of some cells."""
     here = {data: sweep.available(data, root) for data in {cell.cell.data for cell in cells}}
     return [_entry(cell, results, here[cell.cell.data], root) for cell in cells]
 
@@ -168,12 +249,12 @@ def entries(cells: Sequence[Wanted], store: Store, root: Path | None = None) -> 
 def _entry(wanted: Wanted, results: Mapping[str, Result], here: bool, root: Path | None) -> Entry:
     cell, table = wanted.cell, TABLES[wanted.cell.table]
     own = [results[spec.key] for spec in wanted.specs if spec.key in results]
-    mean, std = mean_and_std(_values(own, table)) if own else (None, None)
+    mean, std = mean_and_std(list(_values(own, table).values())) if own else (None, None)
     note = wanted.left_out
     if not note and len(own) < len(wanted.specs):
         note = f"{len(own)} of {len(wanted.specs)} runs" if own else "not run"
         if not here:
-            note = f"data not available; {how_to_run(cell, wanted.protocol, root)}"
+            note = f"{ABSENT}; {how_to_run(cell, wanted.protocol, root)}"
     return Entry(
         cell=cell,
         title=table.row(cell.row).title,
@@ -186,17 +267,19 @@ def _entry(wanted: Wanted, results: Mapping[str, Result], here: bool, root: Path
         published=table.published(cell),
         note=note,
         keys=tuple(spec.key for spec in wanted.specs),
+        incomparable=table.incomparable(cell, wanted.protocol),
+        results=tuple(own),
     )
 
 
-def _values(results: Sequence[Result], table: Table) -> list[float]:
+def _values(results: Sequence[Result], table: Table) -> dict[int, float]:
     """What mean and spread are taken over: folds where there are several, else seeds."""
     folds = {result.spec.split.fold for result in results}
     by: dict[Any, list[float]] = {}
     for result in results:
         unit = result.spec.split.fold if len(folds) > 1 else result.spec.seed
         by.setdefault(unit, []).append(100 * float(getattr(result, table.reports)))
-    return [statistics.fmean(values) for values in by.values()]
+    return {unit: statistics.fmean(values) for unit, values in by.items()}
 
 
 def scores(cells: Sequence[Wanted], store: Store) -> dict[str, dict[str, list[float]]]:
@@ -214,22 +297,30 @@ def scores(cells: Sequence[Wanted], store: Store) -> dict[str, dict[str, list[fl
                 str(part) for part in (cell.table, cell.data, cell.candidates) if part is not None
             )
             values = _values([results[spec.key] for spec in wanted.specs], table)
-            found.setdefault(table.row(cell.row).title, {})[block] = values
+            found.setdefault(table.row(cell.row).title, {})[block] = list(values.values())
     return found
 
 
 def how_to_run(cell: Cell, protocol: str, root: Path | None = None) -> str:
     """What to do to get a cell whose data set is not there."""
+    return ", then ".join(steps_to_run(cell, protocol, root))
+
+
+def steps_to_run(
+    cell: Cell, protocol: str, root: Path | None = None, shown_as: str | None = None
+) -> list[str]:
+    """The same step by step; the folder of the data sets may be called by another name."""
     folder = data_root(root)
+    shown = folder if shown_as is None else Path(shown_as)
     steps = []
     for files in DATASETS[cell.data].files:
         lacking = [content.name for content, path in files.locate(folder).items() if path is None]
         if lacking and files.downloads:
             steps.append(f"propall data get {cell.data}")
         elif lacking:
-            steps += [f"put {name} at {folder / files.folder / name}" for name in lacking]
+            steps += [f"put {name} at {shown / files.folder / name}" for name in lacking]
     command = f"propall reproduce {cell.table} --data {cell.data} --protocol {protocol}"
-    return ", then ".join([*steps, command])
+    return [*steps, command]
 
 
 def as_dicts(found: Sequence[Entry]) -> list[dict[str, Any]]:

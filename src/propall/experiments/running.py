@@ -7,8 +7,8 @@ import os
 import platform
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +36,8 @@ from propall.training.recipe import Recipe
 
 #: The file in a folder of progress that says whose it is.
 _KEYS = "runs.txt"
+#: What the name of such a folder ends with while it is being removed.
+_GONE = ".gone"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ class Result:
         seconds: time the run took; its share where it was trained together with others.
         curve: accuracy by epoch, of the epochs that were measured.
         confusions: counts of (true class, predicted class) by epoch, where they were asked for.
+        recalls: share of right predictions in each class by epoch, where they were asked for.
+        times: seconds of training, without measuring, by epoch; of runs that were trained by themselves.
+        stack: number of runs that were trained together with this one, itself among them.
         version: of propall.
         commit: of propall's source, where it is known.
         torch: version of torch.
@@ -68,6 +73,9 @@ class Result:
     seconds: float
     curve: dict[int, float] = field(default_factory=dict)
     confusions: dict[int, list[list[int]]] = field(default_factory=dict)
+    recalls: dict[int, list[float]] = field(default_factory=dict)
+    times: dict[int, float] = field(default_factory=dict)
+    stack: int = 1
     version: str = __version__
     commit: str = ""
     torch: str = torch.__version__
@@ -127,21 +135,34 @@ def teacher_scores(
     folder = cache or data_root() / "teachers"
     path = folder / f"{source.name}-{name}.safetensors"
     progress = None if checkpoint is None else checkpoint / f"teacher-{name}"
-    if path.exists():
+    folder.mkdir(parents=True, exist_ok=True)
+    # Of several processes that need the same teacher one trains it, and the others wait.
+    with _alone(path.with_suffix(".lock")):
+        if not path.exists():
+            trainer = Trainer(CC(), NETS[spec.net], recipe, progress)
+            (classifier,) = trainer.fit([Run(clean, draws.seed_for(0, "teacher"))])
+            scores = classifier.scores(clean.x).float().cpu().contiguous()
+            part = path.with_suffix(f".{os.getpid()}.part")
+            save_file({"scores": scores}, part)
+            part.replace(path)
         if progress is not None:
             shutil.rmtree(progress, ignore_errors=True)
-        stored: Tensor = load_file(path)["scores"]
-        return stored
-    trainer = Trainer(CC(), NETS[spec.net], recipe, progress)
-    (classifier,) = trainer.fit([Run(clean, draws.seed_for(0, "teacher"))])
-    scores = classifier.scores(clean.x).float().cpu().contiguous()
-    folder.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    save_file({"scores": scores}, part)
-    part.replace(path)
-    if progress is not None:
-        shutil.rmtree(progress, ignore_errors=True)
-    return scores
+    stored: Tensor = load_file(path)["scores"]
+    return stored
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock that a dead process gives back; where the system has none, go on without."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+        path.unlink(missing_ok=True)
 
 
 def run_specs(
@@ -173,7 +194,8 @@ def run_specs(
 def stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
     """Groups that are trained at once: same data, network and recipe up to rates; folds may differ.
 
-    A method without a network is not stacked, so each of its specs is a group of its own.
+    A method without a network is not stacked, so each of its specs is a group of its own; so is each run that
+    is timed.
     """
     groups: dict[Any, list[Spec]] = {}
     for spec in specs:
@@ -182,6 +204,8 @@ def stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
         together: Any = "objectives"
         if not isinstance(spec.method, Objective):
             together = repr(spec.method) if trains_a_net(spec.method) else spec.key
+        if spec.is_timed:
+            together = spec.key
         group = (spec.data, split, spec.scaling, spec.net, recipe, together)
         groups.setdefault(group, []).append(spec)
     return list(groups.values())
@@ -197,6 +221,7 @@ def run_stacks(
     teachers: Path | None = None,
     every: int = 1,
     confusions: Callable[[Spec], bool] = lambda spec: False,
+    recalls: Callable[[Spec], bool] = lambda spec: False,
 ) -> Iterator[list[Result]]:
     """Run one group of `stackable` and yield the results of each stack, as many runs as memory takes.
 
@@ -210,6 +235,7 @@ def run_stacks(
         teachers: folder the teachers' scores are kept in, see `teacher_scores`.
         every: epochs between measurements of the test accuracy.
         confusions: says for which specs confusion matrices are kept.
+        recalls: says for which specs the accuracy is kept class by class.
     """
     device = best_device(device) if isinstance(device, str) else device
     source = specs[0].source(load(specs[0].data, root))
@@ -227,13 +253,14 @@ def run_stacks(
             own,
             every=every,
             confusions=[i for i, spec in enumerate(part) if confusions(spec)],
+            recalls=[i for i, spec in enumerate(part) if recalls(spec)],
             watcher=monitor if isinstance(monitor, Watcher) else None,
         )
         watching = Together(curves, *([] if monitor is None else [monitor]))
         folder = None if checkpoint is None else _progress_folder(part, checkpoint)
         yield _run_stack(part, own, device, watching, curves, folder)
         if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
 
 
 def _progress_folder(specs: Sequence[Spec], folder: Path) -> Path:
@@ -245,12 +272,23 @@ def _progress_folder(specs: Sequence[Spec], folder: Path) -> Path:
     return own
 
 
+def _remove(folder: Path) -> None:
+    """Remove a stack's progress: first its name, so that what a kill leaves of it is not taken for any."""
+    gone = folder.with_suffix(_GONE)
+    shutil.rmtree(gone, ignore_errors=True)
+    with suppress(FileNotFoundError):  # another process was quicker
+        folder.replace(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
 def tidy_progress(folder: Path, finished: Collection[str]) -> None:
     """Remove the progress of stacks whose runs (by key) are all finished: a kill may have come in between."""
     for own in folder.iterdir() if folder.exists() else ():
         keys = own / _KEYS
-        if keys.exists() and set(keys.read_text(encoding="utf-8").split()) <= set(finished):
+        if own.suffix == _GONE:
             shutil.rmtree(own, ignore_errors=True)
+        elif keys.exists() and set(keys.read_text(encoding="utf-8").split()) <= set(finished):
+            _remove(own)
 
 
 def _run_stack(
@@ -271,11 +309,10 @@ def _run_stack(
         )
         for spec, problem in zip(specs, problems, strict=True)
     ]
-    start = time.perf_counter()
     classifiers = _algorithm(specs[0], checkpoint).fit(runs, monitor=monitor)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    seconds = (time.perf_counter() - start) / len(specs)
+    seconds = curves.seconds / len(specs)
     return [
         _result(spec, problem, classifier, curves, i, seconds, device)
         for i, (spec, problem, classifier) in enumerate(zip(specs, problems, classifiers, strict=True))
@@ -311,6 +348,9 @@ def _result(
         seconds=seconds,
         curve=curve,
         confusions=curves.confusion_matrices(position),
+        recalls=curves.sensitivities(position),
+        times=curves.times(),
+        stack=len(curves.problems),
         commit=commit(),
         hardware=hardware(device),
         when=datetime.now(UTC).isoformat(timespec="seconds"),

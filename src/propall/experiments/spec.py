@@ -16,6 +16,9 @@ from propall.training.recipe import Recipe
 #: How the teacher of instance-dependent candidate sets is trained: on clean labels, as the students are.
 TEACHER = Recipe(epochs=400, batch_size=256, learning_rate=0.01, weight_decay=1e-4)
 
+#: The protocol whose runs are trained one by one, so that the time of each is its own.
+TIMED = "timed"
+
 #: Mean and deviation of pixels other than a data set's own, by the name a spec calls them.
 SCALINGS = {"unit": (0.0, 1.0), "half": (0.5, 0.5)}
 
@@ -141,6 +144,11 @@ class Spec:
     def key(self) -> str:
         """A short name for this very run."""
         return hashlib.blake2b(self.to_json().encode(), digest_size=12).hexdigest()
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the run is trained by itself, for the sake of its time."""
+        return self.protocol.partition("-")[0] == TIMED
 
     @property
     def is_clean(self) -> bool:

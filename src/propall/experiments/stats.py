@@ -71,6 +71,29 @@ def mean_and_std(values: Sequence[Number]) -> tuple[float, float | None]:
     return float(np.mean(values)), std
 
 
+def paired_p(ours: Sequence[Number], theirs: Sequence[Number]) -> float | None:
+    """Two-sided p-value of the paired t-test: the same seeds or folds, two methods.
+
+    None where a single pair leaves nothing to test; with equal differences everywhere, 0, or 1 if they are 0.
+    """
+    if len(ours) != len(theirs):
+        raise ValueError(f"ours, theirs: {len(ours)} and {len(theirs)} values; pairs need as many of each.")
+    gaps = np.subtract(ours, theirs)
+    if len(gaps) < 2:
+        return None
+    # Differences that agree to rounding would be divided by the noise of their last digits.
+    scale = max(1.0, float(np.abs(np.concatenate([ours, theirs])).max()))
+    if np.ptp(gaps) <= 1e-9 * scale:
+        return 1.0 if abs(gaps[0]) <= 1e-9 * scale else 0.0
+    return float(stats.ttest_1samp(gaps, 0.0).pvalue)
+
+
+def sign_p(positive: int, negative: int) -> float:
+    """Two-sided p-value of the sign test; zeros are left out beforehand. 1 where there is nothing to test."""
+    total = positive + negative
+    return float(stats.binomtest(positive, total).pvalue) if total else 1.0
+
+
 def block_ranks(scores: Scores) -> dict[str, list[float]]:
     """Rank of every method in every block: 1 for the highest score, ties share the average."""
     table = _complete(scores)

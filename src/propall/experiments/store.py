@@ -16,7 +16,7 @@ from propall.experiments.spec import Spec
 #: Marks the file as ours ("prop" in ASCII), where SQLite keeps such marks.
 APPLICATION_ID = 0x70726F70
 #: Raised whenever a file written by one version cannot be read by the other.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: How long a writer waits for another one, in seconds.
 PATIENCE = 60.0
 
@@ -37,8 +37,11 @@ CREATE TABLE results (
     transductive REAL NOT NULL,
     candidates REAL NOT NULL,
     seconds REAL NOT NULL,
+    stack INTEGER NOT NULL,
     curve TEXT NOT NULL,
     confusions TEXT NOT NULL,
+    recalls TEXT NOT NULL,
+    times TEXT NOT NULL,
     version TEXT NOT NULL,
     "commit" TEXT NOT NULL,
     torch TEXT NOT NULL,
@@ -66,13 +69,16 @@ COLUMNS = (
     "transductive",
     "candidates",
     "seconds",
+    "stack",
     "version",
     "commit",
     "torch",
     "hardware",
     "when",
 )
-_NUMBERS = ("accuracy", "last10", "covered", "transductive", "candidates", "seconds")
+_NUMBERS = ("accuracy", "last10", "covered", "transductive", "candidates", "seconds", "stack")
+#: What is known by epoch, each a dictionary.
+_BY_EPOCH = ("curve", "confusions", "recalls", "times")
 _PROVENANCE = ("version", "commit", "torch", "hardware", "when")
 
 
@@ -98,8 +104,8 @@ def from_dict(values: dict[str, Any]) -> Result:
     """The result that `as_dict` gave, also after a round trip through JSON."""
     values = {name: value for name, value in values.items() if name != "key"}
     values["spec"] = Spec.from_json(json.dumps(values["spec"]))
-    values["curve"] = {int(epoch): value for epoch, value in values["curve"].items()}
-    values["confusions"] = {int(epoch): value for epoch, value in values.get("confusions", {}).items()}
+    for name in _BY_EPOCH:
+        values[name] = {int(epoch): value for epoch, value in values.get(name, {}).items()}
     return Result(**values)
 
 
@@ -198,8 +204,8 @@ class Store:
         The results of one stack are one transaction: a kill leaves either the whole stack to be done again,
         with the same neighbours and so the same numbers, or nothing.
         """
-        columns = ", ".join(f'"{name}"' for name in ("digest", *COLUMNS, "spec", "curve", "confusions"))
-        places = ", ".join("?" * (len(COLUMNS) + 4))
+        columns = ", ".join(f'"{name}"' for name in ("digest", *COLUMNS, "spec", *_BY_EPOCH))
+        places = ", ".join("?" * (len(COLUMNS) + 2 + len(_BY_EPOCH)))
         added = 0
         with self._reading("cannot be written to"), self._transaction():
             for result in results:
@@ -218,6 +224,15 @@ class Store:
     def find(self, specs: Iterable[Spec]) -> dict[str, Result]:
         """The newest result of every spec that has one, by key."""
         return self.by_key([spec.key for spec in specs])
+
+    def newest(self) -> list[Result]:
+        """The newest result of every run, in the order they were added."""
+        query = (
+            'SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY key ORDER BY "when" DESC, number DESC) '
+            "AS place FROM results) WHERE place = 1 ORDER BY number"
+        )
+        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
+            return [_result(row) for row in cursor.execute(query)]
 
     def by_key(self, keys: Sequence[str]) -> dict[str, Result]:
         """The newest result under every key that has one."""
@@ -278,6 +293,26 @@ class Store:
             count += 1
         return count
 
+    def import_csv(self, lines: Iterable[str], where: str = "import") -> tuple[int, int]:
+        """Add what `export_csv` wrote, all of it or nothing; returns how many were read and how many new.
+
+        Runs that are there with the same date are skipped: a table of numbers knows nothing of their curves.
+        """
+        known = {(line["key"], line["when"]) for line in self.lines()}
+        results = []
+        for number, line in enumerate(csv.DictReader(lines), 2):
+            try:
+                values: dict[str, Any] = {name: float(line[name]) for name in _NUMBERS}
+                values |= {name: line[name] for name in _PROVENANCE}
+                values |= {"spec": json.loads(line["spec"]), "stack": int(line["stack"])}
+                results.append(from_dict(values))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise StoreError(
+                    f"{where}: line {number} is no result ({error}); nothing was imported. "
+                    "Give a file that `propall results export` wrote."
+                ) from error
+        return len(results), self.add(*(r for r in results if (r.spec.key, r.when) not in known))
+
     def import_json(self, lines: Iterable[str], where: str = "import") -> tuple[int, int]:
         """Add what `export_json` wrote, all of it or nothing; returns how many were read and how many new."""
         results = []
@@ -320,13 +355,12 @@ def _values(result: Result) -> tuple[Any, ...]:
         digest,
         *(named[name] for name in COLUMNS),
         spec.to_json(),
-        json.dumps(result.curve),
-        json.dumps(result.confusions),
+        *(json.dumps(getattr(result, name)) for name in _BY_EPOCH),
     )
 
 
 def _result(row: sqlite3.Row) -> Result:
     values: dict[str, Any] = {name: row[name] for name in (*_NUMBERS, *_PROVENANCE)}
-    for name in ("spec", "curve", "confusions"):
+    for name in ("spec", *_BY_EPOCH):
         values[name] = json.loads(row[name])
     return from_dict(values)

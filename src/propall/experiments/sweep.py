@@ -13,8 +13,10 @@ import torch
 
 from propall.data import DATASETS
 from propall.data.files import data_root
+from propall.experiments.launching import Task, Workers, carry_out
 from propall.experiments.measuring import Watcher
 from propall.experiments.running import (
+    Result,
     best_device,
     hardware,
     run_stacks,
@@ -171,7 +173,9 @@ def run(
     root: Path | None = None,
     progress: "Progress | None" = None,
     confusions: Callable[[Spec], bool] = lambda spec: False,
+    recalls: Callable[[Spec], bool] = lambda spec: False,
     every: int = EVERY,
+    workers: "Workers | None" = None,
 ) -> Plan:
     """Run what is missing; returns the plan that was carried out.
 
@@ -185,7 +189,9 @@ def run(
         root: folder of the data sets.
         progress: shows how far it is.
         confusions: says for which specs confusion matrices are kept.
+        recalls: says for which specs the accuracy is kept class by class.
         every: epochs between measurements of the test accuracy.
+        workers: who carries the groups out; None for this process.
     """
     device = best_device(device) if isinstance(device, str) else device
     planned = plan(specs, store, root)
@@ -194,6 +200,42 @@ def run(
     tidy_progress(folder, store.keys())
     if progress is not None:
         progress.planned(planned, rates)
+
+    def keep(results: Sequence[Result]) -> None:
+        store.add(*results)
+        for result in results:
+            rates.learn(result.spec, result.seconds)
+        if progress is not None:
+            progress.finished([(result.spec, result.accuracy) for result in results])
+
+    def note(failure: Failure) -> None:
+        planned.failures.append(failure)
+        if progress is not None:
+            progress.failed(failure)
+
+    teachers = store.path.parent / "teachers"
+    if workers is not None:
+        tasks = [
+            Task(
+                group,
+                str(device),
+                every,
+                checkpoint=str(folder.resolve()),  # a worker may be in another folder
+                root=None if root is None else str(root.resolve()),
+                teachers=str(teachers.resolve()),
+                confusions=[spec.key for spec in group if confusions(spec)],
+                recalls=[spec.key for spec in group if recalls(spec)],
+            )
+            for group in planned.groups
+        ]
+        carry_out(
+            tasks,
+            workers,
+            started=lambda task: None if progress is None else progress.start(task.specs),
+            finished=keep,
+            failed=lambda task, reason: note(Failure(list(task.specs), RuntimeError(reason))),
+        )
+        return planned
     for group in planned.groups:
         done = store.keys()  # another process may have been here
         left = [spec for spec in group if spec.key not in done]
@@ -208,22 +250,17 @@ def run(
                 monitor=progress,
                 checkpoint=folder,
                 root=root,
-                teachers=store.path.parent / "teachers",
+                teachers=teachers,
                 every=every,
                 confusions=confusions,
+                recalls=recalls,
             ):
-                store.add(*results)
-                for result in results:
-                    rates.learn(result.spec, result.seconds)
-                if progress is not None:
-                    progress.finished([(result.spec, result.accuracy) for result in results])
+                keep(results)
         except StoreError:
             raise
         except (ValueError, RuntimeError, OSError) as error:
             # Out of memory, say: a night's other work is not lost for it.
-            planned.failures.append(Failure(left, error))
-            if progress is not None:
-                progress.failed(planned.failures[-1])
+            note(Failure(left, error))
     return planned
 
 

@@ -62,7 +62,14 @@ def key(method: str) -> str:
 
 
 def look(method: str) -> Look:
-    """The look of a method, by name or title; the same in every chart and page, known method or not."""
+    """The look of a method, by name or title; the same in every chart and page, known method or not.
+
+    What follows a comma is a variant, such as the paper's numbers: same colour and marker, another dash.
+    """
+    base, comma, _ = method.partition(",")
+    if comma:
+        own = look(base)
+        return own._replace(dash=next(dash for dash in DASHES[1:] if dash != own.dash))
     name = key(method)
     if name in YARDSTICKS:
         return Look(-1, "", "circle")

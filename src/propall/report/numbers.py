@@ -43,13 +43,17 @@ def human_time(seconds: Number) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def ticks(low: Number, high: Number, at_most: int = 5) -> list[float]:
-    """Round numbers within [low, high], few of them, in steps of 1, 2 or 5 times a power of ten."""
+def ticks(low: Number, high: Number, at_most: int = 5, *, whole: bool = False) -> list[float]:
+    """Round numbers within [low, high], few of them, in steps of 1, 2 or 5 times a power of ten.
+
+    With `whole`, no step is below 1: there is no epoch two and a half.
+    """
     if not high > low:
         return [float(low)]
     raw = (high - low) / at_most
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(s for m in (1, 2, 5, 10) if (s := m * power) >= raw * (1 - 1e-9))
+    step = max(step, 1.0) if whole else step
     first = math.ceil(low / step - 1e-9)
     return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 

@@ -41,12 +41,14 @@ class Section:
         body: the chart or table that shows it, or several.
         text: one or two sentences; paragraphs are separated by an empty line, `code` by backticks.
         provenance: data, corruption, q, protocol, seeds, epochs, hardware, version, commit, date.
+        label: what the contents call it; the heading, unless said otherwise.
     """
 
     heading: str
     body: Block | Sequence[Block]
     text: str = ""
     provenance: Mapping[str, str] | str = ""
+    label: str = ""
 
     @property
     def blocks(self) -> Sequence[Block]:
@@ -88,10 +90,11 @@ class Page:
             {
                 "anchor": f"s{number}",
                 "heading": section.heading,
+                "label": section.label or section.heading,
                 "blocks": [
                     Markup(block.to_html(f"s{number}-{i}")) for i, block in enumerate(section.blocks, 1)
                 ],
-                "paragraphs": [Markup(_inline(part)) for part in _paragraphs(section.text)],
+                "paragraphs": [Markup(inline(part)) for part in _paragraphs(section.text)],
                 "origin": section.origin,
             }
             for number, section in enumerate(self.sections, 1)
@@ -117,5 +120,6 @@ def _paragraphs(text: str) -> list[str]:
     return [part.strip() for part in text.split("\n\n") if part.strip()]
 
 
-def _inline(text: str) -> str:
+def inline(text: str) -> str:
+    """Text as HTML; `code` between backticks."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))

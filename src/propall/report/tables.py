@@ -52,6 +52,7 @@ class Cell:
         text: words in place of a number; for an empty cell the reason (`not run`, `data not available`).
         close: not significantly worse than the best of its column; underlined.
         hatched: why the number cannot be compared with its neighbours; such a cell is never the best.
+        remark: what else is to know about the number; a footnote.
     """
 
     mean: Number | None = None
@@ -59,6 +60,12 @@ class Cell:
     text: str = ""
     close: bool = False
     hatched: str = ""
+    remark: str = ""
+
+    @property
+    def footnotes(self) -> list[str]:
+        """What is said about it below the table."""
+        return [note for note in (self.hatched, self.remark) if note]
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,7 @@ class Table:
         row_title: heading of the first column.
         notes: footnotes; reasons of hatched cells are added by themselves.
         formats: what the copy buttons offer.
+        best_in: where the best number is looked for: in each of the "columns", or in each of the "rows".
     """
 
     columns: Sequence[Column]
@@ -89,6 +97,7 @@ class Table:
     row_title: str = "method"
     notes: Sequence[str] = ()
     formats: Sequence[Format] = ("CSV", "Markdown", "LaTeX")
+    best_in: Literal["columns", "rows"] = "columns"
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -100,18 +109,20 @@ class Table:
 
     @cached_property
     def _best(self) -> set[tuple[int, int]]:
-        places = set()
+        races: dict[tuple[int, str], dict[tuple[int, int], float]] = {}
         for c, column in enumerate(self.columns):
             if column.kind != "number" or column.best is None:
                 continue
-            # Values tie when they print alike: a reader cannot see more, so bold must not claim more.
-            values = {
-                r: round(row.cells[c].mean or 0.0, column.decimals)
-                for r, row in enumerate(self.rows)
-                if row.cells[c].mean is not None and not row.cells[c].hatched
-            }
-            top = (max if column.best == "highest" else min)(values.values(), default=0.0)
-            places |= {(r, c) for r, value in values.items() if value == top}
+            for r, row in enumerate(self.rows):
+                cell = row.cells[c]
+                if cell.mean is not None and not cell.hatched:
+                    race = races.setdefault((c if self.best_in == "columns" else r, column.best), {})
+                    # Values tie when they print alike: a reader cannot see more, so bold must not claim more.
+                    race[r, c] = round(cell.mean, column.decimals)
+        places = set()
+        for (_, best), values in races.items():
+            top = (max if best == "highest" else min)(values.values())
+            places |= {place for place, value in values.items() if value == top}
         return places
 
     def is_best(self, row: int, column: int) -> bool:
@@ -119,8 +130,8 @@ class Table:
         return (row, column) in self._best
 
     def reasons(self) -> list[str]:
-        """Reasons of the hatched cells, each once, in the order of their footnote numbers."""
-        return list(dict.fromkeys(cell.hatched for row in self.rows for cell in row.cells if cell.hatched))
+        """Reasons of the hatched cells and other remarks, each once, in the order of their numbers."""
+        return list(dict.fromkeys(note for row in self.rows for cell in row.cells for note in cell.footnotes))
 
     def text(self, row: int, column: int) -> str:
         """What a cell says, without emphasis."""
@@ -252,7 +263,8 @@ class Table:
             body += f" <small>({decimal(cell.std, column.decimals)})</small>" if cell.std is not None else ""
         if cell.hatched:
             classes.append("hatched")
-            extra += f' title="{escape(cell.hatched)}"'
+        if cell.footnotes:
+            extra += f' title="{escape("; ".join(cell.footnotes))}"'
             body += self._mark(cell, "<sup>{}</sup>")
         attribute = f' class="{" ".join(name for name in classes if name)}"' if any(classes) else ""
         return f"<td{attribute}{extra}>{body}</td>"
@@ -268,7 +280,8 @@ class Table:
         )
 
     def _mark(self, cell: Cell, shape: str) -> str:
-        return shape.format(self.reasons().index(cell.hatched) + 1) if cell.hatched else ""
+        numbers = ",".join(str(self.reasons().index(note) + 1) for note in cell.footnotes)
+        return shape.format(numbers) if numbers else ""
 
     def _numbered_notes(self, shape: str, quote: Callable[[str], str] = str) -> list[str]:
         numbered = [shape.format(i, quote(reason)) for i, reason in enumerate(self.reasons(), 1)]
@@ -281,6 +294,8 @@ def beside_paper(
     *,
     caption: str = "",
     notes: Sequence[str] = (),
+    row_title: str = "method",
+    best_in: Literal["columns", "rows"] = "columns",
 ) -> Table:
     """Ours and the published numbers in adjacent sub-columns, with the difference where both are known.
 
@@ -289,6 +304,8 @@ def beside_paper(
         rows: for each method one pair (ours, published) per column; a hatched cell is not compared.
         caption: as in `Table`.
         notes: as in `Table`.
+        row_title: as in `Table`.
+        best_in: as in `Table`.
     """
     subs = [
         sub
@@ -306,8 +323,8 @@ def beside_paper(
             comparable = None not in (ours.mean, paper.mean) and not (ours.hatched or paper.hatched)
             gap = Cell(mean=(ours.mean or 0.0) - (paper.mean or 0.0)) if comparable else Cell(text="–")
             cells += [ours, paper, gap]
-        lines.append(Row(method, cells, method))
-    return Table(subs, lines, caption, notes=notes)
+        lines.append(Row(method, cells, method if row_title == "method" else ""))
+    return Table(subs, lines, caption, row_title, notes, best_in=best_in)
 
 
 def embedded(data: object) -> str:

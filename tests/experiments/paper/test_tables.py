@@ -187,3 +187,36 @@ def test_noise_is_what_the_noise_tables_change():
             quiet, noisy = (table.settings(table.data[0], row.name) for row in table.rows)
             assert isinstance(quiet.method, Objective)
             assert quiet == replace(noisy, method=replace(noisy.method, noise=0.0))
+
+
+def test_timed_runs_are_three_methods_by_themselves():
+    table = TABLES["uniform"]
+    for row in ("propall", "proden", "valen"):
+        (spec,) = table.specs(Cell("uniform", "kmnist", row), "timed")
+        assert (spec.is_timed, spec.seed) == (True, 0)
+        (same, *_) = table.specs(Cell("uniform", "kmnist", row), "q0.5")
+        assert replace(spec, protocol="q0.5") == same
+    assert not table.specs(Cell("uniform", "kmnist", "cc"), "timed")
+    assert not table.specs(Cell("uniform", "cifar10", "propall"), "timed-5epochs")
+    assert "timed" not in TABLES["noise_uniform"].protocols
+
+
+def test_any_protocol_can_be_shorter_under_a_name_of_its_own():
+    table = TABLES["uniform"]
+    own = Cell("uniform", "cifar10", "rc")
+    assert table.protocol("full-50epochs") == "q0.5-50epochs"
+    shorter, longer = table.specs(own, "q0.5-50epochs"), table.specs(own, "q0.5")
+    assert [spec.recipe.epochs for spec in shorter] == [50] * 5
+    assert {spec.protocol for spec in shorter} == {"q0.5-50epochs"}
+    assert not keys(table, own, "q0.5-50epochs") & keys(table, own)
+    assert [
+        replace(ours, recipe=full.recipe, protocol="q0.5") for ours, full in zip(shorter, longer, strict=True)
+    ] == longer
+    # A method without epochs, or with just as many, is the same run.
+    knn = Cell("real", "lost", "pl_knn")
+    assert keys(TABLES["real"], knn, "folds5-50epochs") == keys(TABLES["real"], knn)
+    assert keys(table, own, "q0.5-250epochs") == keys(table, own)
+    assert table.describe("q0.5-50epochs").endswith("networks trained for 50 epochs")
+    assert len(table.specs(own, "q0.1+same-rates-50epochs", seeds=2)) == 2
+    with pytest.raises(ValueError, match="-50epochs behind one"):
+        table.protocol("q0.7-50epochs")

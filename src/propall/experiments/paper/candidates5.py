@@ -24,4 +24,5 @@ TABLE = Table(
     runs=runs,
     candidates=(1, 2, 3, 4),
     reports="last10",
+    remark=candidates10.TABLE.remark,
 )

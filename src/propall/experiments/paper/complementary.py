@@ -61,4 +61,5 @@ TABLE = Table(
     settings=settings,
     runs=runs,
     reports="last10",
+    remark="Tabled is the mean over the last ten epochs.",
 )

@@ -2,13 +2,14 @@
 
 import csv
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from typing import Literal, NamedTuple
 
 from propall.data import DATASETS
-from propall.experiments.spec import TEACHER, Spec
+from propall.experiments.spec import TEACHER, TIMED, Spec
 from propall.methods.valen import VALEN
 from propall.registry import UnknownNameError
 from propall.training.contract import Algorithm, Objective
@@ -22,6 +23,10 @@ SHORT = "short"
 SHORT_EPOCHS, SHORT_PER_CLASS = 2, 50
 #: What is appended to a protocol's name where every method is trained as ProPaLL is.
 SAME_RATES = "+same-rates"
+#: What is appended where every network is trained for another number of epochs than its own.
+_FEWER = re.compile(r"(?P<base>.+)-(?P<epochs>[1-9]\d*)epochs")
+#: The lines whose training time is compared.
+TIMED_ROWS = ("propall", "proden", "valen")
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,8 @@ class Table:
         runs: cell, its setting and protocol (without `SAME_RATES`) to the runs behind the cell.
         candidates: numbers of candidates, in the tables that vary them.
         reports: what of a run is tabled: the accuracy after the last epoch, or its mean over the last ten.
+        remark: what the paper leaves open, and what is done here.
+        caveat: line and protocol to the reason why the published number is of another kind; empty where not.
     """
 
     name: str
@@ -120,6 +127,21 @@ class Table:
     runs: Callable[[Cell, Setting, str], list[Spec]]
     candidates: tuple[int, ...] = ()
     reports: Literal["accuracy", "last10"] = "accuracy"
+    remark: str = ""
+    caveat: Callable[[str, str], str] = lambda row, protocol: ""
+
+    def incomparable(self, cell: Cell, protocol: str) -> str:
+        """Why a measured number cannot be held against the published one; empty where it can."""
+        if protocol == SHORT:
+            return "a smoke run, too short to compare with anything"
+        if fewer := _FEWER.fullmatch(protocol):
+            epochs = int(fewer["epochs"])
+            if any(spec.recipe.epochs < epochs for spec in self.specs(cell, fewer["base"], seeds=1)):
+                return f"trained for {epochs} epochs, longer than by its own values"
+            if self.specs(cell, protocol, seeds=1) != self.specs(cell, fewer["base"], seeds=1):
+                return f"trained for {epochs} epochs only"
+            protocol = fewer["base"]
+        return self.caveat(cell.row, protocol.removesuffix(SAME_RATES))
 
     def row(self, name: str) -> Row:
         """A line by its name."""
@@ -152,17 +174,29 @@ class Table:
         return published().get(cell._replace(row=self.row(cell.row).published))
 
     def protocol(self, name: str | None = None) -> str:
-        """A protocol's own name: None and "full" ask for the default, "same-rates" for its variant."""
+        """A protocol's own name: None and "full" ask for the default, "same-rates" for its variant.
+
+        Behind any name, "-50epochs" trains every network for 50 epochs instead of its own number.
+        """
         default = next(iter(self.protocols))
+        if name is not None and (fewer := _FEWER.fullmatch(name)):
+            return f"{self.protocol(fewer['base'])}-{fewer['epochs']}epochs"
         if name is None or (name == "full" and "full" not in self.protocols):
             return default
         if name == SAME_RATES.removeprefix("+"):
             name = default + SAME_RATES
         if name not in self.protocols:
             raise UnknownNameError(
-                f"protocol: {name!r} is none of table {self.name}; it has {', '.join(self.protocols)}."
+                f"protocol: {name!r} is none of table {self.name}; it has {', '.join(self.protocols)}; "
+                "-50epochs behind one of them trains that long."
             )
         return name
+
+    def describe(self, protocol: str) -> str:
+        """A sentence on what a protocol is."""
+        if fewer := _FEWER.fullmatch(protocol):
+            return f"{self.protocols[fewer['base']]}; networks trained for {fewer['epochs']} epochs"
+        return self.protocols[protocol]
 
     def specs(self, cell: Cell, protocol: str | None = None, *, seeds: int | None = None) -> list[Spec]:
         """The runs behind a cell; none where the protocol leaves it out (see `left_out`).
@@ -175,6 +209,9 @@ class Table:
         protocol = self.protocol(protocol)
         if self.left_out(cell, protocol):
             return []
+        if fewer := _FEWER.fullmatch(protocol):
+            own = [(spec, spec.protocol) for spec in self.specs(cell, fewer["base"], seeds=seeds)]
+            return [_trained_for(int(fewer["epochs"]), spec, label) for spec, label in own]
         base = protocol.removesuffix(SAME_RATES)
         setting = self.settings(cell.data, cell.row)
         label = base
@@ -194,8 +231,12 @@ class Table:
 
     def left_out(self, cell: Cell, protocol: str) -> str:
         """Why a protocol has no runs for a cell; empty where it has some."""
+        if fewer := _FEWER.fullmatch(protocol):
+            protocol = fewer["base"]
         if protocol == SHORT and len(DATASETS[cell.data].shape) > 1:
             return "short runs leave images with channels out"
+        if protocol == TIMED and (cell.row not in TIMED_ROWS or len(DATASETS[cell.data].shape) > 1):
+            return "timed are ProPaLL, PRODEN and VALEN on vectors"
         return ""
 
 
@@ -217,6 +258,14 @@ def _shortened(spec: Spec) -> Spec:
         teacher=teacher,
         seed=0,
     )
+
+
+def _trained_for(epochs: int, spec: Spec, protocol: str) -> Spec:
+    """A run of so many epochs; the same run where it has no epochs, or just as many."""
+    trains = isinstance(spec.method, Objective) or "recipe" in {f.name for f in fields(spec.method)}  # type: ignore[arg-type]
+    if not trains or spec.recipe.epochs == epochs:
+        return spec
+    return replace(spec, recipe=replace(spec.recipe, epochs=epochs), protocol=f"{protocol}-{epochs}epochs")
 
 
 @functools.cache

@@ -3,13 +3,13 @@
 from propall.data.corruption import PRODENBinomialMin2
 from propall.experiments.paper.baselines import IMAGES, ROWS, SGD, at, setting
 from propall.experiments.paper.table import SAME_RATES, SHORT, Cell, Row, Setting, Table
-from propall.experiments.spec import Spec
+from propall.experiments.spec import TIMED, Spec
 from propall.methods.valen import VALEN_SETTINGS
 
 SEEDS = 5
 # Appendix C: weight decay 1e-6 on the MNIST family, none on CIFAR-10.
 _WEIGHT_DECAY = {"cifar10": 0.0}
-_Q = {"q0.5": 0.5, "q0.1": 0.1, SHORT: 0.5}
+_Q = {"q0.5": 0.5, "q0.1": 0.1, TIMED: 0.5, SHORT: 0.5}
 
 #: The paper does not say how often wrong labels became candidates; its numbers fit no single answer.
 PROTOCOLS = {
@@ -17,6 +17,7 @@ PROTOCOLS = {
     "q0.1": "wrong labels with probability 0.1, two candidates or more; each method at its own values",
     "q0.5" + SAME_RATES: "q0.5, every method trained as ProPaLL is",
     "q0.1" + SAME_RATES: "q0.1, every method trained as ProPaLL is",
+    TIMED: "q0.5, one seed; ProPaLL, PRODEN and VALEN, each run by itself, so that its time is its own",
     SHORT: "a smoke run: 2 epochs on 50 images per class, one seed; vectors only",
 }
 
@@ -28,11 +29,11 @@ def settings(data: str, row: str) -> Setting:
 
 
 def runs(cell: Cell, setting: Setting, protocol: str) -> list[Spec]:
-    """Five seeds on the official split."""
+    """Five seeds on the official split; one where its time is what matters."""
     corruption = PRODENBinomialMin2(_Q[protocol])
     return [
         Spec(cell.data, setting.method, setting.net, setting.recipe, corruption, seed=seed)
-        for seed in range(SEEDS)
+        for seed in range(1 if protocol == TIMED else SEEDS)
     ]
 
 
@@ -44,4 +45,5 @@ TABLE = Table(
     protocols=PROTOCOLS,
     settings=settings,
     runs=runs,
+    remark="The paper does not say how often wrong labels became candidates, so no single q is the paper's.",
 )

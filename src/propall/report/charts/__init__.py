@@ -6,6 +6,7 @@ from propall.report.charts.figure import Figure
 from propall.report.charts.heat import FilmStrip, Grid, HeatMap
 from propall.report.charts.lines import Line, LineChart, Reference
 from propall.report.charts.ranks import CDDiagram
+from propall.report.charts.traces import Trace, TraceChart
 
 __all__ = [
     "BarChart",
@@ -19,4 +20,6 @@ __all__ = [
     "Line",
     "LineChart",
     "Reference",
+    "Trace",
+    "TraceChart",
 ]

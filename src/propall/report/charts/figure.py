@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from propall.report.charts.svg import element
 from propall.report.colours import LIGHT, Look, series_colour
@@ -112,15 +113,24 @@ class Figure(ABC):
 
     def save(self, path: str | Path) -> Path:
         """Write the figure as PNG, SVG or PDF, by the ending of the path; same data, same colours."""
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure as Canvas
-
         path = Path(path)
-        with rc_context(_STYLE):
-            canvas = Canvas(figsize=self.size(), layout="constrained")
+        with saved(path, self.size(), layout="constrained") as canvas:
             self.paint(canvas)
-            canvas.savefig(path, dpi=200, metadata=_UNDATED.get(path.suffix.lower()))
         return path
+
+
+@contextmanager
+def saved(
+    path: Path, size: tuple[float, float], layout: Literal["constrained"] | None = None
+) -> Iterator[Canvas]:
+    """A canvas of matplotlib in the one look, written to a file when it is done."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Canvas
+
+    with rc_context(_STYLE):
+        canvas = Canvas(figsize=size, layout=layout)
+        yield canvas
+        canvas.savefig(path, dpi=200, metadata=_UNDATED.get(path.suffix.lower()))
 
 
 def plot_style(look: Look) -> dict[str, Any]:

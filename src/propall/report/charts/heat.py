@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 
+#: The share of the full accent from which on a cell of a film strip is drawn.
+FAINT = 0.015
 #: The darkest shade under printed numbers: text in the page's text colour keeps a contrast of 4.5 on it.
 PRINTED = 0.55
 
@@ -226,13 +228,21 @@ class FilmStrip(Figure):
         return Table(columns, rows, self.value_title, "moment", formats=("CSV",))
 
     def tips(self) -> list[str]:
-        """A cell's moment, place and value."""
+        """Moment, place and value of each cell that can be seen."""
         return [
             f"{moment}\n{self.row_title} {grid.rows[r]}, {self.column_title} {grid.columns[c]}\n"
-            f"{self.value_title} {decimal(value, self.decimals)}"
+            f"{self.value_title} {decimal(grid.values[r][c], self.decimals)}"
             for moment, grid in self.frames
+            for r, c in self._seen(grid)
+        ]
+
+    def _seen(self, grid: Grid) -> list[tuple[int, int]]:
+        """Cells that an eye can see: most of a good confusion matrix is blank, and would weigh as much."""
+        return [
+            (r, c)
             for r, row in enumerate(grid.values)
             for c, value in enumerate(row)
+            if value / self._high >= FAINT
         ]
 
     def _frames_across(self, width: int) -> int:
@@ -248,10 +258,13 @@ class FilmStrip(Figure):
             x, y = (i % across) * (side + 12), (i // across) * tall + 18
             inside.append(words(moment, x, y - 6, class_="tick"))
             cell = side / len(grid.columns), side / len(grid.rows)
-            inside.append(_cells(grid, range(len(grid.columns)), (x, y), cell, 1 / self._high, tip))
+            seen = self._seen(grid)
+            numbers = {place: tip + number for number, place in enumerate(seen)}
+            across_all = range(len(grid.columns))
+            inside.append(_cells(grid, across_all, (x, y), cell, 1 / self._high, numbers))
             inside.append(element("rect", x=x, y=y, width=side, height=side, class_="frame"))
             inside.append(words(noted.get(i, ""), x, y + side + 14, class_="yard"))
-            tip += len(grid.rows) * len(grid.columns)
+            tip += len(seen)
         return Drawing(tall * -(-len(self.frames) // across), inside)
 
     def size(self) -> tuple[float, float]:
@@ -276,18 +289,21 @@ def _cells(
     corner: tuple[Number, Number],
     cell: tuple[Number, Number],
     strength: Number,
-    first_tip: int = 0,
+    tips: dict[tuple[int, int], int] | None = None,
 ) -> str:
+    """The cells of a matrix, or those that have a number in `tips`."""
     # Each cell ends on the very number where the next begins: rounded apart, they would leave gaps.
     edges = [round(corner[0] + cell[0] * place, 1) for place in range(len(shown) + 1)]
     levels = [round(corner[1] + cell[1] * r, 1) for r in range(len(grid.rows) + 1)]
     # Written out by hand: a map of ten classes over a hundred epochs has a thousand of these.
     cells = (
-        f'<rect data-t="{first_tip + r * len(row) + c}" x="{edges[place]}" y="{levels[r]}" '
+        f'<rect data-t="{r * len(row) + c if tips is None else tips[r, c]}" '
+        f'x="{edges[place]}" y="{levels[r]}" '
         f'width="{edges[place + 1] - edges[place]:.1f}" height="{levels[r + 1] - levels[r]:.1f}" '
         f'fill-opacity="{min(max(row[c] * strength, 0.0), 1.0):.2f}"/>'
         for r, row in enumerate(grid.values)
         for place, c in enumerate(shown)
+        if tips is None or (r, c) in tips
     )
     return element("g", *cells, class_="cells")
 

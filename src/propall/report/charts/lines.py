@@ -181,7 +181,8 @@ class LineChart(Figure):
         for tick in ticks(y.low, y.high):
             parts.append(element("line", x1=x.start, x2=x.end, y1=y(tick), y2=y(tick), class_="grid"))
             parts.append(words(tick_text(tick), x.start - 8, y(tick) + 4, class_="tick", text_anchor="end"))
-        for tick in ticks(x.low, x.high, 6 if x.end > 400 else 4):
+        whole = all(float(value).is_integer() for value in self.x)
+        for tick in ticks(x.low, x.high, 6 if x.end > 400 else 4, whole=whole):
             parts.append(words(tick_text(tick), x(tick), height - 24, class_="tick", text_anchor="middle"))
         return [*parts, words(self.x_title, x.end, height - 5, class_="axis", text_anchor="end")]
 

@@ -1,0 +1,59 @@
+"""The command that shows stored results: a page, files for articles, and text for a repository."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from propall.cli.app import app
+from propall.cli.experiments import STORE
+
+
+class Blocks(StrEnum):
+    """What the ranks of critical-difference diagrams are taken over."""
+
+    data_sets = "data-sets"
+    runs = "runs"
+
+
+@app.command()
+def report(
+    store: Annotated[Path, typer.Option(help="File of results that `reproduce` filled.")] = STORE,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder that `results export` wrote, in place of a file of results.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("runs/report.html"),
+    export: Annotated[
+        Path | None, typer.Option(help="Folder for every table and figure as CSV, LaTeX, SVG and PNG.")
+    ] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Text to write, claim by claim.")] = None,
+    blocks: Annotated[
+        Blocks, typer.Option(help="What methods are ranked on: data sets, or (overstated) single runs.")
+    ] = Blocks.data_sets,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Tables and figures of the paper from stored results, the published numbers beside ours, on one page."""
+    import webbrowser
+
+    from propall.experiments import publishing
+    from propall.experiments.evidence import Evidence
+    from propall.experiments.store import Store
+    from propall.report import reproduction
+
+    with Store(store, create=False) if results is None else publishing.open_folder(results) as opened:
+        evidence = Evidence(opened)
+        page = reproduction.report_page(evidence, blocks="runs" if blocks is Blocks.runs else "data sets")
+        page.write(out)
+        typer.echo("\n".join([page.finding, *reproduction.cost_sentences(evidence)]))
+        typer.echo(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
+        if markdown is not None:
+            markdown.parent.mkdir(parents=True, exist_ok=True)
+            markdown.write_text(reproduction.reproduction_text(evidence), encoding="utf-8")
+            typer.echo(f"{markdown}")
+        if export is not None:
+            typer.echo(f"{len(reproduction.export(page, export))} files in {export}")
+    if open_page:
+        webbrowser.open(out.resolve().as_uri())

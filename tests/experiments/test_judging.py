@@ -1,0 +1,211 @@
+"""Verdicts: each follows from the numbers by its rule, and none is given without them."""
+
+from dataclasses import replace
+
+import pytest
+
+from propall.experiments import judging, reproducing
+from propall.experiments.evidence import Evidence
+from propall.experiments.judging import Verdict
+from propall.experiments.paper import TABLES
+from propall.experiments.store import Store
+from tests.made_up import GPU, fill, made_up
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "results.sqlite") as opened:
+        yield opened
+
+
+def put(store, table, level, protocol=None, **chosen):
+    """Fill cells of a table; `level(cell)` is the share that is right, `seeds` differ by thousandths."""
+    for wanted in reproducing.wanted(table, protocol=protocol, **chosen):
+        for spec in wanted.specs:
+            value = level(wanted.cell) + 0.001 * (spec.seed % 5)
+            result = made_up(spec, value)
+            store.add(replace(result, accuracy=value, last10=value))
+
+
+def test_nothing_is_concluded_from_nothing(store):
+    claims = judging.judged(Evidence(store))
+    assert {claim.verdict for claim in claims} == {Verdict.UNKNOWN}
+    assert not any(claim.measured or claim.results for claim in claims)
+    assert judging.costs(Evidence(store)) == []
+    assert judging.coverage(Evidence(store))[:2] == (0, 0)
+    assert judging.coverage(Evidence(store)).total == 416
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        ({"mnist": 0.95, "kmnist": 0.95}, Verdict.HOLDS),
+        ({"mnist": 0.95, "kmnist": 0.85}, Verdict.PART),
+        ({"mnist": 0.85, "kmnist": 0.9}, Verdict.FAILS),
+    ],
+)
+def test_uniform_superiority(store, ours, verdict):
+    put(
+        store,
+        "uniform",
+        lambda cell: ours[cell.data] if cell.row == "propall" else 0.9,
+        data=list(ours),
+    )
+    claim = judging.uniform_superiority(Evidence(store))
+    assert claim.verdict == verdict
+    assert len(claim.measured) == 2
+
+
+def test_highest_of_all_needs_all_and_two_runs(store):
+    put(store, "uniform", lambda cell: 0.9, data=["mnist"], methods=["propall", "cc"])
+    assert judging.uniform_superiority(Evidence(store)).verdict == Verdict.UNKNOWN
+    put(store, "uniform", lambda cell: 0.9 + 0.05 * (cell.row == "propall"), data=["kmnist"], seeds=1)
+    claim = judging.uniform_superiority(Evidence(store))
+    assert claim.verdict == Verdict.UNKNOWN
+    assert "one run, no test" in claim.measured[0]
+
+
+@pytest.mark.parametrize(
+    ("proden", "verdict"), [(0.7, Verdict.HOLDS), (0.95, Verdict.PART), (None, Verdict.FAILS)]
+)
+def test_robustness(store, proden, verdict):
+    levels = {
+        "propall": 0.9,
+        "proden": proden or 0.95,
+        "pc": 0.6 if proden else 0.96,
+        "ova": 0.5 if proden else 0.97,
+    }
+    put(store, "candidates5", lambda cell: levels[cell.row], data=["mnist"])
+    claim = judging.robustness(Evidence(store))
+    assert claim.verdict == verdict
+    assert "0.00 below n = 1" in claim.measured[0]
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(0.01, Verdict.HOLDS), (-0.01, Verdict.FAILS)])
+def test_noise(store, gain, verdict):
+    level = lambda cell: 0.8 + gain * (cell.row == "propall")  # noqa: E731
+    put(store, "noise_candidates10", level, data=["mnist"])
+    claim = judging.noise(Evidence(store))
+    assert claim.verdict == verdict
+    assert "in 9 of 9 cells" in claim.measured[0] or "in 0 of 9 cells" in claim.measured[0]
+
+
+def test_few_cells_leave_the_noise_undecided(store):
+    put(store, "noise_complementary", lambda cell: 0.8 + 0.01 * (cell.row == "propall"))
+    claim = judging.noise(Evidence(store))
+    assert claim.verdict == Verdict.OPEN
+    assert "3 of 3 cells (sign test p = 0.25)" in claim.why
+
+
+def test_a_cell_that_two_tables_print_counts_once(store):
+    fill(store, ["noise_real"], data=["lost"])
+    evidence = Evidence(store)
+    (only,) = judging.noise(evidence).measured
+    assert "of 1 cells" in only
+    # ProPaLL's runs fill its cell in two tables, which is one cell of the paper.
+    assert judging.coverage(evidence).measured == 2
+
+
+def timed(store, seconds):
+    for wanted in reproducing.wanted("uniform", protocol="timed", data=["mnist"]):
+        for spec in wanted.specs:
+            result = made_up(spec, 0.9)
+            factor = seconds[spec.method.name] / max(result.times.values())
+            store.add(replace(result, times={e: t * factor for e, t in result.times.items()}))
+
+
+@pytest.mark.parametrize(
+    ("proden", "verdict"), [(45.0, Verdict.HOLDS), (41.0, Verdict.PART), (None, Verdict.FAILS)]
+)
+def test_speed(store, proden, verdict):
+    timed(store, {"propall": 40.0, "proden": proden or 40.0, "valen": 200.0 if proden else 30.0})
+    claim = judging.speed(Evidence(store))
+    assert claim.verdict == verdict
+    assert f"MNIST on {GPU}: ProPaLL 40.0 s for 500 epochs" in claim.measured[0]
+
+
+def test_late_classes():
+    assert judging.late_classes({1: [0.9, 0.1, 0.05, 0.2], 2: [0.9, 0.6, 0.05, 0.1]}) == 2
+    assert judging.late_classes({1: [0.9, 0.9, 0.9, 0.4]}) == 0
+    assert judging.late_classes({1: [0.1, 0.2], 9: [0.3, 0.4]}) is None
+
+
+def test_consecutive_classes(store):
+    fill(store, ["complementary"], data=["mnist"])
+    claim = judging.consecutive_classes(Evidence(store))
+    assert claim.verdict == Verdict.HOLDS
+    assert (
+        "10 pairs of runs: when half are learnt, 4.00 classes are not begun with ProPaLL and 0.00"
+        in (claim.measured[0])
+    )
+    # The other way round it does not hold.
+    for result in list(store):
+        if result.spec.method.name in ("propall", "proden"):
+            flat = {epoch: [0.9] * 10 for epoch in result.recalls}
+            store.add(replace(result, recalls=flat, when="2027-01-01T00:00:00+00:00"))
+    assert judging.consecutive_classes(Evidence(store)).verdict == Verdict.FAILS
+
+
+def test_critical_differences(store):
+    fill(store, ["uniform", "instance", "complementary"])
+    both, real, complementary = judging.critical_differences(Evidence(store))
+    assert real.verdict == Verdict.UNKNOWN
+    # The paper's order, one block per data set: two of four methods are significantly worse.
+    assert both.verdict == Verdict.PART
+    assert "significantly worse than it: D2CNN, GA" in both.why
+    assert "uniform/cifar10" in both.measured[0]
+    assert "(8 data sets): significantly worse than ProPaLL D2CNN, GA." in both.measured[1]
+    assert complementary.verdict == Verdict.PART
+    assert "significantly worse than it: PC" in complementary.why
+
+
+def test_published_ranks_are_those_of_the_paper():
+    expected = {
+        "uniform and instance-dependent candidates": {"ProPaLL": 1.75, "VALEN": 2.0, "GA": 6.375},
+        "real-world candidates": {"VALEN": 2.6, "ProPaLL": 3.6, "GA": 10.8},
+        "one complementary label": {"ProPaLL": 1.0, "PRODEN": 2.0, "PC": 8.0},
+    }
+    for name, ranks in expected.items():
+        found = judging.ranked_as_published(name).ranks
+        assert {method: found[method] for method in ranks} == pytest.approx(ranks)
+
+
+def test_costs_count_every_run_once_and_estimate_by_steps(store):
+    fill(store, ["noise_uniform", "uniform"], data=["mnist"])
+    fill(store, ["uniform"], ["timed"], data=["mnist"])
+    fill(store, ["real"], data=["lost"])
+    (cost,) = judging.costs(Evidence(store))
+    results = [result for result in store if not result.spec.is_timed]
+    assert cost.all_runs == len(results)
+    assert cost.all_seconds == pytest.approx(sum(result.seconds for result in results))
+    trained = [r for r in results if r.spec.method.name not in ("clpl", "pl_svm", "pl_knn", "ipal", "plle")]
+    assert cost.runs == len(trained)
+    (one, *_) = reproducing.wanted("uniform/mnist/propall")[0].specs
+    assert judging.steps(one) == pytest.approx(500 * 60_000 / 256)
+    assert judging.steps(one) / judging.PUBLIC_STEPS * judging.PUBLIC_SECONDS == pytest.approx(500 * 6.5)
+    (few, *_) = reproducing.wanted("candidates5/mnist/pc/2")[0].specs
+    assert judging.steps(few) == pytest.approx(300 * 5000 / 64)
+    (fold, *_) = reproducing.wanted("real/lost/valen")[0].specs
+    assert judging.steps(fold) == pytest.approx(510 * 1122 * 0.8 / 100)
+    assert cost.ratio == cost.public_seconds / cost.seconds
+
+
+def test_coverage_counts_what_is_begun_under_another_protocol(store):
+    put(store, "uniform", lambda cell: 0.9, "q0.1", data=["mnist"], methods=["cc"])
+    put(store, "complementary", lambda cell: 0.9, data=["mnist"], methods=["nn"], seeds=2)
+    found = judging.coverage(Evidence(store))
+    assert (found.measured, found.begun) == (0, 2)
+    assert found.total == 416
+    assert set(TABLES)
+
+
+def test_entries_are_compared_over_the_seeds_both_have(store):
+    (ours, theirs) = reproducing.wanted("complementary", data=["mnist"], methods=["propall", "nn"])
+    store.add(*(replace(made_up(s, 0.9), last10=0.9 + 0.01 * s.seed) for s in ours.specs[:4]))
+    store.add(*(replace(made_up(s, 0.9), last10=0.8 + 0.01 * s.seed) for s in theirs.specs[2:]))
+    a, b = reproducing.entries([ours, theirs], store)
+    found = judging.compared(a, b)
+    assert found.pairs == 2
+    assert found.gap == pytest.approx(10)
+    assert found.outcome == "ahead"
+    assert judging.compared(a, replace(b, results=b.results[2:])) is None
