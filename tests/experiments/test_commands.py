@@ -79,6 +79,26 @@ def test_reproduce_and_results(run, tmp_path):
     code, out, _ = run("results", "import", "all.jsonl", "--store", "other.sqlite")
     assert out.strip() == "6 of 6 results are new in other.sqlite"
     assert run("results", "import", "all.jsonl", "--store", "other.sqlite")[1].startswith("0 of 6")
+    assert run("results", "import", "all.csv", "--store", "other.sqlite")[1].startswith("0 of 6")
+    assert run("results", "import", "all.csv", "--store", "third.sqlite")[1].startswith("6 of 6")
+    # and as files to keep
+    code, out, _ = run("results", "export", "results")
+    assert out.strip() == "runs written to results: real 6"
+    assert run("results", "import", "results", "--store", "fourth.sqlite")[1].startswith("6 of 6")
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    code, _, err = run("results", "import", "bad.csv", "--store", "fourth.sqlite")
+    assert code == 1
+    assert "bad.csv: line 2 is no result" in err
+
+
+def test_reproduce_with_a_process_per_device(run):
+    words = ("reproduce", "real", "--protocol", "short", "--methods", "pl_knn,ga", "--data", "lost")
+    code, out, _ = run(*words, "--device", "cpu,cpu")
+    assert code == 0
+    assert "2 of 2 cells done." in out
+    code, _, err = run(*words, "--device", ",")
+    assert code == 1
+    assert "device: ',' names none" in err
 
 
 def test_a_sweep_over_n_prints_a_column_for_each(run, monkeypatch):

@@ -121,7 +121,18 @@ def test_speed(store, proden, verdict):
     timed(store, {"propall": 40.0, "proden": proden or 40.0, "valen": 200.0 if proden else 30.0})
     claim = judging.speed(Evidence(store))
     assert claim.verdict == verdict
-    assert f"MNIST on {GPU}: ProPaLL 40.0 s for 500 epochs" in claim.measured[0]
+    assert f"MNIST on {GPU}: ProPaLL 80.0 ms an epoch (40.0 s for 500 epochs" in claim.measured[0]
+
+
+def test_speed_needs_all_three_and_leaves_compilation_out(store):
+    slow_start = {"propall": 100.0, "proden": 0.0, "valen": 0.0}
+    for row in ("propall", "proden", "valen"):
+        (wanted,) = reproducing.wanted("uniform", protocol="timed", data=["mnist"], methods=[row])
+        (spec,) = wanted.specs
+        assert judging.speed(Evidence(store)).verdict == Verdict.UNKNOWN
+        result = made_up(spec, 0.9)
+        store.add(replace(result, times={e: t + slow_start[row] for e, t in result.times.items()}))
+    assert judging.speed(Evidence(store)).verdict == Verdict.HOLDS
 
 
 def test_late_classes():
@@ -152,6 +163,7 @@ def test_critical_differences(store):
     assert real.verdict == Verdict.UNKNOWN
     # The paper's order, one block per data set: two of four methods are significantly worse.
     assert both.verdict == Verdict.PART
+    assert len(both.results) == 2 * 3 * 7 * 5
     assert "significantly worse than it: D2CNN, GA" in both.why
     assert "uniform/cifar10" in both.measured[0]
     assert "(8 data sets): significantly worse than ProPaLL D2CNN, GA." in both.measured[1]
@@ -209,3 +221,9 @@ def test_entries_are_compared_over_the_seeds_both_have(store):
     assert found.gap == pytest.approx(10)
     assert found.outcome == "ahead"
     assert judging.compared(a, replace(b, results=b.results[2:])) is None
+
+
+def test_ranks_need_every_method_of_the_paper(store):
+    put(store, "complementary", lambda cell: 0.9, methods=["propall", "proden", "nn", "ga"])
+    assert judging.ranked("one complementary label", Evidence(store)) is None
+    assert judging.critical_differences(Evidence(store))[2].verdict == Verdict.UNKNOWN

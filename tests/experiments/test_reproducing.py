@@ -174,6 +174,20 @@ def test_several_tables_and_protocols_at_once():
     ]
     assert {spec.key for spec in reproducing.specs(both)} == set(one_by_one)
     assert len(reproducing.wanted("real/lost/cc,real/lost/rc,real/lost/cc")) == 2
+    # Each table takes what it knows of the lines and protocols, as with "all".
+    some = reproducing.wanted("real,noise_real", methods=["propall", "propall-no-noise", "cc"], data=["lost"])
+    assert [w.cell.name for w in some] == [
+        "real/lost/propall",
+        "real/lost/cc",
+        "noise_real/lost/propall-no-noise",
+        "noise_real/lost/propall",
+    ]
+    mixed = reproducing.wanted("uniform,real", protocol="q0.1,single80")
+    assert {(w.cell.table, w.protocol) for w in mixed} == {("uniform", "q0.1"), ("real", "single80")}
+    with pytest.raises(ValueError, match=r"'q0\.7' is none of table uniform"):
+        reproducing.wanted("uniform,real", protocol="q0.1,q0.7")
+    with pytest.raises(ValueError, match="did you mean"):
+        reproducing.wanted("uniform,reel")
 
 
 def test_confusions_are_kept_for_the_figures_that_need_them():

@@ -26,7 +26,8 @@ Written by `propall results export results/`; read by `propall report --results 
 `propall results import results/`. One CSV per table of the paper, one line per run:
 
 - `cell`: its name for `propall reproduce`; a run that two tables share is in both.
-- `data`, `corruption`, `q` (or rate), `n` (candidates), `protocol`, `method`, `net`, `seed`, `fold`, `epochs`.
+- `data`, `corruption`, `q` (or rate), `n` (candidates), `protocol`, `method`, `net`, `seed`, `fold` and
+  `epochs`.
 - `accuracy`: on the test set after the last epoch; `last10`: its mean over the last ten.
 - `covered`, `transductive`: shares of training rows whose prediction is a candidate, and whose likeliest
   candidate is true; `candidates`: their mean number.

@@ -1,6 +1,5 @@
 """What `propall reproduce` does: cells of the paper's tables to runs, their results beside the paper's."""
 
-import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -109,34 +108,36 @@ def wanted(
         data: names of data sets; all if None.
         seeds: how many seeds, in place of the protocol's number.
     """
-    tables, protocols = table.split(","), [None] if protocol is None else protocol.split(",")
-    if len(tables) * len(protocols) > 1:
-        asked: dict[tuple[Cell, str], Wanted] = {}
-        for one, how in itertools.product(tables, protocols):
-            own = wanted(one.strip(), protocol=how and how.strip(), methods=methods, data=data, seeds=seeds)
-            asked |= {(cell.cell, cell.protocol): cell for cell in own}
-        return list(asked.values())
-    if "/" in table:
-        if methods or data:
-            raise ValueError(f"methods, data: {table} is a single cell, which names both; leave them out.")
-        single = cell(table)
-        chosen = TABLES[single.table]
-        resolved = chosen.protocol(protocol)
-        return [_wanted(chosen, single, resolved, seeds)]
-    found: list[Wanted] = []
-    refusals: list[Exception] = []
-    for chosen in TABLES.values() if table == ALL else [TABLES[table]]:
-        try:
-            found += _of_table(chosen, protocol, methods, data, seeds, strict=table != ALL)
-        except UnknownNameError as error:
-            refusals.append(error)
-    if not found:
-        if refusals:
+    words = [word.strip() for word in table.split(",")]
+    protocols = [None] if protocol is None else [word.strip() for word in protocol.split(",")]
+    names = [name for word in words if "/" not in word for name in (TABLES if word == ALL else [word])]
+    if len(names) < len(words) and (methods or data):
+        raise ValueError(f"methods, data: {table} has a single cell, which names both; leave them out.")
+    chosen = [TABLES[name] for name in names]
+    strict = len(chosen) * len(protocols) == 1
+    found: dict[tuple[Cell, str], Wanted] = {}
+    for how in protocols:
+        refusals: list[UnknownNameError] = []
+        own = [_single(word, how, seeds) for word in words if "/" in word]
+        for of in chosen:
+            try:
+                own += _of_table(of, how, methods, data, seeds, strict=strict)
+            except UnknownNameError as error:
+                refusals.append(error)  # another table may know it
+        if not own and refusals:
             raise refusals[0]
+        found |= {(cell.cell, cell.protocol): cell for cell in own}
+    if not found:
         raise UnknownNameError(
             f"methods, data: no table has {', '.join(methods or ())} on {', '.join(data or ())}."
         )
-    return found
+    return list(found.values())
+
+
+def _single(name: str, protocol: str | None, seeds: int | None) -> Wanted:
+    single = cell(name)
+    table = TABLES[single.table]
+    return _wanted(table, single, table.protocol(protocol), seeds)
 
 
 def _of_table(

@@ -240,6 +240,7 @@ def _times(runs: Sequence[Timing]) -> Item:
         for column in (
             Column("seconds", DATASETS[of].title, decimals=1, best="lowest"),
             Column("epochs", DATASETS[of].title, decimals=0),
+            Column("ms/epoch", DATASETS[of].title, decimals=1, best="lowest"),
         )
     ]
     rows = []
@@ -247,9 +248,13 @@ def _times(runs: Sequence[Timing]) -> Item:
         cells = []
         for of in data:
             run = by_place.get((title, of))
-            cells += [Cell(text="not run")] * 2 if run is None else [Cell(run.seconds), Cell(run.epochs)]
+            numbers = () if run is None else (run.seconds, run.epochs, 1000 * run.per_epoch)
+            cells += [Cell(number) for number in numbers] or [Cell(text="not run")] * 3
         rows.append(Row(title, cells, title))
-    caption = "Seconds of training and epochs of one run by itself; testing not counted, lowest bold."
+    caption = (
+        "Seconds of training with compilation, epochs, and milliseconds of an epoch after the first, of one "
+        "run by itself; testing not counted, lowest bold."
+    )
     return Item("time", Table(columns, rows, caption), provenance(run.result for run in runs))
 
 

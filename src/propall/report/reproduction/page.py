@@ -67,15 +67,15 @@ def _finding(evidence: Evidence) -> str:
     found = coverage(evidence)
     verdicts = [claim.verdict for claim in judged(evidence)]
     counted = [
-        f"{verdicts.count(verdict)} {text}"
-        for verdict, text in (
-            (Verdict.HOLDS, "hold"),
-            (Verdict.PART, "hold in part"),
-            (Verdict.FAILS, "do not hold"),
-            (Verdict.OPEN, "are undecided"),
-            (Verdict.UNKNOWN, "are not measured"),
+        f"{count} {one if count == 1 else many}"
+        for verdict, one, many in (
+            (Verdict.HOLDS, "holds", "hold"),
+            (Verdict.PART, "holds in part", "hold in part"),
+            (Verdict.FAILS, "does not hold", "do not hold"),
+            (Verdict.OPEN, "is undecided", "are undecided"),
+            (Verdict.UNKNOWN, "is not measured", "are not measured"),
         )
-        if verdict in verdicts
+        if (count := verdicts.count(verdict))
     ]
     judgement = f"of {len(verdicts)} claims {_and(counted)}"
     if set(verdicts) == {Verdict.UNKNOWN}:
@@ -239,9 +239,12 @@ def _time(evidence: Evidence) -> list[Section]:
     for run in runs:
         ours = next((r for r in runs if r.data == run.data and r.title == "ProPaLL"), None)
         if ours is not None and run is not ours:
-            ratios.setdefault(run.title, []).append(run.seconds / ours.seconds)
+            ratios.setdefault(run.title, []).append(run.per_epoch / ours.per_epoch)
     seen = _and(
-        [f"{title} takes {fmean(values):.2f} times ProPaLL's time" for title, values in ratios.items()]
+        [
+            f"{title} takes {fmean(values):.2f} times ProPaLL's time per epoch"
+            for title, values in ratios.items()
+        ]
     )
     text = (
         "Every run had the device to itself and the same engine, so the times compare methods, not programs. "
