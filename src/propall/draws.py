@@ -85,7 +85,7 @@ def _on_cpu(*parts: Tensor | int) -> bool:
 
 def _word(whole: Tensor | int, shift: int = 0) -> _Words:
     numbers = whole.numpy() if isinstance(whole, Tensor) else np.asarray(whole, dtype=np.int64)
-    return ((numbers >> shift) & _WORD).astype(np.uint32)
+    return np.atleast_1d((numbers >> shift) & _WORD).astype(np.uint32)
 
 
 def _mix_in_place(word: _Words, spare: _Words) -> None:
@@ -98,12 +98,12 @@ def _mix_in_place(word: _Words, spare: _Words) -> None:
 
 def _state_on_cpu(seed: Tensor | int, *counters: Tensor | int) -> tuple[_Words, _Words, _Words]:
     """The two words before their last mixing, and memory of their size."""
-    a, b = np.atleast_1d(_word(seed)), np.atleast_1d(_word(seed, 32) ^ np.uint32(0x5BD1E995))
+    a, b = _word(seed), _word(seed, 32) ^ np.uint32(0x5BD1E995)
     spare = np.empty_like(a)
     _mix_in_place(a, spare)
     _mix_in_place(b, spare)
     for counter in counters:
-        a = np.atleast_1d(np.bitwise_xor(a, _word(counter)))
+        a = np.bitwise_xor(a, _word(counter))
         spare = np.empty_like(a)
         _mix_in_place(a, spare)
         b = np.add(b, a)
