@@ -21,3 +21,7 @@ class Linear(Network):
     def features(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """The input itself, flat."""
         return x.flatten(1)
+
+    def dense(self) -> list[nn.Linear] | None:
+        """The head alone."""
+        return [self.head] if type(self) is Linear else None

@@ -60,6 +60,14 @@ class MLP(Network):
         z: Tensor = self.hidden(x.flatten(1))
         return z
 
+    def dense(self) -> list[nn.Linear] | None:
+        """All layers, unless there is batch norm between them or a subclass computes otherwise."""
+        unchanged = type(self).features is MLP.features and type(self).forward is Network.forward
+        layers, activations = list(self.hidden)[::2], list(self.hidden)[1::2]
+        linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+        plain = len(linear) == len(layers) and all(type(part) is nn.ReLU for part in activations)
+        return [*linear, self.head] if unchanged and plain else None
+
 
 class MLP5(MLP):
     """784-300-301-302-303-k with batch norm before each ReLU: PRODEN's network, used by most papers since.

@@ -30,6 +30,7 @@ from propall.training.contract import (
     Step,
     weighted_mean,
 )
+from propall.training.dense import Dense
 from propall.training.recipe import Recipe
 from propall.training.stream import Batch, Stream
 
@@ -287,7 +288,8 @@ class Alone:
         own = {name: tensor[0].detach().requires_grad_() for name, tensor in state.trained.items()}
         self.trained: list[optim.Tensors] = [dict(self.net.named_parameters()), own]
         self.moments = [_on_leaves(lambda t: t[0], moments) for moments in stack.moments]
-        self._leaves = list(_leaves(self.trained))
+        self.dense = None if stack.dense is None else Dense(stack.dense.names, self.trained[0])
+        self._leaves = list(_leaves(self.trained if self.dense is None else own))
         self._half = stack.recipe.precision == "bfloat16"
 
     def logits(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b k"]:
@@ -307,12 +309,17 @@ class Alone:
         x, candidates = batch.x[0], batch.candidates[0]
         before = stack.batch_state(0, batch)
         state = _on_leaves(lambda t: t[0], before._replace(trained={})) if any(before) else before
+        dense = None if torch.is_autocast_enabled(x.device.type) else self.dense
         with torch.enable_grad():
-            logits = self.logits(x)
+            logits = self.logits(x) if dense is None else dense.forward(x).requires_grad_()
             loss = objective.loss(logits, candidates, state._replace(trained=self.trained[1]), step)
-        found = iter(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
+        leaves = self._leaves if dense is None else [logits, *self._leaves]
+        found = iter(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
+        slopes = None if dense is None else dense.backward(next(found))
         for tensors, moments in zip(self.trained, self.moments, strict=True):
-            stack.descend(tensors, {name: next(found) for name in tensors}, moments, epoch)
+            own = {name: next(found) for name in tensors} if slopes is None else slopes
+            stack.descend(tensors, own, moments, epoch)
+            slopes = None
         if type(objective).update is not Objective.update:
             seen = self.logits(x) if objective.fresh_logits else logits.detach()
             state = state._replace(trained=_on_leaves(lambda t: t.detach(), self.trained[1]))
@@ -347,6 +354,7 @@ class Stack:
         self._decays = bool(self.weight_decay.any())
         self.batch_sizes = recipe.batch_sizes(self.stream.n)
         self.total_steps = max(1, recipe.epochs * len(self.batch_sizes))
+        self.dense = None if recipe.precision == "bfloat16" else Dense.of(nets[0], self.parameters)
         self.alone = Alone(self, nets[0]) if len(runs) == 1 else None
 
     def _per_run(self, own: list[float | None], common: float) -> Tensor:
@@ -410,18 +418,31 @@ class Stack:
         moments = [Step(progress, epoch, u, w) for u, w in zip(uniforms, weights, strict=True)]
         states = [self.batch_state(i, batch) for i in range(len(self.sections))]
 
-        def total(trained: "list[optim.Tensors]") -> "tuple[Tensor, Any]":
-            logits, buffers = self.forward(trained[0], self.buffers, batch.x, training=True)
+        def losses_of(logits: Tensor, trained: "list[optim.Tensors]") -> Tensor:
             losses = []
-            for section, state, own, step in zip(self.sections, states, trained[1:], moments, strict=True):
+            for section, state, own, step in zip(self.sections, states, trained, moments, strict=True):
                 state = state._replace(trained=own)
                 losses.append(
                     section.losses(logits[section.runs], batch.candidates[section.runs], state, step)
                 )
-            each = torch.cat(losses) if len(losses) > 1 else losses[0]
+            return torch.cat(losses) if len(losses) > 1 else losses[0]
+
+        def total(trained: "list[optim.Tensors]") -> "tuple[Tensor, Any]":
+            logits, buffers = self.forward(trained[0], self.buffers, batch.x, training=True)
+            each = losses_of(logits, trained[1:])
             return each.sum(), (each, logits, buffers)
 
-        slopes, (losses, logits, buffers) = gradients(total, [tensors for _, tensors in self.groups])
+        def total_of_logits(trained: "list[optim.Tensors]") -> "tuple[Tensor, Any]":
+            each = losses_of(trained[0]["logits"], trained[1:])
+            return each.sum(), each
+
+        trained = [tensors for _, tensors in self.groups]
+        if self.dense is None or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+            slopes, (losses, logits, buffers) = gradients(total, trained)
+        else:
+            logits, buffers = self.dense.forward(batch.x), {}
+            slopes, losses = gradients(total_of_logits, [{"logits": logits}, *trained[1:]])
+            slopes[0] = self.dense.backward(slopes[0]["logits"])
         for (runs, tensors), own, moving in zip(self.groups, slopes, self.moments, strict=True):
             self.descend(tensors, own, moving, epoch, runs)
         _write(self.buffers, buffers)
