@@ -2,13 +2,14 @@
 
 import itertools
 import math
+from typing import Literal
 
 import pytest
 import torch
 from torch import Tensor
 
 from propall.methods.propall import ProPaLL, log1mexp, noise_scale, propall_loss
-from propall.training.contract import State, Step
+from propall.training.contract import RowwiseObjective, State, Step
 
 
 def probability_by_enumeration(logits: list[float], candidates: list[bool]) -> float:
@@ -166,3 +167,18 @@ def test_any_number_of_batch_dimensions() -> None:
     assert each.shape == (2, 3)
     torch.testing.assert_close(propall_loss(logits[1, 2], mask[1, 2]), each[1, 2])
     assert propall_loss(logits[:0], mask[:0]).shape == (0, 3)
+
+
+@pytest.mark.parametrize("mode", ["exact", "paper"])
+@pytest.mark.parametrize("shift", [-60.0, 0.0, 20.0])
+def test_losses_and_slopes_are_those_of_autograd(mode: Literal["exact", "paper"], shift: float) -> None:
+    objective = ProPaLL(mode=mode)
+    logits, uniform = torch.randn(9, 4, dtype=torch.float64) + shift, torch.rand(9, 4, dtype=torch.float64)
+    mask = torch.rand(9, 4) < 0.5
+    mask[:, 0] = True
+    now = Step(torch.tensor(0.9).double(), torch.tensor(3.0).double(), uniform)
+    losses, slopes = objective.losses_and_slopes(logits, mask, State(), now)
+    expected, by_autograd = RowwiseObjective.losses_and_slopes(objective, logits, mask, State(), now)
+    torch.testing.assert_close(losses, expected, rtol=1e-14, atol=0)
+    torch.testing.assert_close(slopes, by_autograd, rtol=1e-12, atol=1e-300)
+    assert not losses.requires_grad

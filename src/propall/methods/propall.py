@@ -98,26 +98,31 @@ def _within_reach(logits: Tensor, inside: Tensor, outside: Tensor) -> tuple[Tens
     return torch.addcmul(logits, shift, inside, value=-1), shift.squeeze(-1)
 
 
+def _passes(logits: Tensor, candidates: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """The exact losses, and what `_slopes` needs."""
+    inside, outside = _as_factors(logits, candidates)
+    moved, shift = logits, None
+    miss = softplus(logits, threshold=40)
+    total = (miss * inside).sum(-1)
+    # Hardly ever true, but a GPU is not to be waited for to know.
+    if logits.device.type != "cpu" or bool((total < FAR_TOTAL).any()):
+        moved, shift = _within_reach(logits, inside, outside)
+        miss = softplus(moved, threshold=40)
+        total = (miss * inside).sum(-1)
+    odds = torch.expm1(total).reciprocal_()  # of all candidates failing to one firing
+    losses = (miss * outside).sum(-1).add_(torch.log1p(odds))
+    return losses if shift is None else losses.sub_(shift), (moved, inside, outside, odds)
+
+
 class _ClosedForm(torch.autograd.Function):
     """`plain_exact_loss` with its gradient written out: a third of the operations of a small batch."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, candidates: Tensor) -> Tensor:
-        inside, outside = _as_factors(logits, candidates)
-        moved, shift = logits, None
-        miss = softplus(logits, threshold=40)
-        total = (miss * inside).sum(-1)
-        # Hardly ever true, but a GPU is not to be waited for to know.
-        if logits.device.type != "cpu" or bool((total < FAR_TOTAL).any()):
-            moved, shift = _within_reach(logits, inside, outside)
-            miss = softplus(moved, threshold=40)
-            total = (miss * inside).sum(-1)
-        odds = torch.expm1(total).reciprocal_()  # of all candidates failing to one firing
-        kept = (logits, candidates, moved, inside, outside, odds)
-        ctx.save_for_backward(*kept)
-        ctx.save_for_forward(*kept)
-        losses = (miss * outside).sum(-1).add_(torch.log1p(odds))
-        return losses if shift is None else losses.sub_(shift)
+        losses, kept = _passes(logits, candidates)
+        ctx.save_for_backward(logits, candidates, *kept)
+        ctx.save_for_forward(logits, candidates, *kept)
+        return losses
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None]:
@@ -162,8 +167,20 @@ class ProPaLL(RowwiseObjective):
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> Float[Tensor, "b"]:
         """`propall_loss` of the noisy logits."""
+        return propall_loss(self._noisy(logits, step), candidates, self.mode)
+
+    @torch.no_grad()
+    def losses_and_slopes(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b k"]]:
+        """The exact mode's gradient is written out; see `propall_loss`."""
+        if self.mode != "exact":
+            return super().losses_and_slopes(logits, candidates, state, step)
+        losses, kept = _passes(self._noisy(logits, step), candidates)
+        return losses, _slopes(*kept)
+
+    def _noisy(self, logits: Tensor, step: Step) -> Tensor:
         assert step.uniform is not None
         # The difference of two Gumbel draws is one logistic draw, so one uniform suffices (Eq. 5).
         scale = self.noise * noise_scale(step.progress, self.anneal_from)
-        noisy = torch.addcmul(full_precision(logits), step.uniform.logit(1e-7), scale)
-        return propall_loss(noisy, candidates, self.mode)
+        return torch.addcmul(full_precision(logits), step.uniform.logit(1e-7), scale)

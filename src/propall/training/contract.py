@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -116,6 +117,16 @@ class RowwiseObjective(Objective):
     ) -> Float[Tensor, ""]:
         """Mean over the batch of `losses`, weighted where the step brings weights."""
         return weighted_mean(self.losses(logits, candidates, state, step), step.weight)
+
+    def losses_and_slopes(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b k"]]:
+        """`losses`, and the gradient of each in its logits: by autograd, unless a subclass writes it out."""
+        with torch.enable_grad():
+            leaf = logits.detach().requires_grad_()
+            losses = self.losses(leaf, candidates, state, step)
+        (slopes,) = torch.autograd.grad(losses, leaf, torch.ones_like(losses))
+        return losses.detach(), slopes
 
 
 @dataclass(frozen=True)

@@ -198,13 +198,31 @@ class Section:
 
     def losses(self, logits: Tensor, candidates: Tensor, state: State, step: Step) -> Float[Tensor, "r"]:
         """Every run's loss; `step.uniform` and `step.weight` are stacked, time is common to all."""
-        if _is_rowwise(self.objective) and not (self.varied or state.shared or state.trained):
-            # Rows know nothing of each other, nor of their run: one call serves the rows of all runs.
-            rows, uniform = (_on_leaves(lambda t: t.flatten(0, 1), tree) for tree in (state, step.uniform))
-            own = step._replace(uniform=uniform, weight=None)
-            each = self.objective.losses(logits.flatten(0, 1), candidates.flatten(0, 1), rows, own)
+        if _is_rowwise(self.objective) and self._takes_rows_of_all(state):
+            each = self.objective.losses(*_rows_of_all(logits, candidates, state, step))
             return weighted_mean(each.view(logits.shape[:2]), step.weight)
         return self._of_every_run(Objective.loss.__name__, logits, candidates, state, step)  # type: ignore[no-any-return]
+
+    def slopes(
+        self, logits: Tensor, candidates: Tensor, state: State, step: Step
+    ) -> tuple[Float[Tensor, "r"], Float[Tensor, "r b k"], optim.Tensors]:
+        """Every run's loss, and its gradient in the logits and in what the objective trains."""
+        if _is_rowwise(self.objective) and self._takes_rows_of_all(state):
+            each, slopes = self.objective.losses_and_slopes(*_rows_of_all(logits, candidates, state, step))
+            each = each.view(logits.shape[:2])
+            return weighted_mean(each, step.weight), _shared_out(slopes.view_as(logits), step.weight), {}
+
+        def total(trained: "list[optim.Tensors]") -> "tuple[Tensor, Tensor]":
+            own = state._replace(trained=trained[1])
+            losses = self.losses(trained[0]["logits"], candidates, own, step)
+            return losses.sum(), losses.detach()
+
+        (found, trained), losses = gradients(total, [{"logits": logits}, state.trained])
+        return losses, found["logits"], trained
+
+    def _takes_rows_of_all(self, state: State) -> bool:
+        """Whether rows know nothing of each other, nor of their run: one call serves the rows of all runs."""
+        return not (self.varied or state.shared or state.trained)
 
     def update(self, logits: Tensor, candidates: Tensor, state: State, step: Step) -> State:
         """Every run's state after the step, for the batch's rows."""
@@ -224,6 +242,22 @@ class Section:
             return getattr(objective, method)(logits, candidates, state, own)
 
         return over_runs(of_one, self.varied, logits, candidates, state, step.uniform, step.weight)
+
+
+def _rows_of_all(
+    logits: Tensor, candidates: Tensor, state: State, step: Step
+) -> tuple[Tensor, Tensor, State, Step]:
+    """The same with the rows of all runs in one batch, and without weights."""
+    rows, uniform = (_on_leaves(lambda t: t.flatten(0, 1), tree) for tree in (state, step.uniform))
+    own = step._replace(uniform=uniform, weight=None)
+    return logits.flatten(0, 1), candidates.flatten(0, 1), rows, own
+
+
+def _shared_out(slopes: Tensor, weight: Tensor | None) -> Tensor:
+    """Slopes of each row's loss, as they enter the (weighted) mean; in place."""
+    if weight is None:
+        return slopes.div_(slopes.shape[-2])
+    return slopes.mul_((weight / weight.sum(-1, keepdim=True)).unsqueeze(-1))
 
 
 def over_runs(function: Callable[..., Any], *stacked: Any) -> Any:
@@ -276,10 +310,14 @@ class Alone:
 
     What `Stack.advance` does to any number of runs, in far fewer operations on the host: an ordinary module
     is called as it is, and nothing is put on an axis and taken off again.
+
+    Args:
+        stack: whose tensors it moves.
+        net: the run's network; from now on its parameters are the stack's.
     """
 
     def __init__(self, stack: "Stack", net: nn.Module) -> None:
-        self.net = copy.deepcopy(net).requires_grad_().train()
+        self.net = net.requires_grad_().train()
         for name, parameter in self.net.named_parameters():
             parameter.data = stack.parameters[name][0]
         for name, buffer in self.net.named_buffers():
@@ -289,7 +327,7 @@ class Alone:
         self.trained: list[optim.Tensors] = [dict(self.net.named_parameters()), own]
         self.moments = [_on_leaves(lambda t: t[0], moments) for moments in stack.moments]
         self.dense = None if stack.dense is None else Dense(stack.dense.names, self.trained[0])
-        self._leaves = list(_leaves(self.trained if self.dense is None else own))
+        self._leaves = list(_leaves(self.trained))
         self._half = stack.recipe.precision == "bfloat16"
 
     def logits(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b k"]:
@@ -310,16 +348,18 @@ class Alone:
         before = stack.batch_state(0, batch)
         state = _on_leaves(lambda t: t[0], before._replace(trained={})) if any(before) else before
         dense = None if torch.is_autocast_enabled(x.device.type) else self.dense
-        with torch.enable_grad():
-            logits = self.logits(x) if dense is None else dense.forward(x).requires_grad_()
-            loss = objective.loss(logits, candidates, state._replace(trained=self.trained[1]), step)
-        leaves = self._leaves if dense is None else [logits, *self._leaves]
-        found = iter(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
-        slopes = None if dense is None else dense.backward(next(found))
-        for tensors, moments in zip(self.trained, self.moments, strict=True):
-            own = {name: next(found) for name in tensors} if slopes is None else slopes
-            stack.descend(tensors, own, moments, epoch)
-            slopes = None
+        if dense is not None and _is_rowwise(objective) and not self.trained[1]:
+            logits = dense.forward(x)
+            each, down = objective.losses_and_slopes(logits, candidates, state, step)
+            loss = weighted_mean(each, weight)
+            stack.descend(self.trained[0], dense.backward(_shared_out(down, weight)), self.moments[0], epoch)
+        else:
+            with torch.enable_grad():
+                logits = self.logits(x)
+                loss = objective.loss(logits, candidates, state._replace(trained=self.trained[1]), step)
+            found = iter(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
+            for tensors, moments in zip(self.trained, self.moments, strict=True):
+                stack.descend(tensors, {name: next(found) for name in tensors}, moments, epoch)
         if type(objective).update is not Objective.update:
             seen = self.logits(x) if objective.fresh_logits else logits.detach()
             state = state._replace(trained=_on_leaves(lambda t: t.detach(), self.trained[1]))
@@ -418,31 +458,29 @@ class Stack:
         moments = [Step(progress, epoch, u, w) for u, w in zip(uniforms, weights, strict=True)]
         states = [self.batch_state(i, batch) for i in range(len(self.sections))]
 
-        def losses_of(logits: Tensor, trained: "list[optim.Tensors]") -> Tensor:
+        of_sections = list(zip(self.sections, states, moments, strict=True))
+
+        def total(trained: "list[optim.Tensors]") -> "tuple[Tensor, Any]":
+            logits, buffers = self.forward(trained[0], self.buffers, batch.x, training=True)
             losses = []
-            for section, state, own, step in zip(self.sections, states, trained, moments, strict=True):
+            for (section, state, step), own in zip(of_sections, trained[1:], strict=True):
                 state = state._replace(trained=own)
                 losses.append(
                     section.losses(logits[section.runs], batch.candidates[section.runs], state, step)
                 )
-            return torch.cat(losses) if len(losses) > 1 else losses[0]
-
-        def total(trained: "list[optim.Tensors]") -> "tuple[Tensor, Any]":
-            logits, buffers = self.forward(trained[0], self.buffers, batch.x, training=True)
-            each = losses_of(logits, trained[1:])
+            each = torch.cat(losses) if len(losses) > 1 else losses[0]
             return each.sum(), (each, logits, buffers)
 
-        def total_of_logits(trained: "list[optim.Tensors]") -> "tuple[Tensor, Any]":
-            each = losses_of(trained[0]["logits"], trained[1:])
-            return each.sum(), each
-
-        trained = [tensors for _, tensors in self.groups]
         if self.dense is None or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
-            slopes, (losses, logits, buffers) = gradients(total, trained)
+            slopes, (losses, logits, buffers) = gradients(total, [tensors for _, tensors in self.groups])
         else:
             logits, buffers = self.dense.forward(batch.x), {}
-            slopes, losses = gradients(total_of_logits, [{"logits": logits}, *trained[1:]])
-            slopes[0] = self.dense.backward(slopes[0]["logits"])
+            found = [
+                section.slopes(logits[section.runs], batch.candidates[section.runs], state, step)
+                for section, state, step in of_sections
+            ]
+            losses, down = (torch.cat(parts) for parts in list(zip(*found, strict=True))[:2])
+            slopes = [self.dense.backward(down), *(trained for _, _, trained in found)]
         for (runs, tensors), own, moving in zip(self.groups, slopes, self.moments, strict=True):
             self.descend(tensors, own, moving, epoch, runs)
         _write(self.buffers, buffers)
@@ -654,7 +692,8 @@ def build(net: NetFactory | nn.Module, run: Run) -> nn.Module:
     if isinstance(net, nn.Module):
         return copy.deepcopy(net).to(x.device, x.dtype)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(draws.seed_for(run.seed, "initialisation"))
+        # Networks are drawn on the CPU; `torch.manual_seed` would seed, and wait for, all devices.
+        torch.default_generator.manual_seed(draws.seed_for(run.seed, "initialisation"))
         return net(run.train.in_shape, run.train.n_classes).to(x.device, x.dtype)
 
 
