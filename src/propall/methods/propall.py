@@ -82,7 +82,8 @@ def plain_exact_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b
 
 def _as_factors(logits: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
     """Ones on the candidates, and on the others: numbers are multiplied much quicker than they are masked."""
-    return candidates.to(logits.dtype), (~candidates).to(logits.dtype)
+    inside = candidates.to(logits.dtype)
+    return inside, 1 - inside
 
 
 def _within_reach(logits: Tensor, inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,7 +106,7 @@ def _passes(logits: Tensor, candidates: Tensor) -> tuple[Tensor, tuple[Tensor, T
     miss = softplus(logits, threshold=40)
     total = (miss * inside).sum(-1)
     # Hardly ever true, but a GPU is not to be waited for to know.
-    if logits.device.type != "cpu" or bool((total < FAR_TOTAL).any()):
+    if logits.device.type != "cpu" or (total.numel() and float(total.min()) < FAR_TOTAL):
         moved, shift = _within_reach(logits, inside, outside)
         miss = softplus(moved, threshold=40)
         total = (miss * inside).sum(-1)

@@ -392,6 +392,7 @@ class Stack:
         self.rate = self._per_run([run.learning_rate for run in runs], recipe.learning_rate)
         self.weight_decay = self._per_run([run.weight_decay for run in runs], recipe.weight_decay)
         self._decays = bool(self.weight_decay.any())
+        self._common = optim.common(self.rate, self.weight_decay) if recipe.decay == 1 else None
         self.batch_sizes = recipe.batch_sizes(self.stream.n)
         self.total_steps = max(1, recipe.epochs * len(self.batch_sizes))
         self.dense = None if recipe.precision == "bfloat16" else Dense.of(nets[0], self.parameters)
@@ -504,6 +505,10 @@ class Stack:
         runs: slice | None = None,
     ) -> None:
         """The optimiser's step on what some runs, or all, train."""
+        if self._common is not None and not torch.compiler.is_compiling():
+            if tensors:
+                optim.advance_fused(self.recipe, tensors, slopes, moments, *self._common, self.step)
+            return
         rate, weight_decay = self.rate, self.weight_decay if self._decays else None
         if self.recipe.decay != 1:
             rate = rate * self.recipe.rate_factor(epoch)
@@ -580,8 +585,10 @@ class Stack:
     @torch.no_grad()
     def train_epoch(self, epoch: int) -> Float[Tensor, "r"]:
         """Every step of one epoch; returns each run's mean loss. Nothing waits for the device."""
-        losses = [self.advance(batch, uniforms) for batch, uniforms in self.batches(epoch)]
-        return torch.stack(losses).mean(0)
+        total = torch.zeros_like(self.rate)
+        for batch, uniforms in self.batches(epoch):
+            total += self.advance(batch, uniforms)
+        return total / len(self.batch_sizes)
 
     @torch.no_grad()
     def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "r n k"]:
@@ -666,7 +673,7 @@ class Stack:
 
     def adopt(self, other: "Stack") -> None:
         """Become another stack of the same shape, in the memory of this one."""
-        self.runs = other.runs
+        self.runs, self._common = other.runs, other._common
         for section, new in zip(self.sections, other.sections, strict=True):
             section.objectives, section.objective = new.objectives, new.objective
         for own, tensor in zip(self.given(), other.given(), strict=True):

@@ -43,9 +43,9 @@ def advance(
     """
     if not parameters:
         return
-    if _is_common(rate) and (weight_decay is None or _is_common(weight_decay)):
-        decay = 0.0 if weight_decay is None else weight_decay.tolist()[0]
-        _advance_fused(recipe, parameters, gradients, moments, rate.tolist()[0], decay, steps)
+    numbers = common(rate, weight_decay)
+    if numbers is not None:
+        advance_fused(recipe, parameters, gradients, moments, *numbers, steps)
         return
     first, second = moments["first"], moments.get("second", {})
     beta1, beta2 = ADAM_BETAS
@@ -70,14 +70,15 @@ def advance(
             p.addcdiv_(m * rate.view(per_run), denominator, value=-1)
 
 
-def _is_common(values: Float[Tensor, "r"]) -> bool:
-    """Whether all runs have the same; not asked where the answer would have to be waited for."""
-    if torch.compiler.is_compiling() or values.device.type != "cpu":
-        return False
-    return len(values) == 1 or bool((values == values[0]).all())
+def common(rate: Float[Tensor, "r"], weight_decay: Float[Tensor, "r"] | None) -> tuple[float, float] | None:
+    """Both as numbers where all runs have the same; None too where a device would have to be waited for."""
+    if torch.compiler.is_compiling() or rate.device.type != "cpu":
+        return None
+    rates, decays = set(rate.tolist()), {0.0} if weight_decay is None else set(weight_decay.tolist())
+    return (rates.pop(), decays.pop()) if len(rates) == len(decays) == 1 else None
 
 
-def _advance_fused(
+def advance_fused(
     recipe: Recipe,
     parameters: Tensors,
     gradients: Tensors,

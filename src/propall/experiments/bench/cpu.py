@@ -1,5 +1,6 @@
 """The estimator on one core against scikit-learn's own, and ten runs stacked against one after another."""
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -58,10 +59,12 @@ def run(device: torch.device, *, quick: bool = False, note: Callable[[str], None
             f"Time of fit: {epochs} epochs, the same rows, layers and batches, float32; turn by turn.",
             "SGDClassifier takes one row at a time, PartialLabelClassifier(net='linear') 256; both go "
             f"{epochs} times over the rows. Theirs get the true labels, ours candidate sets.",
+            "Stacked runs, and those one after another, have a thread per core.",
             "cpu: the ratio of processor times, which other processes disturb less than the clock's.",
         ]
         for table in _tables(quick):
             _against_scikit_learn(sheet, table, epochs, repeats, note)
+    with threads(os.cpu_count() or 1):
         _stacked(sheet, _lost(quick), 2 if quick else 20, repeats, note)
     return sheet
 
