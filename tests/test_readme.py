@@ -38,3 +38,19 @@ def test_the_figures_are_those_of_the_benchmarks():
     eager, *_, stacked = (line["more"]["per_run_and_epoch"] for line in train["lines"])
     assert f"takes a plain PyTorch loop {eager / 1e3:.1f} s on the same GPU; 100 stacked runs" in text
     assert f"100 stacked runs take {stacked:.1f} ms each" in text
+
+
+def test_the_annotators_are_those_of_the_results():
+    text = README.read_text(encoding="utf-8")
+    found = json.loads((README.parent / "results" / "annotators.json").read_text(encoding="utf-8"))
+    jobs, people = found["jobs"], found["people"]
+    resolved = jobs["propall/candidates/held out"]
+    rows = [
+        f"| majority vote, ties at random | {100 * people['majority']:.2f} "
+        f"| {100 * jobs['cc/majority/whole']['accuracy']:.2f} |",
+        f"| ProPaLL on the sets of what they said | {100 * resolved['resolved']:.2f} "
+        f"| {100 * jobs['propall/candidates/whole']['accuracy']:.2f} |",
+        f"| the same, answers counted as votes when resolving | {100 * resolved['weighed']:.2f} | |",
+    ]
+    assert "\n".join(rows) in text
+    assert f"name the truth in {100 * (1 - people['without_truth']):.1f} %" in text
