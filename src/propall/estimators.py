@@ -37,6 +37,7 @@ from propall.labels import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.training.classifiers import LinearClassifier
+from propall.training.compiled import best_device
 from propall.training.contract import Algorithm, Classifier, Objective, Run, State
 from propall.training.engine import NetClassifier, NetFactory, Trainer
 from propall.training.metrics import ProgressBar
@@ -420,9 +421,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         return [draws.seed_for(first, f"member {i}") for i in range(self.n_estimators)]
 
     def _device(self) -> torch.device:
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.device)
+        return best_device(self.device)
 
     def _features(self, X: Any, *, reset: bool) -> NDArray[Any]:
         images = getattr(X, "ndim", 2) > 2

@@ -8,7 +8,6 @@ import torch
 from propall.data import load
 from propall.data.corruption import Exactly, InstanceDependent, PRODENBinomialMin2
 from propall.experiments.running import (
-    best_device,
     run_specs,
     run_stacks,
     stackable,
@@ -21,6 +20,7 @@ from propall.methods.pl_knn import PLKNN
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.valen import VALEN
+from propall.training.compiled import best_device
 from propall.training.recipe import Recipe
 
 QUICK = Recipe(epochs=3, batch_size=16, learning_rate=0.1)

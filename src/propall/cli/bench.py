@@ -29,7 +29,7 @@ SheetFile = Annotated[Path | None, typer.Option("--json", help="File to write th
 def bench_loss(device: Device = "auto", quick: Quick = False, json_file: SheetFile = None) -> None:
     """ProPaLL's loss and gradient against a copy of the same bytes, the paper's form and plain BCE."""
     from propall.experiments.bench import loss
-    from propall.experiments.running import best_device
+    from propall.training.compiled import best_device
 
     _print_sheet(loss.run(best_device(device), quick=quick, note=note_aside), json_file)
 
@@ -38,7 +38,7 @@ def bench_loss(device: Device = "auto", quick: Quick = False, json_file: SheetFi
 def bench_train(device: Device = "auto", quick: Quick = False, json_file: SheetFile = None) -> None:
     """Training MLP-5: one run, many stacked runs, and a plain PyTorch loop."""
     from propall.experiments.bench import train
-    from propall.experiments.running import best_device
+    from propall.training.compiled import best_device
 
     _print_sheet(train.run(best_device(device), quick=quick, note=note_aside), json_file)
 
@@ -56,7 +56,7 @@ def bench_resnet(
 ) -> None:
     """An epoch of ResNet-32 on images of CIFAR-10's size: eager, and captured in several precisions."""
     from propall.experiments.bench import resnet
-    from propall.experiments.running import best_device
+    from propall.training.compiled import best_device
 
     chosen: dict[str, Any] = {"precisions": tuple(precision)} if precision else {}
     found = resnet.run(
@@ -69,7 +69,7 @@ def bench_resnet(
 def bench_cpu(quick: Quick = False, json_file: SheetFile = None) -> None:
     """The estimator against scikit-learn's own on one core, and ten runs stacked against one by one."""
     from propall.experiments.bench import cpu
-    from propall.experiments.running import best_device
+    from propall.training.compiled import best_device
 
     _print_sheet(cpu.run(best_device("cpu"), quick=quick, note=note_aside), json_file)
 
@@ -85,7 +85,7 @@ def bench_scale(
 ) -> None:
     """How time and memory grow with rows and classes."""
     from propall.experiments.bench import scale
-    from propall.experiments.running import best_device
+    from propall.training.compiled import best_device
 
     _print_sheet(scale.run(best_device(device), quick=quick, rows=rows, note=note_aside), json_file)
 

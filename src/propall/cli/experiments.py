@@ -189,7 +189,7 @@ def _print_tables(entries: list[Any], store: Path) -> None:
 
 def _print_plan(specs: list[Any], store: Any, device: str, json_output: bool) -> None:
     from propall.experiments import sweep
-    from propall.experiments.running import best_device
+    from propall.training.compiled import best_device
 
     plan = sweep.plan(specs, store)
     groups = sweep.forecast(plan, sweep.Rates(store, best_device(device)))

@@ -30,11 +30,12 @@ from propall.calibration import log_softmax, reliability
 from propall.data import load
 from propall.data.dataset import PartialDataset, Source
 from propall.estimators import Resolution
-from propall.experiments.running import best_device, commit, hardware
+from propall.experiments.running import commit, hardware
 from propall.methods import METHODS
 from propall.model_selection import CandidateStratifiedKFold, Fold, cross_calibrated
 from propall.nets import NETS
 from propall.tables.voting import weigh_answers
+from propall.training.compiled import best_device
 from propall.training.contract import Classifier, Monitor, Objective, Run
 from propall.training.engine import Trainer
 from propall.training.metrics import History, Together

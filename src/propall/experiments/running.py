@@ -29,6 +29,7 @@ from propall.methods.cc import CC
 from propall.nets import NETS
 from propall.training import compiled
 from propall.training.checkpoint import Checkpoint
+from propall.training.compiled import best_device
 from propall.training.contract import Algorithm, Classifier, Monitor, Objective, Run
 from propall.training.engine import NetFactory, Trainer
 from propall.training.metrics import Together
@@ -100,13 +101,6 @@ def hardware(device: torch.device | str) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
-
-
-def best_device(name: str = "auto") -> torch.device:
-    """The named device, or for "auto" a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
 
 
 def teacher_scores(

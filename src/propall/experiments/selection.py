@@ -28,7 +28,7 @@ from propall.data.dataset import Problem
 from propall.estimators import PartialLabelClassifier, Resolution
 from propall.experiments.paper import real
 from propall.experiments.paper.table import Cell
-from propall.experiments.running import best_device, commit, hardware
+from propall.experiments.running import commit, hardware
 from propall.labels import CandidateLabels
 from propall.model_selection import (
     CRITERIA,
@@ -39,6 +39,7 @@ from propall.model_selection import (
     cross_calibrated,
     resolve_out_of_fold,
 )
+from propall.training.compiled import best_device
 
 #: Data sets with candidate sets of their own.
 DATA = ("lost", "msrcv2", "birdsong")

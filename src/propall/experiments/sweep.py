@@ -17,7 +17,6 @@ from propall.experiments.launching import Task, Workers, carry_out
 from propall.experiments.measuring import Watcher
 from propall.experiments.running import (
     Result,
-    best_device,
     hardware,
     run_stacks,
     stackable,
@@ -26,6 +25,7 @@ from propall.experiments.running import (
 )
 from propall.experiments.spec import Spec
 from propall.experiments.store import Store, StoreError
+from propall.training.compiled import best_device
 
 if TYPE_CHECKING:
     from rich.console import Console

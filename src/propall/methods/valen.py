@@ -1,8 +1,7 @@
 """VALEN (Xu et al.): the latent label distribution of each instance, inferred by a variational encoder."""
 
-import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log, pi, prod
 from typing import Literal
@@ -26,7 +25,15 @@ from propall.training.contract import (
     Step,
     weighted_mean,
 )
-from propall.training.engine import SCORING_CHUNK, NetClassifier, NetFactory, Stack, Trainer, build
+from propall.training.engine import (
+    SCORING_CHUNK,
+    NetClassifier,
+    NetFactory,
+    Stack,
+    Trainer,
+    build,
+    fit_in_stacks,
+)
 from propall.training.neighbours import nearest
 from propall.training.recipe import Recipe
 
@@ -497,38 +504,17 @@ class VALEN(Algorithm):
                 f"{missing}: None given; VALEN trains a network and needs both net and recipe. "
                 "Set them with dataclasses.replace(VALEN(), net=..., recipe=...)."
             )
-        monitor = monitor or Monitor()
-        fitted: dict[int, Classifier] = {}
-        waiting = list(self._stacks(runs))
-        while waiting:
-            positions = waiting.pop(0)
-            together = [replace(runs[i], objective=None) for i in positions]
-            monitor.begin(self.warm_up + self.recipe.epochs, positions, 0)
-            try:
-                fitted |= zip(positions, self._train(together, positions, monitor), strict=True)
-            except torch.OutOfMemoryError:
-                if len(positions) == 1:
-                    raise
-                compiled.release()
-                torch.cuda.empty_cache()
-                half = len(positions) // 2
-                waiting[:0] = [positions[:half], positions[half:]]
-        return [fitted[i] for i in range(len(runs))]
+        net, recipe, watching = self.net, self.recipe, monitor or Monitor()
 
-    def _stacks(self, runs: Sequence[Run]) -> Iterator[list[int]]:
-        """Positions of the runs that are trained at once: of one shape, and no more than fit."""
-        assert self.net is not None
-        groups: dict[object, list[int]] = {}
-        for i, run in enumerate(runs):
-            x = run.train.x
-            groups.setdefault((x.shape, run.train.candidates.shape, x.dtype, x.device), []).append(i)
-        for positions in groups.values():
-            run = runs[positions[0]]
-            most = self.stack or compiled.stack_limit(
-                TwinsOf(self.net), self._phase_recipe(run), run, len(positions)
-            )
-            for start in range(0, len(positions), most):
-                yield positions[start : start + most]
+        def fit_stack(positions: list[int]) -> dict[int, Classifier]:
+            together = [replace(runs[i], objective=None) for i in positions]
+            watching.begin(self.warm_up + recipe.epochs, positions, 0)
+            return dict(zip(positions, self._train(together, positions, watching), strict=True))
+
+        def limit(run: Run, count: int) -> int:
+            return self.stack or compiled.stack_limit(TwinsOf(net), self._phase_recipe(run), run, count)
+
+        return fit_in_stacks(runs, limit, fit_stack)
 
     def _train(self, runs: list[Run], positions: list[int], monitor: Monitor) -> list[Classifier]:
         assert self.net is not None
@@ -560,11 +546,7 @@ class VALEN(Algorithm):
         for position, (run, classifier) in enumerate(zip(runs, warmed, strict=True)):
             assert isinstance(classifier, NetClassifier)
             self._start(stack, position, run, classifier)
-        fast = stack.stream.device.type == "cuda" if self.fast is None else self.fast
-        with (
-            compiled.matrix_precision(recipe),
-            compiled.captured(stack) if fast else contextlib.nullcontext(stack) as training,
-        ):
+        with compiled.training(stack, self.fast) as training:
             for epoch in range(recipe.epochs):
                 losses = training.train_epoch(epoch)
                 monitor.epoch(self.warm_up + epoch + 1, positions, losses, training.scores)

@@ -31,8 +31,6 @@ from propall.tables.reading import Remark
 from propall.tables.voting import Heard, hear
 from propall.tables.writing import DOUBTFUL
 from propall.training.contract import Monitor, Objective, Run
-from propall.training.engine import Trainer
-from propall.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -342,28 +340,17 @@ def _curves(
 ) -> Curves | None:
     """Train the chosen setting once more on all folds but one, looking on."""
     chosen = search.best_estimator_
-    method = chosen.method if isinstance(chosen.method, Objective) else METHODS[chosen.method]()  # type: ignore[index]
-    if not isinstance(method, Objective) or not isinstance(chosen.net, str):
+    if not isinstance(chosen._method(), Objective) or not isinstance(chosen.net, str):
         return None
     mask = labels.to_numpy()
     held_out = CandidateStratifiedKFold(search.n_splits_, random_state=options.seed).assign(mask) == 0
-    device = torch.device("cuda" if options.device == "auto" and torch.cuda.is_available() else "cpu")
-    device = device if options.device in ("auto", "cpu") else torch.device(options.device)
+    device = chosen._device()
     seen, unseen = (torch.from_numpy(X[part]).to(device) for part in (~held_out, held_out))
-    net_options, net = chosen.net_options or {}, NETS[chosen.net]
-    recipe = Recipe(
-        epochs=chosen.epochs,
-        batch_size=chosen.batch_size,
-        optimizer=chosen.optimizer,
-        learning_rate=chosen.learning_rate,
-        weight_decay=chosen.weight_decay,
-        last_batch="keep",
-    )
     train = PartialDataset(seen, torch.from_numpy(mask[~held_out]).to(device))
     few = slice(0, WATCHED)
     parts = {"trained on": (seen[few], mask[~held_out][few]), "held out": (unseen[few], mask[held_out][few])}
     watch = _Watch(parts, chosen.epochs)
-    trainer = Trainer(method, lambda shape, k: net(shape, k, **net_options), recipe)
+    trainer = chosen._algorithm(weighted=False)
     seeds = range(min(3, chosen.n_estimators) if X.ndim == 2 else 1)
     trainer.fit([Run(train, seed) for seed in seeds], monitor=watch)
     return Curves(watch.stops, {name: np.array(values) for name, values in watch.covering.items()})

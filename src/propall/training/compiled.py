@@ -1,4 +1,4 @@
-"""Makes a stack's step fast without changing its meaning: compiled, and on a GPU captured in a graph."""
+"""Where a stack is trained, and what makes its step fast without changing its meaning: compiled, captured."""
 
 import contextlib
 import warnings
@@ -25,6 +25,13 @@ MEMORY_SHARE = 0.7
 PARAMETER_COPIES = 8
 #: Numbers kept per instance of a batch and parameter row, from one pass to the other.
 ACTIVATION_COPIES = 6
+
+
+def best_device(name: str = "auto") -> torch.device:
+    """The named device, or for "auto" a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
 
 
 @contextlib.contextmanager
@@ -224,6 +231,22 @@ def captured(stack: "Stack") -> Iterator[Captured]:
     yield last
     last.forget()
     _idle[:] = [last]
+
+
+@contextlib.contextmanager
+def training(stack: "Stack", fast: bool | None) -> "Iterator[Captured | Stack]":
+    """What trains a stack: its captured form or itself, with matrix products as its recipe says.
+
+    Args:
+        stack: the runs.
+        fast: None: captured on a CUDA device; True or False: whether to capture, anywhere.
+    """
+    with matrix_precision(stack.recipe):
+        if fast or (fast is None and stack.stream.device.type == "cuda"):
+            with captured(stack) as quick:
+                yield quick
+        else:
+            yield stack
 
 
 def release() -> None:

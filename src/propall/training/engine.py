@@ -1,6 +1,5 @@
 """The one loop: many runs trained at once, stacked on a leading axis."""
 
-import contextlib
 import copy
 import dataclasses
 import itertools
@@ -100,39 +99,16 @@ class Trainer(Algorithm):
 
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
         """Train all runs; those of one shape together."""
-        monitor = monitor or Monitor()
-        fitted: dict[int, Classifier] = {}
+        watching = monitor or Monitor()
         for run in runs:
             check(run.train.candidates, quiet=True)
-        waiting = list(self._stacks(runs))
-        while waiting:
-            positions = waiting.pop(0)
-            try:
-                fitted |= self._fit_stack(runs, positions, monitor)
-            except torch.OutOfMemoryError:
-                if len(positions) == 1:
-                    raise
-                # The estimate was too bold: half as many at once take half the memory.
-                compiled.release()
-                torch.cuda.empty_cache()
-                half = len(positions) // 2
-                waiting[:0] = [positions[:half], positions[half:]]
-        return [fitted[i] for i in range(len(runs))]
-
-    def _stacks(self, runs: Sequence[Run]) -> Iterator[list[int]]:
-        groups: dict[Any, list[int]] = {}
-        for i, run in enumerate(runs):
-            x = run.train.x
-            shape = (x.shape, run.train.candidates.shape, x.dtype, x.device)
-            groups.setdefault(shape, []).append(i)
-        for positions in groups.values():
+        return fit_in_stacks(
+            runs,
+            lambda run, count: self.stack or compiled.stack_limit(self.net, self.recipe, run, count),
+            lambda positions: self._fit_stack(runs, positions, watching),
             # Runs of one class of objective stand together, so that a section of the stack is a slice.
-            positions.sort(key=lambda i: _kind_of(runs[i].objective or self.objective))
-            most = self.stack or compiled.stack_limit(
-                self.net, self.recipe, runs[positions[0]], len(positions)
-            )
-            for start in range(0, len(positions), most):
-                yield positions[start : start + most]
+            key=lambda run: _kind_of(run.objective or self.objective),
+        )
 
     def _fit_stack(
         self, runs: Sequence[Run], positions: list[int], monitor: Monitor
@@ -146,17 +122,52 @@ class Trainer(Algorithm):
             monitor.restore(saved.monitor)
         done = 0 if saved is None else saved.epoch
         monitor.begin(self.recipe.epochs, positions, done)
-        fast = stack.stream.device.type == "cuda" if self.fast is None else self.fast
-        with (
-            compiled.matrix_precision(self.recipe),
-            compiled.captured(stack) if fast else contextlib.nullcontext(stack) as training,
-        ):
+        with compiled.training(stack, self.fast) as training:
             for epoch in range(done, self.recipe.epochs):
                 losses = training.train_epoch(epoch)
                 monitor.epoch(epoch + 1, positions, losses, training.scores)
                 if checkpoint is not None and checkpoint.due(epoch + 1, self.recipe.epochs):
                     checkpoint.save(fingerprint, epoch + 1, training.tensors(), monitor.state())
             return dict(zip(positions, training.classifiers(), strict=True))
+
+
+def fit_in_stacks(
+    runs: Sequence[Run],
+    limit: Callable[[Run, int], int],
+    fit_stack: Callable[[list[int]], dict[int, Classifier]],
+    key: Callable[[Run], str] = lambda run: "",
+) -> list[Classifier]:
+    """Every run's classifier; runs of one shape are fitted together, as many at once as memory takes.
+
+    Args:
+        runs: what to fit.
+        limit: how many of so many runs like this one to fit at once.
+        fit_stack: fits the runs at some positions; returns their classifiers by position.
+        key: runs of one shape are put in this order.
+    """
+    groups: dict[object, list[int]] = {}
+    for i, run in enumerate(runs):
+        x = run.train.x
+        groups.setdefault((x.shape, run.train.candidates.shape, x.dtype, x.device), []).append(i)
+    waiting: list[list[int]] = []
+    for positions in groups.values():
+        positions.sort(key=lambda i: key(runs[i]))
+        most = limit(runs[positions[0]], len(positions))
+        waiting += [positions[start : start + most] for start in range(0, len(positions), most)]
+    fitted: dict[int, Classifier] = {}
+    while waiting:
+        positions = waiting.pop(0)
+        try:
+            fitted |= fit_stack(positions)
+        except torch.OutOfMemoryError:
+            if len(positions) == 1:
+                raise
+            # The estimate was too bold: half as many at once take half the memory.
+            compiled.release()
+            torch.cuda.empty_cache()
+            half = len(positions) // 2
+            waiting[:0] = [positions[:half], positions[half:]]
+    return [fitted[i] for i in range(len(runs))]
 
 
 def _settings(objective: Objective) -> dict[str, Any]:
@@ -458,7 +469,6 @@ class Stack:
         weights = [None if batch.weight is None else batch.weight[section.runs] for section in self.sections]
         moments = [Step(progress, epoch, u, w) for u, w in zip(uniforms, weights, strict=True)]
         states = [self.batch_state(i, batch) for i in range(len(self.sections))]
-
         of_sections = list(zip(self.sections, states, moments, strict=True))
 
         def total(trained: "list[optim.Tensors]") -> "tuple[Tensor, Any]":
