@@ -2,7 +2,9 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from torch.func import grad_and_value, vmap
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, one_hot
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from propall import kernels
 from propall.data.dataset import PartialDataset
 from propall.labels import restricted_softmax
 from propall.methods import valen
@@ -111,6 +114,34 @@ def test_gamma_draws_belong_to_their_seeds() -> None:
         assert torch.equal(ours, theirs[order])
     stacked = vmap(log_gamma_draw, in_dims=(None, 1))(a[:, 0], seed)
     assert torch.equal(stacked[0][2], log_gamma_draw(a[:, 0].contiguous(), seed[:, 2].contiguous())[0])
+
+
+def gamma_parameters() -> tuple[torch.Tensor, torch.Tensor]:
+    """Small and large parameters, two full programs of the kernel and a part of one; seeds of all bits."""
+    a = torch.cat([torch.full((200,), 0.01), torch.rand(400) * 2 + 0.01, torch.rand(100) * 30 + 1])
+    return a.view(7, 100), torch.randint(1 << 62, (7, 100))
+
+
+@pytest.mark.gpu
+def test_a_gpu_draws_the_same_gamma_numbers() -> None:
+    a, seed = gamma_parameters()
+    theirs = log_gamma_draw(a.cuda(), seed.cuda())
+    for ours, other in zip(log_gamma_draw(a, seed), theirs, strict=True):
+        torch.testing.assert_close(other.cpu(), ours, rtol=1e-4, atol=1e-4)
+    # As columns of a larger tensor: the kernel reads memory in order.
+    columns = log_gamma_draw(a.cuda().T, seed.cuda().T)
+    assert torch.equal(columns[0], theirs[0].T)
+
+
+@pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1" or find_spec("triton") is None,
+    reason="needs Triton and its interpreter: TRITON_INTERPRET=1",
+)
+def test_interpreted_gamma_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, seed = gamma_parameters()
+    ours = log_gamma_draw(a, seed)
+    monkeypatch.setattr(kernels, "available", lambda shape: True)
+    torch.testing.assert_close(log_gamma_draw(a, seed), ours, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("parameters", [[0.51, 0.51, 0.01, 0.01], [0.01, 1.01], [0.2, 0.3, 0.53]])

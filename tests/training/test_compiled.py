@@ -131,7 +131,25 @@ def test_a_capture_is_used_again_for_the_next_stack_of_its_shape():
     assert_same(
         again, Trainer(CC(), NET, recipe, fast=False).fit(other_runs(device="cuda")), rtol=1e-8, atol=1e-10
     )
+    longer = replace(recipe, epochs=3)
+    Trainer(CC(), NET, longer).fit(runs(device="cuda"))
+    assert len(compiled._idle) == 2
+    Trainer(CC(), NET, recipe).fit(runs(device="cuda"))
+    assert compiled._idle[-1] is kept  # though another was captured in between
     compiled.release()
+
+
+@pytest.mark.gpu
+def test_old_captures_make_room(monkeypatch):
+    compiled.release()
+    monkeypatch.setattr(compiled, "KEPT", 1)
+    for epochs in (1, 2):
+        Trainer(CC(), NET, Recipe(epochs=epochs, batch_size=16)).fit(runs(device="cuda"))
+    assert [old.stack.recipe.epochs for old in compiled._idle] == [2]
+    # Where the memory that is left does not take all runs, captures are given back before runs are.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
+    assert compiled.stack_limit(NET, Recipe(batch_size=16), runs(device="cuda")[0], 5) == 1
+    assert not compiled._idle
 
 
 @pytest.mark.gpu

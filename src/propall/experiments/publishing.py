@@ -26,8 +26,8 @@ Written by `propall results export results/`; read by `propall report --results 
 `propall results import results/`. One CSV per table of the paper, one line per run:
 
 - `cell`: its name for `propall reproduce`; a run that two tables share is in both.
-- `data`, `corruption`, `q` (or rate), `n` (candidates), `protocol`, `method`, `net`, `seed`, `fold` and
-  `epochs`.
+- `data`, `corruption`, `q` (or rate), `n` (candidates), `protocol`, `method`, `net`, `seed`, `fold`,
+  `epochs` and `precision` (of matrix products on a GPU).
 - `accuracy`: on the test set after the last epoch; `last10`: its mean over the last ten.
 - `covered`, `transductive`: shares of training rows whose prediction is a candidate, and whose likeliest
   candidate is true; `candidates`: their mean number.
@@ -38,7 +38,8 @@ Written by `propall results export results/`; read by `propall report --results 
 """
 #: What a line of `TABLE.csv` says about a run.
 COLUMNS = (
-    *("cell", "data", "corruption", "q", "n", "protocol", "method", "net", "seed", "fold", "epochs"),
+    *("cell", "data", "corruption", "q", "n", "protocol", "method", "net", "seed", "fold"),
+    *("epochs", "precision"),
     *("accuracy", "last10", "covered", "transductive", "candidates", "seconds", "stack"),
     *("hardware", "version", "commit", "torch", "date", "key"),
 )
@@ -136,6 +137,7 @@ def _line(cell: str, result: Result) -> dict[str, Any]:
         "seed": spec.seed,
         "fold": "" if spec.split.fold is None else spec.split.fold,
         "epochs": spec.recipe.epochs if trains_a_net(spec.method) else "",
+        "precision": spec.recipe.precision if trains_a_net(spec.method) else "",
         "seconds": round(result.seconds, 4),
         "date": result.when,
         "key": spec.key,

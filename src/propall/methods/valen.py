@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
-from propall import draws
+from propall import draws, kernels
 from propall.labels import full_precision, restricted_softmax, uniform_weights
 from propall.methods.proden import PRODEN, proden_loss
 from propall.training import compiled
@@ -124,23 +124,33 @@ def log_gamma_draw(
         shape: parameters a, positive.
         seed: whole numbers below 2^62 that decide the draws.
     """
+    if kernels.available(shape):
+        from propall.kernels.gamma import gamma_draw
+
+        above_one, power = gamma_draw(shape, seed, PROPOSALS)
+    else:
+        at_once = max(1, DRAWS_AT_ONCE // (3 * PROPOSALS))
+        parts = zip(shape.flatten().split(at_once), seed.flatten().split(at_once), strict=True)
+        drawn = zip(*(_gamma_draw(a, s) for a, s in parts), strict=True)
+        above_one, power = (torch.cat(part).view(shape.shape) for part in drawn)
+    slope = torch._standard_gamma_grad(shape + 1, above_one) / above_one - power / shape
+    return above_one.log() + power, slope
+
+
+def _gamma_draw(
+    a: Float[Tensor, "n"], seed: Int[Tensor, "n"]
+) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
+    """Draws of shape a + 1, and the logarithms of uniform draws divided by a; `kernels.gamma` in torch."""
     proposals = torch.arange(PROPOSALS, device=seed.device)
     parts = torch.arange(3, device=seed.device)[:, None]
-    at_once = max(1, DRAWS_AT_ONCE // (3 * PROPOSALS))
-    values, slopes = [], []
-    for a, s in zip(shape.flatten().split(at_once), seed.flatten().split(at_once), strict=True):
-        d = (a + 2 / 3)[:, None]
-        radius, angle, accept = draws.uniform(s[:, None, None], parts, proposals, dtype=a.dtype).unbind(1)
-        normal = (-2 * radius.log()).sqrt() * (2 * pi * angle).cos()
-        v = (1 + normal / (9 * d).sqrt()) ** 3
-        bound = normal.square() / 2 + d * (1 - v + v.clamp(min=torch.finfo(v.dtype).tiny).log())
-        good = (v > 0) & (accept.log() < bound)
-        first = v.gather(1, good.int().argmax(1, keepdim=True)).where(good.any(1, keepdim=True), 1.0)
-        above_one = (d * first)[:, 0]
-        power = draws.uniform(s, 3, PROPOSALS, dtype=a.dtype).log() / a
-        values.append(above_one.log() + power)
-        slopes.append(torch._standard_gamma_grad(a + 1, above_one) / above_one - power / a)
-    return torch.cat(values).view(shape.shape), torch.cat(slopes).view(shape.shape)
+    d = (a + 2 / 3)[:, None]
+    radius, angle, accept = draws.uniform(seed[:, None, None], parts, proposals, dtype=a.dtype).unbind(1)
+    normal = (-2 * radius.log()).sqrt() * (2 * pi * angle).cos()
+    v = (1 + normal / (9 * d).sqrt()) ** 3
+    bound = normal.square() / 2 + d * (1 - v + v.clamp(min=torch.finfo(v.dtype).tiny).log())
+    good = (v > 0) & (accept.log() < bound)
+    first = v.gather(1, good.int().argmax(1, keepdim=True)).where(good.any(1, keepdim=True), 1.0)
+    return (d * first)[:, 0], draws.uniform(seed, 3, PROPOSALS, dtype=a.dtype).log() / a
 
 
 @log_gamma_draw.register_fake

@@ -68,6 +68,9 @@ def stack_limit(net: Any, recipe: Recipe, run: Run, runs: int) -> int:
     n, k = run.train.candidates.shape
     activations = ACTIVATION_COPIES * min(recipe.batch_size, n) * (outputs + run.train.x[0].numel())
     each = size * (PARAMETER_COPIES * parameters + activations) + n * k * (1 + 2 * size) + 16 * n
+    if MEMORY_SHARE * torch.cuda.mem_get_info(device)[0] < runs * each:
+        release()
+        torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
     return max(1, min(runs, int(MEMORY_SHARE * free / each)))
 
@@ -208,29 +211,33 @@ class Scoring:
         return self._logits.clone()
 
 
-#: What was captured last on a GPU, while nobody trains with it.
+#: What was captured on a GPU, while nobody trains with it; the latest last.
 _idle: list[Captured] = []
+#: How many captures are kept: the methods of a table take turns, on one data set after the other.
+KEPT = 8
 
 
 @contextlib.contextmanager
 def captured(stack: "Stack") -> Iterator[Captured]:
-    """A captured stack. The last capture on a GPU is kept: a stack of the same shape takes its place in it.
+    """A captured stack. The last captures on a GPU are kept: a stack of the same shape takes one's place.
 
     What that stack was is then gone; so everything of it has to be copied (`classifiers` does) in time.
     """
     if stack.stream.device.type != "cuda":
         yield Captured(stack)
         return
-    last = _idle.pop() if _idle else None
-    if last is not None and last.stack.net == stack.net and last.stack.shape() == stack.shape():
-        last.stack.adopt(stack)
+    same = [old for old in _idle if old.stack.net == stack.net and old.stack.shape() == stack.shape()]
+    if same:
+        own = same[-1]
+        _idle.remove(own)
+        own.stack.adopt(stack)
     else:
-        del last
         stack.stream.own()
-        last = Captured(stack)
-    yield last
-    last.forget()
-    _idle[:] = [last]
+        own = Captured(stack)
+    yield own
+    own.forget()
+    _idle.append(own)
+    del _idle[:-KEPT]
 
 
 @contextlib.contextmanager
@@ -250,5 +257,5 @@ def training(stack: "Stack", fast: bool | None) -> "Iterator[Captured | Stack]":
 
 
 def release() -> None:
-    """Give back the memory of what was captured last."""
+    """Give back the memory of what was captured and is not in use."""
     _idle.clear()

@@ -111,15 +111,16 @@ def test_protocols_by_name():
         TABLES["complementary"].protocol("same-rates")
 
 
-def test_laws_splits_and_seeds():
-    def specs(name, protocol=None, **more):
-        of = cell(name)
-        return TABLES[of.table].specs(of, protocol, **more)
+def specs(name, protocol=None, **more):
+    of = cell(name)
+    return TABLES[of.table].specs(of, protocol, **more)
 
+
+def test_laws_splits_and_seeds():
     assert {s.corruption for s in specs("uniform/mnist/cc", "q0.1")} == {PRODENBinomialMin2(0.1)}
     assert [s.seed for s in specs("uniform/mnist/cc")] == [0, 1, 2, 3, 4]
     assert {(s.corruption, s.teacher) for s in specs("instance/mnist/cc")} == {
-        (InstanceDependent(0.4), TEACHER)
+        (InstanceDependent(0.4), replace(TEACHER, precision="tf32"))
     }
     assert [s.split.fold for s in specs("real/lost/ipal")] == [0, 1, 2, 3, 4]
     assert [(s.split.fold, s.seed) for s in specs("real/lost/ipal", "single80")] == [(2, i) for i in range(5)]
@@ -220,3 +221,20 @@ def test_any_protocol_can_be_shorter_under_a_name_of_its_own():
     assert len(table.specs(own, "q0.1+same-rates-50epochs", seeds=2)) == 2
     with pytest.raises(ValueError, match="-50epochs behind one"):
         table.protocol("q0.7-50epochs")
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("uniform/mnist/propall", "tf32"),
+        ("uniform/mnist/valen", "tf32"),
+        ("candidates10/mnist/pc/8", "tf32"),
+        ("instance/cifar10/cc", "bfloat16"),
+        ("candidates5/cifar10/ova/2", "bfloat16"),
+        ("real/lost/propall", "float32"),
+    ],
+)
+def test_networks_compute_in_one_precision(name, precision):
+    for spec in specs(name):
+        assert spec.recipe.precision == precision
+        assert spec.teacher is None or spec.teacher.precision == precision

@@ -13,7 +13,7 @@ from propall.experiments.spec import TEACHER, TIMED, Spec
 from propall.methods.valen import VALEN
 from propall.registry import UnknownNameError
 from propall.training.contract import Algorithm, Objective
-from propall.training.recipe import Recipe
+from propall.training.recipe import Precision, Recipe
 
 #: Key of the article whose numbers `published.csv` holds. They are never mixed with measured ones.
 REFERENCE = "struski2022propall"
@@ -25,6 +25,15 @@ SHORT_EPOCHS, SHORT_PER_CLASS = 2, 50
 SAME_RATES = "+same-rates"
 #: What is appended where every network is trained for another number of epochs than its own.
 _FEWER = re.compile(r"(?P<base>.+)-(?P<epochs>[1-9]\d*)epochs")
+#: What networks compute in on a GPU. For perceptrons that is what PyTorch did by itself when the compared
+#: code was published. Networks that are not named here compute in float32.
+_PRECISIONS: Mapping[str, Precision] = {
+    "mlp5": "tf32",
+    "mlp500": "tf32",
+    "valen_mlp4": "tf32",
+    "resnet32": "bfloat16",
+    "densenet161": "bfloat16",
+}
 #: The lines whose training time is compared.
 TIMED_ROWS = ("propall", "proden", "valen")
 
@@ -223,7 +232,7 @@ class Table:
             specs = [_shortened(spec) for spec in self.runs(cell, setting, base)[:1]]
         else:
             specs = self.runs(cell, setting, base)
-        specs = [replace(spec, protocol=label) for spec in specs]
+        specs = [replace(_computed(spec), protocol=label) for spec in specs]
         if seeds is None:
             return specs
         per_seed = [spec for spec in specs if spec.seed == 0]
@@ -238,6 +247,13 @@ class Table:
         if protocol == TIMED and (cell.row not in TIMED_ROWS or len(DATASETS[cell.data].shape) > 1):
             return "timed are ProPaLL, PRODEN and VALEN on vectors"
         return ""
+
+
+def _computed(spec: Spec) -> Spec:
+    """A run in its network's precision, and its teacher too."""
+    precision = _PRECISIONS.get(spec.net, spec.recipe.precision)
+    teacher = None if spec.teacher is None else replace(spec.teacher, precision=precision)
+    return replace(spec, recipe=replace(spec.recipe, precision=precision), teacher=teacher)
 
 
 def _shortened(spec: Spec) -> Spec:

@@ -17,7 +17,7 @@ class Item:
     Attributes:
         name: of its files, such as `uniform-q0.5`.
         block: what is shown.
-        provenance: data, corruption, protocol, seeds, epochs, hardware, version, commit, date.
+        provenance: data, corruption, protocol, seeds, epochs, precision, hardware, version, commit, date.
     """
 
     name: str
@@ -56,6 +56,7 @@ def provenance(results: Iterable[Result]) -> dict[str, str]:
         "seeds": _span({spec.seed for spec in specs}),
         "folds": _span({fold for fold in folds if fold is not None}),
         "epochs": _listed(map(str, sorted(epochs))),
+        "precision": _listed(spec.recipe.precision for spec in specs if trains_a_net(spec.method)),
         "hardware": _listed(result.hardware for result in own),
         "propall": _listed(result.version for result in own),
         "commit": _listed(result.commit for result in own),
