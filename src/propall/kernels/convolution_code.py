@@ -170,13 +170,13 @@ class Plan(NamedTuple):
 
 #: By channels; the widest plan serves all that are wider.
 CONVOLUTION_PLANS = {
-    16: Plan(block=128, warps=4, stages=2, wide=True, tiles=4),
-    32: Plan(block=128, warps=4, stages=2, wide=False),
-    64: Plan(block=64, warps=4, stages=2, wide=False),
+    16: Plan(block=128, warps=4, stages=1, wide=True),
+    32: Plan(block=128, warps=4, stages=1, wide=False),
+    64: Plan(block=64, warps=4, stages=1, wide=False),
 }
 WEIGHT_PLANS = {
-    16: Plan(block=128, warps=4, stages=3, wide=True, programs=528),
-    32: Plan(block=128, warps=4, stages=3, wide=False, programs=132),
+    16: Plan(block=64, warps=4, stages=2, wide=True, programs=528),
+    32: Plan(block=64, warps=4, stages=2, wide=False, programs=132),
     64: Plan(block=64, warps=4, stages=3, wide=False, programs=64),
 }
 #: Strips, and entries of the gradient, that one program of `sum_of_strips_kernel` adds up at once.
