@@ -86,13 +86,14 @@ def _convolution(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _empty_output(x: Tensor, weight: Tensor) -> Tensor:
-    return _empty_images(x, weight.shape[0])
+    n, _, h, w = x.shape
+    return x.new_empty((n, h, w, weight.shape[0])).permute(0, 3, 1, 2)
 
 
 def _input_gradient(incoming: Tensor, weight: Tensor) -> Tensor:
     gradient = _empty_input(incoming, weight)
     if not runs_kernel(incoming, (weight.shape[1], weight.shape[0]), INPUT):
-        return _laid_out(_backward(incoming, gradient, weight, (True, False, False))[0], gradient)
+        return _laid_out(_backward(incoming, gradient, weight, INPUT), gradient)
     from propall.kernels.convolution_code import convolve
 
     convolve(_channels_last(incoming), weight, gradient, turned=True)
@@ -100,13 +101,14 @@ def _input_gradient(incoming: Tensor, weight: Tensor) -> Tensor:
 
 
 def _empty_input(incoming: Tensor, weight: Tensor) -> Tensor:
-    return _empty_images(incoming, weight.shape[1])
+    n, _, h, w = incoming.shape
+    return incoming.new_empty((n, h, w, weight.shape[1])).permute(0, 3, 1, 2)
 
 
 def _weight_gradient(x: Tensor, incoming: Tensor) -> Tensor:
     gradient = _empty_weight(x, incoming)
     if not runs_kernel(x, (x.shape[1], incoming.shape[1]), WEIGHT):
-        return _laid_out(_backward(incoming, x, gradient, (False, True, False))[1], gradient)
+        return _laid_out(_backward(incoming, x, gradient, WEIGHT), gradient)
     from propall.kernels.convolution_code import weight_gradient
 
     weight_gradient(_channels_last(x), _channels_last(incoming), gradient)
@@ -118,11 +120,6 @@ def _empty_weight(x: Tensor, incoming: Tensor) -> Tensor:
     return x.new_empty((incoming.shape[1], x.shape[1], 3, 3))
 
 
-def _empty_images(like: Tensor, channels: int) -> Tensor:
-    n, _, h, w = like.shape
-    return like.new_empty((n, h, w, channels)).permute(0, 3, 1, 2)
-
-
 def _laid_out(found: Tensor, like: Tensor) -> Tensor:
     """What was found, in the other's order in memory."""
     return found if found.stride() == like.stride() else like.copy_(found)
@@ -132,14 +129,15 @@ def _channels_last(images: Tensor) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last)
 
 
-def _backward(
-    incoming: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool, bool]
-) -> tuple[Tensor, ...]:
-    ones = (1, 1)
-    found: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
-        incoming, x, weight, None, ones, ones, ones, False, (0, 0), 1, wanted
+def _backward(incoming: Tensor, x: Tensor, weight: Tensor, which: str) -> Tensor:
+    """PyTorch's own gradient in x or in the weights, of which the one asked for gives only its shape."""
+    one, none = (1, 1), (0, 0)
+    found: tuple[Tensor | None, ...] = torch.ops.aten.convolution_backward(
+        incoming, x, weight, None, one, one, one, False, none, 1, (which == INPUT, which == WEIGHT, False)
     )
-    return found
+    gradient = found[0 if which == INPUT else 1]
+    assert gradient is not None
+    return gradient
 
 
 def _of_each(operator: Any) -> Callable[..., tuple[Tensor, int]]:
