@@ -206,7 +206,9 @@ class _Gradient(_SingleLevelFunction):
         )
 
 
-def _differentiable(function: Any, operator: Any) -> Callable[..., Any]:
+def differentiable(function: Any, operator: Any) -> Callable[..., Any]:
+    """What an operator does at its "Autograd" key, for an autograd function of (key set, its arguments)."""
+
     # What `torch.library.register_autograd` makes refuses `torch.func`. A single-level function, called where
     # the dispatcher stands at one level's autograd, works under every stack of transforms.
     def kernel(keyset: Any, *arguments: Any) -> Any:
@@ -228,13 +230,13 @@ _library.impl("candidate_gradient", _candidate_gradient, "CompositeExplicitAutog
 _library.impl("repair_gradient_", _repair_gradient, "CompositeExplicitAutograd")
 _library.impl(
     "candidate_loss",
-    _differentiable(_Loss, torch.ops.propall.candidate_loss.default),
+    differentiable(_Loss, torch.ops.propall.candidate_loss.default),
     "Autograd",
     with_keyset=True,
 )
 _library.impl(
     "candidate_gradient",
-    _differentiable(_Gradient, torch.ops.propall.candidate_gradient.default),
+    differentiable(_Gradient, torch.ops.propall.candidate_gradient.default),
     "Autograd",
     with_keyset=True,
 )

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from propall.kernels.convolution import convolution_3x3, pays
 from propall.labels import full_precision
 
 #: Bytes that a GPU's matrix units load at once.
@@ -72,6 +73,28 @@ class AlignedBatchNorm(nn.BatchNorm1d):
         assert self.momentum is not None
         for running, new in ((self.running_mean, mean), (self.running_var, variance)):
             running.mul_(1 - self.momentum).add_(new.detach(), alpha=self.momentum)
+
+
+class SmallConvolution(nn.Conv2d):
+    """A 3x3 convolution of stride 1 that a GPU computes in half precision by kernels for few channels.
+
+    The same numbers, up to the order of summation, and in all other places PyTorch's own convolution.
+    """
+
+    def forward(self, x: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h w"]:
+        """The images filtered, with a border of zeros."""
+        dtype = self._type_on_gpu(x)
+        if dtype is not None and pays(x, self.weight, dtype):
+            return convolution_3x3(x, self.weight, dtype)
+        return super().forward(x)
+
+    def _type_on_gpu(self, x: Tensor) -> torch.dtype | None:
+        """What a GPU convolves x and the weights in, if both come in one type or autocast gives them one."""
+        if not x.is_cuda:
+            return None
+        if torch.is_autocast_enabled("cuda") and torch.float64 not in (x.dtype, self.weight.dtype):
+            return torch.get_autocast_dtype("cuda")
+        return x.dtype if x.dtype == self.weight.dtype else None
 
 
 class Network(nn.Module):
@@ -153,6 +176,7 @@ def convolution(inputs: int, outputs: int, size: int, *, stride: int = 1, init: 
         stride: step of the kernel.
         init: "fan_out" for variance 2 / (size^2 outputs), "fan_in" for 2 / (size^2 inputs).
     """
-    conv = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+    kind = SmallConvolution if (size, stride) == (3, 1) else nn.Conv2d
+    conv = kind(inputs, outputs, size, stride, padding=size // 2, bias=False)
     nn.init.kaiming_normal_(conv.weight, mode=init, nonlinearity="relu")  # type: ignore[arg-type]
     return conv
