@@ -144,7 +144,7 @@ def _slopes(moved: Tensor, inside: Tensor, outside: Tensor, odds: Tensor) -> Ten
 
 def noise_scale(progress: Float[Tensor, "..."], anneal_from: float | Tensor = 0.8) -> Float[Tensor, "..."]:
     """Factor on the noise after a share `progress` of all steps: 1 up to `anneal_from`, then linear to 0."""
-    return ((progress - 1) / (anneal_from - 1)).clamp(0, 1)
+    return ((1 - progress) / (1 - anneal_from)).clamp(0, 1)
 
 
 @dataclass(frozen=True)
@@ -168,20 +168,27 @@ class ProPaLL(RowwiseObjective):
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> Float[Tensor, "b"]:
         """`propall_loss` of the noisy logits."""
-        return propall_loss(self._noisy(logits, step), candidates, self.mode)
+        assert step.uniform is not None
+        scale = self.noise * noise_scale(step.progress, self.anneal_from)
+        noisy = torch.addcmul(full_precision(logits), _logistic(step.uniform), scale)
+        return propall_loss(noisy, candidates, self.mode)
 
-    @torch.no_grad()
     def losses_and_slopes(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b k"]]:
         """The exact mode's gradient is written out; see `propall_loss`."""
         if self.mode != "exact":
             return super().losses_and_slopes(logits, candidates, state, step)
-        losses, kept = _passes(self._noisy(logits, step), candidates)
+        assert step.uniform is not None
+        scale = self.noise
+        # Nothing is traced here: a number will do, and most of the time there is none to compute.
+        if step.progress.item() > self.anneal_from:
+            scale = float(scale * noise_scale(step.progress, self.anneal_from))
+        noisy = torch.add(full_precision(logits.detach()), _logistic(step.uniform), alpha=scale)
+        losses, kept = _passes(noisy, candidates)
         return losses, _slopes(*kept)
 
-    def _noisy(self, logits: Tensor, step: Step) -> Tensor:
-        assert step.uniform is not None
-        # The difference of two Gumbel draws is one logistic draw, so one uniform suffices (Eq. 5).
-        scale = self.noise * noise_scale(step.progress, self.anneal_from)
-        return torch.addcmul(full_precision(logits), step.uniform.logit(1e-7), scale)
+
+def _logistic(uniform: Tensor) -> Tensor:
+    """Standard logistic noise: the difference of two Gumbel draws, so one uniform suffices (Eq. 5)."""
+    return uniform.logit(1e-7)
