@@ -74,19 +74,13 @@ def propall_loss(
 
 def plain_exact_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
     """`propall_loss` in ordinary operations, for compilers, transforms and second derivatives."""
-    inside, outside = _as_factors(logits, candidates)
-    moved, shift = _within_reach(logits, inside, outside)
-    miss = softplus(moved, threshold=40)  # -log(1 - p); the default threshold of 20 loses digits in float64
-    return (miss * outside).sum(-1) - shift - log1mexp((miss * inside).sum(-1))
-
-
-def _as_factors(logits: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
-    """Ones on the candidates, and on the others: numbers are multiplied much quicker than they are masked."""
     inside = candidates.to(logits.dtype)
-    return inside, 1 - inside
+    moved, shift = _within_reach(logits, inside)
+    miss = softplus(moved, threshold=40)  # -log(1 - p); the default threshold of 20 loses digits in float64
+    return (miss * (1 - inside)).sum(-1) - shift - log1mexp((miss * inside).sum(-1))
 
 
-def _within_reach(logits: Tensor, inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+def _within_reach(logits: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
     """The logits, the candidates' moved up where all of them lie below `FAR`: there their odds would vanish.
 
     Down there log(1 - prod(1 - p)) is the logsumexp to every digit, and moves with its arguments.
@@ -94,25 +88,27 @@ def _within_reach(logits: Tensor, inside: Tensor, outside: Tensor) -> tuple[Tens
     Returns:
         The moved logits, and by how much (at most 0) the candidates' lay lower in each row.
     """
-    top = torch.sub(logits.detach(), outside, alpha=HUGE).amax(-1, keepdim=True)
+    top = torch.sub(logits.detach(), 1 - inside, alpha=HUGE).amax(-1, keepdim=True)
     shift = (top - FAR).clamp(-HUGE, 0)
     return torch.addcmul(logits, shift, inside, value=-1), shift.squeeze(-1)
 
 
-def _passes(logits: Tensor, candidates: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
+def _passes(logits: Tensor, candidates: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
     """The exact losses, and what `_slopes` needs."""
-    inside, outside = _as_factors(logits, candidates)
+    inside = candidates.to(logits.dtype)  # numbers are multiplied much quicker than they are masked
     moved, shift = logits, None
     miss = softplus(logits, threshold=40)
-    total = (miss * inside).sum(-1)
+    miss_inside = miss * inside
+    total = miss_inside.sum(-1)
     # Hardly ever true, but a GPU is not to be waited for to know.
     if logits.device.type != "cpu" or (total.numel() and float(total.min()) < FAR_TOTAL):
-        moved, shift = _within_reach(logits, inside, outside)
+        moved, shift = _within_reach(logits, inside)
         miss = softplus(moved, threshold=40)
-        total = (miss * inside).sum(-1)
+        miss_inside = miss * inside
+        total = miss_inside.sum(-1)
     odds = torch.expm1(total).reciprocal_()  # of all candidates failing to one firing
-    losses = (miss * outside).sum(-1).add_(torch.log1p(odds))
-    return losses if shift is None else losses.sub_(shift), (moved, inside, outside, odds)
+    losses = miss.sub_(miss_inside).sum(-1).add_(torch.log1p(odds))
+    return losses if shift is None else losses.sub_(shift), (moved, inside, odds)
 
 
 class _ClosedForm(torch.autograd.Function):
@@ -138,8 +134,9 @@ class _ClosedForm(torch.autograd.Function):
         return (_slopes(*ctx.saved_tensors[2:]) * tangent).sum(-1)
 
 
-def _slopes(moved: Tensor, inside: Tensor, outside: Tensor, odds: Tensor) -> Tensor:
-    return torch.addcmul(outside, inside, odds.unsqueeze(-1), value=-1).mul_(moved.sigmoid())
+def _slopes(moved: Tensor, inside: Tensor, odds: Tensor) -> Tensor:
+    p = moved.sigmoid()
+    return torch.lerp(p, (p * odds.unsqueeze(-1)).neg_(), inside)  # exact at 0 and 1
 
 
 def noise_scale(progress: Float[Tensor, "..."], anneal_from: float | Tensor = 0.8) -> Float[Tensor, "..."]:

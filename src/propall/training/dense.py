@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from propall.nets.network import Network
 
+threshold_backward = torch.ops.aten.threshold_backward.default
+
 
 class Dense:
     """Forward and backward of such a network, on the very tensors that the optimiser moves.
@@ -67,5 +69,5 @@ class Dense:
             if bias is not None:
                 torch.sum(slopes, -2, out=self.slopes[bias])
             if layer:
-                slopes = torch.ops.aten.threshold_backward(self._multiply(slopes, self.weights[layer]), x, 0)
+                slopes = threshold_backward(self._multiply(slopes, self.weights[layer]), x, 0)
         return self.slopes

@@ -363,13 +363,14 @@ class Alone:
         if dense is not None and _is_rowwise(objective) and not self.trained[1]:
             logits = dense.forward(x)
             each, down = objective.losses_and_slopes(logits, candidates, state, step)
-            loss = weighted_mean(each, weight)
+            loss = weighted_mean(each.unsqueeze(0), batch.weight)
             stack.descend(self.trained[0], dense.backward(_shared_out(down, weight)), self.moments[0], epoch)
         else:
             with torch.enable_grad():
                 logits = self.logits(x)
-                loss = objective.loss(logits, candidates, state._replace(trained=self.trained[1]), step)
-            found = iter(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
+                value = objective.loss(logits, candidates, state._replace(trained=self.trained[1]), step)
+            found = iter(torch.autograd.grad(value, self._leaves, allow_unused=True, materialize_grads=True))
+            loss = value.detach().view(1)
             for tensors, moments in zip(self.trained, self.moments, strict=True):
                 stack.descend(tensors, {name: next(found) for name in tensors}, moments, epoch)
         if type(objective).update is not Objective.update:
@@ -378,7 +379,7 @@ class Alone:
             after = objective.update(seen, candidates, state, step)
             stack.remember(0, batch, _on_leaves(lambda t: t.unsqueeze(0), after))
         stack.step.add_(1)
-        return loss.detach().view(1)
+        return loss
 
 
 class Stack:
