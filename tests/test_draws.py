@@ -106,7 +106,9 @@ def test_the_interval_is_open(
     assert min(value.item(), 1 - value.item()) == 2.0 ** -(bits + 1)
 
 
-def test_words_are_those_of_exact_arithmetic() -> None:
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_words_are_those_of_exact_arithmetic(monkeypatch: pytest.MonkeyPatch, on_cpu: bool) -> None:
+    monkeypatch.setattr(draws, "_on_cpu", lambda *_: on_cpu)
     for seed in (0, 1, 2**32 - 1, 2**32, 2**62 - 1, SEED):
         for counters in ((), (0,), (5,), (2**32 - 1, 0), (1, 2, 3), (60_000, 49_999, 9)):
             a, b = draws.words(seed, *counters)

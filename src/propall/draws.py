@@ -35,6 +35,9 @@ def _mix(word: Tensor) -> Tensor:
 
 def words(seed: Int[Tensor, "..."] | int, *counters: Int[Tensor, "..."] | int) -> tuple[Tensor, Tensor]:
     """Two 32-bit random words (as int64) for every position of the broadcast counters."""
+    if _on_cpu(seed, *counters):
+        high, low = _words_on_cpu(seed, *counters)
+        return torch.from_numpy(high.astype(np.int64)), torch.from_numpy(low.astype(np.int64))
     device = next((c.device for c in (seed, *counters) if isinstance(c, Tensor)), None)
     state = torch.as_tensor(seed, dtype=torch.int64, device=device)
     a, b = _mix(state & _WORD), _mix((state >> 32) & _WORD ^ 0x5BD1E995)
@@ -85,7 +88,7 @@ def _on_cpu(*parts: Tensor | int) -> bool:
 
 def _word(whole: Tensor | int, shift: int = 0) -> _Words:
     numbers = whole.numpy() if isinstance(whole, Tensor) else np.asarray(whole, dtype=np.int64)
-    return np.atleast_1d((numbers >> shift) & _WORD).astype(np.uint32)
+    return np.atleast_1d(numbers >> shift if shift else numbers).astype(np.uint32)  # the lowest 32 bits
 
 
 def _mix_in_place(word: _Words, spare: _Words) -> None:
@@ -129,8 +132,8 @@ def _uniform_on_cpu(seed: Tensor | int, *counters: Tensor | int, dtype: torch.dt
     if dtype == torch.float64:
         whole = (high.astype(np.int64) << 20) | (low >> 12)
         return torch.from_numpy(np.asarray(whole + 0.5)).div_(2.0**52)
-    draws = torch.from_numpy(np.asarray(high >> 9, dtype=np.float32))
-    return draws.add_(0.5).div_(2.0**23).to(dtype)
+    np.right_shift(high, 9, out=high)
+    return torch.from_numpy(high.astype(np.float32)).add_(0.5).mul_(2.0**-23).to(dtype)
 
 
 def digest(*parts: str | Tensor | None) -> str:

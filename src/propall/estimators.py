@@ -691,8 +691,7 @@ def _content_keys(features: NDArray[Any], candidates: Tensor) -> Tensor:
     for i, table in enumerate((bits, candidates.numpy())):
         a, b = draws.words(draws.seed_for(i, "content"), torch.arange(table.shape[1]))
         odd = ((a << 31) ^ b | 1).numpy().astype(np.uint64)
-        for part in _parts(table):
-            key[part] += (table[part] * odd).sum(1, dtype=np.uint64)
+        key += np.einsum("ij,j->i", table, odd)
     return torch.from_numpy((key >> np.uint64(32)).astype(np.int64))
 
 

@@ -110,6 +110,7 @@ def test_noise_is_one_for_four_fifths_then_falls_to_zero() -> None:
     progress = torch.tensor([0.0, 0.5, 0.8, 0.9, 0.95, 1.0], dtype=torch.float64)
     expected = torch.tensor([1, 1, 1, 0.5, 0.25, 0], dtype=torch.float64)
     torch.testing.assert_close(noise_scale(progress), expected)
+    assert noise_scale(progress[:-1], anneal_from=1.0).eq(1).all()
 
 
 def test_noise_moves_candidates_and_others_alike() -> None:
@@ -170,13 +171,17 @@ def test_any_number_of_batch_dimensions() -> None:
 
 
 @pytest.mark.parametrize("mode", ["exact", "paper"])
+@pytest.mark.parametrize("progress", [0.5, 0.9])
 @pytest.mark.parametrize("shift", [-60.0, 0.0, 20.0])
-def test_losses_and_slopes_are_those_of_autograd(mode: Literal["exact", "paper"], shift: float) -> None:
-    objective = ProPaLL(mode=mode)
+def test_losses_and_slopes_are_those_of_autograd(
+    mode: Literal["exact", "paper"], shift: float, progress: float
+) -> None:
+    objective = ProPaLL(mode=mode, noise=0.7)
     logits, uniform = torch.randn(9, 4, dtype=torch.float64) + shift, torch.rand(9, 4, dtype=torch.float64)
+    logits.requires_grad_()
     mask = torch.rand(9, 4) < 0.5
     mask[:, 0] = True
-    now = Step(torch.tensor(0.9).double(), torch.tensor(3.0).double(), uniform)
+    now = Step(torch.tensor(progress).double(), torch.tensor(3.0).double(), uniform)
     losses, slopes = objective.losses_and_slopes(logits, mask, State(), now)
     expected, by_autograd = RowwiseObjective.losses_and_slopes(objective, logits, mask, State(), now)
     torch.testing.assert_close(losses, expected, rtol=1e-14, atol=0)

@@ -105,6 +105,21 @@ def test_every_row_is_seen_once_an_epoch_in_another_order():
     assert len({tuple(run.tolist()) for order in orders for run in order}) == 6
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_classifier_keeps_what_it_was_given(count):
+    """Training that goes on does not move it, and it knows as much as the stack did."""
+    train, _ = data()
+    stack = Stack([Run(train, seed) for seed in range(count)], ProPaLL(), NETWORKS["mlp"], QUICK)
+    stack.train_epoch(0)
+    scores = stack.scores(train.x)
+    found = stack.classifiers()
+    stack.train_epoch(1)
+    assert not torch.equal(stack.scores(train.x), scores)
+    for classifier, expected in zip(found, scores, strict=True):
+        assert not classifier.net.training
+        torch.testing.assert_close(classifier.scores(train.x), expected)
+
+
 def test_seeds_matter_and_repeat():
     train, _ = data()
     trainer = Trainer(ProPaLL(), NETS["linear"], QUICK)

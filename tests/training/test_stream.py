@@ -68,6 +68,38 @@ def test_batches_hold_the_rows_of_the_order(shared, last_batch, monkeypatch):
     assert torch.equal(later[0][1][0], found[2][1][0])
 
 
+@pytest.mark.parametrize("last_batch", ["keep", "drop"])
+@pytest.mark.parametrize("at_once", [1, 500, 1 << 18], ids=["batches", "epochs", "all"])
+def test_batches_of_several_epochs_are_those_of_each(at_once, last_batch, monkeypatch):
+    stack = Stack(runs(), ProPaLL(), NETS["linear"], Recipe(batch_size=8, last_batch=last_batch))
+    expected = [pair for epoch in range(2, 7) for pair in stack.batches(epoch)]
+    monkeypatch.setattr(engine, "NUMBERS_AT_ONCE", at_once)
+    for (a, (u,)), (b, (v,)) in zip(expected, stack.batches(2, epochs=5), strict=True):
+        assert torch.equal(a.index, b.index)
+        assert torch.equal(a.x, b.x)
+        assert torch.equal(u, v)
+    later = list(stack.batches(2, 3, epochs=5))
+    assert len(later) == len(expected) - 3
+    assert torch.equal(later[-1][1][0], expected[-1][1][0])
+
+
+def test_an_epoch_is_trained_alike_whatever_was_put_together_before_it():
+    """Going on, going back and starting in the middle all meet the batches of the epoch."""
+    recipe = Recipe(epochs=4, batch_size=8)
+    stack, fresh = (Stack(runs(), ProPaLL(), NETS["linear"], recipe) for _ in range(2))
+    start = {name: tensor.clone() for name, tensor in stack.tensors().items()}
+    first = [stack.train_epoch(epoch) for epoch in range(4)]
+    stack.load(start)
+    assert torch.equal(stack.train_epoch(0), first[0])
+    before = {name: tensor.clone() for name, tensor in stack.tensors().items()}
+    assert torch.equal(stack.train_epoch(1), first[1])
+    stack.load(before)
+    assert torch.equal(stack.train_epoch(1), first[1])
+    fresh.load({name: tensor.clone() for name, tensor in stack.tensors().items()})
+    assert torch.equal(fresh.train_epoch(2), first[2])
+    assert fresh.train_epoch(4).isfinite().all()  # beyond the recipe's last epoch
+
+
 @pytest.mark.parametrize("kind", ["flip_crop", "rotate_flip"])
 def test_augmentation_does_not_depend_on_how_many_batches_are_gathered(kind, monkeypatch):
     made = runs(n=20, shape=(1, 8, 8))

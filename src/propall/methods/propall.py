@@ -74,19 +74,13 @@ def propall_loss(
 
 def plain_exact_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
     """`propall_loss` in ordinary operations, for compilers, transforms and second derivatives."""
-    inside, outside = _as_factors(logits, candidates)
-    moved, shift = _within_reach(logits, inside, outside)
-    miss = softplus(moved, threshold=40)  # -log(1 - p); the default threshold of 20 loses digits in float64
-    return (miss * outside).sum(-1) - shift - log1mexp((miss * inside).sum(-1))
-
-
-def _as_factors(logits: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
-    """Ones on the candidates, and on the others: numbers are multiplied much quicker than they are masked."""
     inside = candidates.to(logits.dtype)
-    return inside, 1 - inside
+    moved, shift = _within_reach(logits, inside)
+    miss = softplus(moved, threshold=40)  # -log(1 - p); the default threshold of 20 loses digits in float64
+    return (miss * (1 - inside)).sum(-1) - shift - log1mexp((miss * inside).sum(-1))
 
 
-def _within_reach(logits: Tensor, inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+def _within_reach(logits: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
     """The logits, the candidates' moved up where all of them lie below `FAR`: there their odds would vanish.
 
     Down there log(1 - prod(1 - p)) is the logsumexp to every digit, and moves with its arguments.
@@ -94,25 +88,27 @@ def _within_reach(logits: Tensor, inside: Tensor, outside: Tensor) -> tuple[Tens
     Returns:
         The moved logits, and by how much (at most 0) the candidates' lay lower in each row.
     """
-    top = torch.sub(logits.detach(), outside, alpha=HUGE).amax(-1, keepdim=True)
+    top = torch.sub(logits.detach(), 1 - inside, alpha=HUGE).amax(-1, keepdim=True)
     shift = (top - FAR).clamp(-HUGE, 0)
     return torch.addcmul(logits, shift, inside, value=-1), shift.squeeze(-1)
 
 
-def _passes(logits: Tensor, candidates: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
+def _passes(logits: Tensor, candidates: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
     """The exact losses, and what `_slopes` needs."""
-    inside, outside = _as_factors(logits, candidates)
+    inside = candidates.to(logits.dtype)  # numbers are multiplied much quicker than they are masked
     moved, shift = logits, None
     miss = softplus(logits, threshold=40)
-    total = (miss * inside).sum(-1)
+    miss_inside = miss * inside
+    total = miss_inside.sum(-1)
     # Hardly ever true, but a GPU is not to be waited for to know.
     if logits.device.type != "cpu" or (total.numel() and float(total.min()) < FAR_TOTAL):
-        moved, shift = _within_reach(logits, inside, outside)
+        moved, shift = _within_reach(logits, inside)
         miss = softplus(moved, threshold=40)
-        total = (miss * inside).sum(-1)
+        miss_inside = miss * inside
+        total = miss_inside.sum(-1)
     odds = torch.expm1(total).reciprocal_()  # of all candidates failing to one firing
-    losses = (miss * outside).sum(-1).add_(torch.log1p(odds))
-    return losses if shift is None else losses.sub_(shift), (moved, inside, outside, odds)
+    losses = miss.sub_(miss_inside).sum(-1).add_(torch.log1p(odds))
+    return losses if shift is None else losses.sub_(shift), (moved, inside, odds)
 
 
 class _ClosedForm(torch.autograd.Function):
@@ -138,13 +134,14 @@ class _ClosedForm(torch.autograd.Function):
         return (_slopes(*ctx.saved_tensors[2:]) * tangent).sum(-1)
 
 
-def _slopes(moved: Tensor, inside: Tensor, outside: Tensor, odds: Tensor) -> Tensor:
-    return torch.addcmul(outside, inside, odds.unsqueeze(-1), value=-1).mul_(moved.sigmoid())
+def _slopes(moved: Tensor, inside: Tensor, odds: Tensor) -> Tensor:
+    p = moved.sigmoid()
+    return torch.lerp(p, (p * odds.unsqueeze(-1)).neg_(), inside)  # exact at 0 and 1
 
 
 def noise_scale(progress: Float[Tensor, "..."], anneal_from: float | Tensor = 0.8) -> Float[Tensor, "..."]:
     """Factor on the noise after a share `progress` of all steps: 1 up to `anneal_from`, then linear to 0."""
-    return ((progress - 1) / (anneal_from - 1)).clamp(0, 1)
+    return ((1 - progress) / (1 - anneal_from)).clamp(0, 1)
 
 
 @dataclass(frozen=True)
@@ -168,20 +165,27 @@ class ProPaLL(RowwiseObjective):
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> Float[Tensor, "b"]:
         """`propall_loss` of the noisy logits."""
-        return propall_loss(self._noisy(logits, step), candidates, self.mode)
+        assert step.uniform is not None
+        scale = self.noise * noise_scale(step.progress, self.anneal_from)
+        noisy = torch.addcmul(full_precision(logits), _logistic(step.uniform), scale)
+        return propall_loss(noisy, candidates, self.mode)
 
-    @torch.no_grad()
     def losses_and_slopes(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b k"]]:
         """The exact mode's gradient is written out; see `propall_loss`."""
         if self.mode != "exact":
             return super().losses_and_slopes(logits, candidates, state, step)
-        losses, kept = _passes(self._noisy(logits, step), candidates)
+        assert step.uniform is not None
+        scale = self.noise
+        # Nothing is traced here: a number will do, and most of the time there is none to compute.
+        if step.progress.item() > self.anneal_from:
+            scale = float(scale * noise_scale(step.progress, self.anneal_from))
+        noisy = torch.add(full_precision(logits.detach()), _logistic(step.uniform), alpha=scale)
+        losses, kept = _passes(noisy, candidates)
         return losses, _slopes(*kept)
 
-    def _noisy(self, logits: Tensor, step: Step) -> Tensor:
-        assert step.uniform is not None
-        # The difference of two Gumbel draws is one logistic draw, so one uniform suffices (Eq. 5).
-        scale = self.noise * noise_scale(step.progress, self.anneal_from)
-        return torch.addcmul(full_precision(logits), step.uniform.logit(1e-7), scale)
+
+def _logistic(uniform: Tensor) -> Tensor:
+    """Standard logistic noise: the difference of two Gumbel draws, so one uniform suffices (Eq. 5)."""
+    return uniform.logit(1e-7)

@@ -138,7 +138,8 @@ class Captured:
 
     def _compiling_pays(self) -> bool:
         stack = self.stack
-        patient = stack.stream.device.type != "cuda" or not has_convolutions(stack.skeleton)
+        convolutions = has_convolutions(stack.skeleton)  # made here: no compiler could trace that
+        patient = stack.stream.device.type != "cuda" or not convolutions
         return patient or stack.total_steps - int(stack.step) >= CONVOLUTIONS_PAY_FROM
 
     def _captured(self, step: Callable[[], None]) -> Callable[[], None]:

@@ -1,6 +1,6 @@
 """Linear maps with ReLUs between them, both passes written out: on a CPU a small step is mostly overhead."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -8,12 +8,15 @@ from torch import Tensor, nn
 
 from propall.nets.network import Network
 
+threshold_backward = torch.ops.aten.threshold_backward.default
+
 
 class Dense:
     """Forward and backward of such a network, on the very tensors that the optimiser moves.
 
     The same products as autograd's, without a graph, without modules, and for stacked runs without a
-    transform; gradients are written where the last ones were.
+    transform; gradients are written where the last ones were. Neither pass is recorded: the parameters are
+    detached, and so are x and slopes to be.
 
     Args:
         names: of weight and bias of every layer, from the input on; the bias may be missing.
@@ -23,8 +26,15 @@ class Dense:
     def __init__(self, names: Sequence[tuple[str, str | None]], parameters: dict[str, Tensor]) -> None:
         self.names = names
         self.weights = [parameters[weight].detach() for weight, _ in names]
-        self.biases = [None if bias is None else parameters[bias].detach() for _, bias in names]
         self.stacked = self.weights[0].dim() == 3
+        biases = [None if bias is None else parameters[bias].detach() for _, bias in names]
+        # What a batch is multiplied by and what is added: views, which follow the parameters.
+        self._maps = [
+            (weight.mT, bias if bias is None or not self.stacked else bias.unsqueeze(1))
+            for weight, bias in zip(self.weights, biases, strict=True)
+        ]
+        self._multiply: Callable[..., Tensor] = torch.bmm if self.stacked else torch.mm
+        self._multiply_add: Callable[..., Tensor] = torch.baddbmm if self.stacked else torch.addmm
         self.slopes = {
             name: torch.empty_like(parameters[name]) for pair in names for name in pair if name is not None
         }
@@ -40,32 +50,24 @@ class Dense:
         names = [(name_of[id(layer)], layer.bias is not None) for layer in layers]
         return cls([(f"{name}.weight", f"{name}.bias" if bias else None) for name, bias in names], parameters)
 
-    @torch.no_grad()
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "*r b k"]:
         """The outputs; what the way back needs is kept."""
         z = x.flatten(2 if self.stacked else 1)
         self._inputs = []
-        for weight, bias in zip(self.weights, self.biases, strict=True):
+        for factor, term in self._maps:
             if self._inputs:
-                z = z.relu_()
+                z.relu_()
             self._inputs.append(z)
-            if bias is None:
-                z = z @ weight.mT
-            elif self.stacked:
-                z = torch.baddbmm(bias.unsqueeze(1), z, weight.mT)
-            else:
-                z = torch.addmm(bias, z, weight.t())
+            z = self._multiply(z, factor) if term is None else self._multiply_add(term, z, factor)
         return z
 
-    @torch.no_grad()
     def backward(self, slopes: Float[Tensor, "*r b k"]) -> dict[str, Tensor]:
         """Every parameter's gradient, by name, given that of the outputs of the last `forward`."""
-        multiply = torch.bmm if self.stacked else torch.mm
         for layer in range(len(self.weights) - 1, -1, -1):
             (weight, bias), x = self.names[layer], self._inputs[layer]
-            multiply(slopes.mT, x, out=self.slopes[weight])
+            self._multiply(slopes.mT, x, out=self.slopes[weight])
             if bias is not None:
                 torch.sum(slopes, -2, out=self.slopes[bias])
             if layer:
-                slopes = torch.ops.aten.threshold_backward(multiply(slopes, self.weights[layer]), x, 0)
+                slopes = threshold_backward(self._multiply(slopes, self.weights[layer]), x, 0)
         return self.slopes

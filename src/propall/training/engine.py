@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -362,13 +363,14 @@ class Alone:
         if dense is not None and _is_rowwise(objective) and not self.trained[1]:
             logits = dense.forward(x)
             each, down = objective.losses_and_slopes(logits, candidates, state, step)
-            loss = weighted_mean(each, weight)
+            loss = weighted_mean(each.unsqueeze(0), batch.weight)
             stack.descend(self.trained[0], dense.backward(_shared_out(down, weight)), self.moments[0], epoch)
         else:
             with torch.enable_grad():
                 logits = self.logits(x)
-                loss = objective.loss(logits, candidates, state._replace(trained=self.trained[1]), step)
-            found = iter(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
+                value = objective.loss(logits, candidates, state._replace(trained=self.trained[1]), step)
+            found = iter(torch.autograd.grad(value, self._leaves, allow_unused=True, materialize_grads=True))
+            loss = value.detach().view(1)
             for tensors, moments in zip(self.trained, self.moments, strict=True):
                 stack.descend(tensors, {name: next(found) for name in tensors}, moments, epoch)
         if type(objective).update is not Objective.update:
@@ -377,7 +379,7 @@ class Alone:
             after = objective.update(seen, candidates, state, step)
             stack.remember(0, batch, _on_leaves(lambda t: t.unsqueeze(0), after))
         stack.step.add_(1)
-        return loss.detach().view(1)
+        return loss
 
 
 class Stack:
@@ -390,7 +392,7 @@ class Stack:
         self.stream = Stream(runs, recipe)
         x = self.stream.x
         nets = [build(net, run) for run in runs]
-        self.skeleton = copy.deepcopy(nets[0]).to("meta")
+        self._first = nets[0]
         self.parameters = _stacked([dict(n.named_parameters()) for n in nets])
         self.buffers = _stacked([dict(n.named_buffers()) for n in nets])
         self.sections = self._sections([run.objective or objective for run in runs])
@@ -407,7 +409,15 @@ class Stack:
         self.batch_sizes = recipe.batch_sizes(self.stream.n)
         self.total_steps = max(1, recipe.epochs * len(self.batch_sizes))
         self.dense = None if recipe.precision == "bfloat16" else Dense.of(nets[0], self.parameters)
-        self.alone = Alone(self, nets[0]) if len(runs) == 1 else None
+        self.alone = Alone(self, self._first) if len(runs) == 1 else None
+        # The batches that training has not come to yet, from this epoch on.
+        self._coming: Iterator[tuple[Batch, list[Tensor | None]]] = iter(())
+        self._next_epoch: int | None = None
+
+    @functools.cached_property
+    def skeleton(self) -> nn.Module:
+        """A network like each run's, without its tensors."""
+        return copy.deepcopy(self._first).to("meta")
 
     def _per_run(self, own: list[float | None], common: float) -> Tensor:
         values = [common if value is None else value for value in own]
@@ -457,9 +467,10 @@ class Stack:
         dtype, steps = self.rate.dtype, len(self.batch_sizes)
         if self.stream.device.type == "cpu" and not torch.compiler.is_compiling():
             now = int(self.step)  # nobody waits for it there
-            return torch.tensor(now / self.total_steps, dtype=dtype), torch.tensor(now // steps, dtype=dtype)
-        epoch = torch.div(self.step, steps, rounding_mode="floor")
-        return self.step.to(dtype) / self.total_steps, epoch.to(dtype)
+            share, epoch = now / self.total_steps, now // steps
+            return torch.scalar_tensor(share, dtype=dtype), torch.scalar_tensor(epoch, dtype=dtype)
+        done = torch.div(self.step, steps, rounding_mode="floor")
+        return self.step.to(dtype) / self.total_steps, done.to(dtype)
 
     def advance(self, batch: Batch, uniforms: Sequence[Tensor | None]) -> Float[Tensor, "r"]:
         """One step of every run, in place; returns the losses."""
@@ -553,33 +564,43 @@ class Stack:
         _write({name: t[runs] for name, t in self.buffers.items()}, buffers)
         return logits
 
-    def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Batch, list[Tensor | None]]]:
-        """The batches of one epoch, from the `first` on, with the noise their objectives need."""
-        if first == len(self.batch_sizes):
+    def batches(
+        self, epoch: int, first: int = 0, *, epochs: int = 1
+    ) -> Iterator[tuple[Batch, list[Tensor | None]]]:
+        """The batches of one epoch or several, from the `first` on, with the noise their objectives need."""
+        per_epoch, rows, size = len(self.batch_sizes), sum(self.batch_sizes), self.batch_sizes[0]
+        if epochs == 1 and first == per_epoch:
             return
-        order, size = self.stream.order(epoch), self.batch_sizes[0]
         # Several batches are put together at once and cut apart again: as many as a core's cache holds.
-        room = NUMBERS_AT_ONCE // (len(order) * size)
+        room = NUMBERS_AT_ONCE // (len(self.runs) * size)
         at_once = max(1, room // self.stream.n_classes)
-        for block in range(first, len(self.batch_sizes), at_once):
-            sizes = self.batch_sizes[block : block + at_once]
-            index = order[:, block * size : block * size + sum(sizes)]
-            steps = torch.arange(index.shape[1], device=order.device) // size + (
-                epoch * len(self.batch_sizes) + block
-            )
-            labels = self.stream.labels(index)
-            noise = [
-                self.stream.noise(section.runs, steps, labels.keys[section.runs]).split(sizes, 1)
-                if section.objective.needs_noise
-                else itertools.repeat(None)
-                for section in self.sections
-            ]
-            parts = [itertools.repeat(None) if part is None else part.split(sizes, 1) for part in labels]
-            x = self._features(index, labels.keys, steps, sizes, room)
-            for own, features, uniforms, *rest in zip(
-                index.split(sizes, 1), x, zip(*noise, strict=False), *parts, strict=False
-            ):
-                yield Batch(own, features, *rest), list(uniforms)
+        for together in _cut(range(epoch, epoch + epochs), max(1, at_once // per_epoch)):
+            order = self.stream.orders(together)[..., :rows].flatten(1)
+            for block in _cut(range(first, per_epoch * len(together)), at_once):
+                sizes = (self.batch_sizes * len(together))[block.start : block.stop]
+                start = block.start * size
+                index = order[:, start : start + sum(sizes)]
+                place = torch.arange(start, start + index.shape[1], device=order.device)
+                steps = (together.start + place // rows) * per_epoch + place % rows // size
+                yield from self._put_together(index, steps, sizes, room)
+            first = 0
+
+    def _put_together(
+        self, index: Tensor, steps: Tensor, sizes: list[int], room: int
+    ) -> Iterator[tuple[Batch, list[Tensor | None]]]:
+        labels = self.stream.labels(index)
+        noise = [
+            self.stream.noise(section.runs, steps, labels.keys[section.runs]).split(sizes, 1)
+            if section.objective.needs_noise
+            else itertools.repeat(None)
+            for section in self.sections
+        ]
+        parts = [itertools.repeat(None) if part is None else part.split(sizes, 1) for part in labels]
+        x = self._features(index, labels.keys, steps, sizes, room)
+        for own, features, uniforms, *rest in zip(
+            index.split(sizes, 1), x, zip(*noise, strict=False), *parts, strict=False
+        ):
+            yield Batch(own, features, *rest), list(uniforms)
 
     def _features(
         self, index: Tensor, keys: Tensor, steps: Tensor, sizes: list[int], room: int
@@ -595,9 +616,13 @@ class Stack:
     @torch.no_grad()
     def train_epoch(self, epoch: int) -> Float[Tensor, "r"]:
         """Every step of one epoch; returns each run's mean loss. Nothing waits for the device."""
+        if epoch != self._next_epoch:
+            self._coming = self.batches(epoch, epochs=max(1, self.recipe.epochs - epoch))
+        self._next_epoch = None  # until all steps are taken
         total = torch.zeros_like(self.rate)
-        for batch, uniforms in self.batches(epoch):
+        for batch, uniforms in itertools.islice(self._coming, len(self.batch_sizes)):
             total += self.advance(batch, uniforms)
+        self._next_epoch = epoch + 1
         return total / len(self.batch_sizes)
 
     @torch.no_grad()
@@ -633,15 +658,20 @@ class Stack:
         fitted = []
         for section, state in zip(self.sections, self.states, strict=True):
             for j, objective in enumerate(section.objectives):
-                net = copy.deepcopy(self.skeleton).to_empty(device=self.stream.device)
-                position = section.runs.start + j
-                own = {**self.parameters, **self.buffers}
-                for name, target in [*net.named_parameters(), *net.named_buffers()]:
-                    target.data = own[name][position].clone()
-                net.eval()
+                net = self._network(section.runs.start + j).eval()
                 state_of_run = State(*({k: v[j].clone() for k, v in part.items()} for part in state))
                 fitted.append(NetClassifier(net, objective, state_of_run))
         return fitted
+
+    def _network(self, position: int) -> nn.Module:
+        """A network of its own with what one run has learnt."""
+        if self.alone is not None:
+            return copy.deepcopy(self.alone.net)
+        net = copy.deepcopy(self.skeleton).to_empty(device=self.stream.device)
+        own = {**self.parameters, **self.buffers}
+        for name, target in [*net.named_parameters(), *net.named_buffers()]:
+            target.data = own[name][position].clone()
+        return net
 
     def tensors(self) -> optim.Tensors:
         """Everything that training changes, under unique names."""
@@ -683,7 +713,7 @@ class Stack:
 
     def adopt(self, other: "Stack") -> None:
         """Become another stack of the same shape, in the memory of this one."""
-        self.runs, self._common = other.runs, other._common
+        self.runs, self._common, self._next_epoch = other.runs, other._common, None
         for section, new in zip(self.sections, other.sections, strict=True):
             section.objectives, section.objective = new.objectives, new.objective
         for own, tensor in zip(self.given(), other.given(), strict=True):
@@ -716,6 +746,11 @@ def build(net: NetFactory | nn.Module, run: Run) -> nn.Module:
 
 def _stacked(parts: Sequence[dict[str, Tensor]]) -> optim.Tensors:
     return {name: torch.stack([part[name].detach() for part in parts]) for name in parts[0]}
+
+
+def _cut(whole: range, length: int) -> Iterator[range]:
+    """Pieces of a range, one after another."""
+    return (whole[start : start + length] for start in range(0, len(whole), length))
 
 
 def _write(targets: optim.Tensors, values: optim.Tensors) -> None:

@@ -111,7 +111,7 @@ def advance_fused(
         first,
         [moments["second"][key] for key in parameters],
         [],
-        [torch.tensor(int(steps) + 1.0)] * len(tensors),
+        [torch.scalar_tensor(int(steps) + 1.0)] * len(tensors),
         lr=rate,
         beta1=ADAM_BETAS[0],
         beta2=ADAM_BETAS[1],

@@ -90,10 +90,15 @@ class Stream:
         weight = [] if self.weight is None else [self.weight]
         return [self.x, self.candidates, self.keys, *weight, *self._seeds.values()]
 
-    def order(self, epoch: int | Tensor) -> Int[Tensor, "r n"]:
+    def order(self, epoch: int) -> Int[Tensor, "r n"]:
         """Every run's own shuffling of its rows for one epoch."""
+        return self.orders(range(epoch, epoch + 1))[:, 0]
+
+    def orders(self, epochs: range) -> Int[Tensor, "r e n"]:
+        """Every run's own shuffling of its rows for each of some epochs."""
         keys = self.keys if self.keys.dim() == 2 else self.keys[None]
-        return draws.order(self._seeds["order"][:, None], epoch, keys)
+        numbers = torch.arange(epochs.start, epochs.stop, device=self.device)
+        return draws.order(self._seeds["order"][:, None, None], numbers[:, None], keys[:, None])
 
     def _take(self, table: Tensor, index: Int[Tensor, "r b"], per_run: bool) -> Tensor:
         if self.device.type != "cpu":
