@@ -54,7 +54,7 @@ def bench_resnet(
     quick: Quick = False,
     json_file: SheetFile = None,
 ) -> None:
-    """An epoch of ResNet-32 on images of CIFAR-10's size: eager, and captured in several precisions."""
+    """An epoch of ResNet-32 on images of CIFAR-10's size: eager, captured, and compiled too."""
     from propall.experiments.bench import resnet
     from propall.training.compiled import best_device
 

@@ -1,9 +1,10 @@
 """Convolutions of few channels as custom operators: 3x3, stride 1, half precision, channels last, on a GPU.
 
 A convolution of 16 channels is far below the tiles that cuDNN is made for, and takes several times as long
-there as its memory traffic. Three operators do better: the convolution and its gradients in the input and in
-the weights. Each is linear in both of its arguments, and its derivatives are the other two, so together they
-have derivatives of every order. `torch.compile`, `torch.func`, `vmap` and CUDA graphs pass through them.
+there as its memory traffic; one of 64 still takes longer than it has to. Three operators do better: the
+convolution and its gradients in the input and in the weights. Each is linear in both of its arguments, and
+its derivatives are the other two, so together they have derivatives of every order. `torch.compile`,
+`torch.func`, `vmap` and CUDA graphs pass through them.
 
 What `PAYS` does not name, and whatever no kernel can run, is left to PyTorch's own convolution.
 """
@@ -22,9 +23,13 @@ from propall.kernels.operators import differentiable
 __all__ = ["convolution_3x3", "pays"]
 
 FORWARD, INPUT, WEIGHT = "forward", "input's gradient", "weights' gradient"
-#: The passes in which these kernels beat cuDNN, by channels in and out.
+#: The passes in which these kernels beat cuDNN, by channels in and out. Microseconds on an H200, batch 256,
+#: images of 32, 16 and 8 pixels a side: forward 14, 8 and 7 (cuDNN 35, 11 and 8), input's gradient 14, 8, 7
+#: (41, 11, 10), weights' gradient 16, 13, 10 (53, 28, 16).
 PAYS = {
     (16, 16): (FORWARD, INPUT, WEIGHT),
+    (32, 32): (FORWARD, INPUT, WEIGHT),
+    (64, 64): (FORWARD, INPUT, WEIGHT),
 }
 
 _HAS_TRITON = find_spec("triton") is not None and torch.version.cuda is not None

@@ -85,7 +85,8 @@ class Trainer(Algorithm):
             weights every run starts from.
         recipe: epochs, batches, optimiser.
         checkpoint: where to save progress; a later `fit` of the same runs goes on from there.
-        fast: None: compile and capture the step on a CUDA device; True or False: whether to, anywhere.
+        fast: None: capture the step on a CUDA device, and compile it where that pays; True: both, anywhere;
+            False: neither.
         stack: how many runs to train at once at most; None: as many as memory takes.
     """
 

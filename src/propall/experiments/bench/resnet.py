@@ -1,4 +1,4 @@
-"""An epoch of ResNet-32 on images of CIFAR-10's size: eager and captured, in three precisions."""
+"""An epoch of ResNet-32 on images of CIFAR-10's size: eager, captured, and compiled too."""
 
 import time
 from collections.abc import Callable
@@ -70,19 +70,22 @@ def run(
         laps = [lap.training for lap in eager_epochs(net, rows, candidates, half=half, **options)]  # type: ignore[arg-type]
         sheet.add(case, what, laps[1:], beside=EAGER if half else "", prepared=laps[0])
     for precision in precisions:
-        what = f"propall, {'captured, ' if cuda else ''}{precision}"
-        note(f"resnet: {what}")
-        own = replace(recipe, precision=precision)
-        stack = Stack([Run(PartialDataset(x, candidates), 0)], ProPaLL(), NETS["resnet32"], own)
-        train_epoch = Captured(stack).train_epoch if cuda else stack.train_epoch
-        with matrix_precision(own):
-            laps = [_seconds(train_epoch, epoch, device) for epoch in range(own.epochs)]
-            line = sheet.add(case, what, laps[1:], beside=EAGER, prepared=laps[0])
-            if profile:
-                sheet.notes += [f"Where {what} spends an epoch:", *_top_kernels(train_epoch, device)]
-        if cuda and not quick and precision == "bfloat16":
-            sheet.targets.append(Target("seconds an epoch, captured bfloat16", line.value.median, most=GOAL))
-        del stack, train_epoch
+        for way in ("captured, ", "compiled, captured, ") if cuda else ("",):
+            what = f"propall, {way}{precision}"
+            note(f"resnet: {what}")
+            own = replace(recipe, precision=precision)
+            stack = Stack([Run(PartialDataset(x, candidates), 0)], ProPaLL(), NETS["resnet32"], own)
+            compiling = way.startswith("compiled")
+            train_epoch = Captured(stack, compiling).train_epoch if cuda else stack.train_epoch
+            with matrix_precision(own):
+                laps = [_seconds(train_epoch, epoch, device) for epoch in range(own.epochs)]
+                line = sheet.add(case, what, laps[1:], beside=EAGER, prepared=laps[0])
+                if profile:
+                    sheet.notes += [f"Where {what} spends an epoch:", *_top_kernels(train_epoch, device)]
+            if compiling and not quick and precision == "bfloat16":
+                claim = "seconds an epoch, compiled, captured bfloat16"
+                sheet.targets.append(Target(claim, line.value.median, most=GOAL))
+            del stack, train_epoch
     return sheet
 
 

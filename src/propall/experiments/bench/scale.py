@@ -12,7 +12,7 @@ from torch import Tensor
 
 from propall import kernels
 from propall.data.dataset import PartialDataset
-from propall.experiments.bench.clock import on_device
+from propall.experiments.bench.clock import in_turn, on_device, wait
 from propall.experiments.bench.sheet import Sheet, Target, machine
 from propall.methods.propall import ProPaLL, plain_exact_loss, propall_loss
 from propall.nets import NETS
@@ -25,6 +25,8 @@ MEGABYTE = 1e6
 SLACK = 128 * MEGABYTE
 FEATURES = CLASSES = 100
 ROWS, QUICK_ROWS = 1_000_000, 100_000
+#: Rows of a batch, and how many times as much a GPU gets: else launches are measured, not growth.
+BATCH, WIDER = 256, 8
 
 
 def slope(sizes: Sequence[int], seconds: Sequence[float]) -> float:
@@ -39,7 +41,7 @@ def run(
     """Slopes of time against n and k, and the memory of a large fit.
 
     Args:
-        device: where the loss is measured; training and its memory are measured on the CPU.
+        device: where loss and training are measured; the memory of a fit is measured on the CPU.
         quick: smaller sizes.
         rows: of the large fit.
         note: is told what is going on.
@@ -47,7 +49,8 @@ def run(
     sheet = Sheet("scale", "Growth of time and memory with rows and classes", "ms", machine(device))
     sheet.notes = [
         "Slopes are of least squares through the logarithms of the medians; 1 is linear.",
-        f"Training: one epoch of a linear net on {FEATURES} features, batch 256, on the CPU.",
+        f"Training: a fit of one epoch, a linear net on {FEATURES} features, batches of {BATCH}; on a GPU, "
+        f"against k, of {WIDER * BATCH}.",
         "Memory of a fit: what the largest resident size grows by, in a process of its own that held nothing "
         "but the data before.",
     ]
@@ -59,12 +62,15 @@ def run(
     seconds = 0.1 if quick else 0.5
     _slopes(sheet, "loss, k = 100", "n", rows_of_loss, lambda n: _loss(n, 100, device, seconds), note)
     _slopes(sheet, "loss, n = 1024", "k", classes_of_loss, lambda k: _loss(1024, k, device, seconds), note)
-    rows_of_fit = [512 * large * p for p in powers]
+    wider = WIDER if device.type == "cuda" else 1
+    rows_of_fit = [512 * large * p * wider for p in powers]
     classes_of_fit = [16 * large * p for p in powers]
-    rows_of_classes = 256 if quick else 8192
-    _slopes(sheet, "training, k = 10", "n", rows_of_fit, lambda n: _epoch(n, 10), note)
+    rows_of_classes = (BATCH if quick else 32 * BATCH) * wider
+    _slopes(sheet, "training, k = 10", "n", rows_of_fit, lambda n: _epoch(n, 10, BATCH, device), note)
     what = f"training, n = {rows_of_classes}"
-    _slopes(sheet, what, "k", classes_of_fit, lambda k: _epoch(rows_of_classes, k), note)
+    _slopes(
+        sheet, what, "k", classes_of_fit, lambda k: _epoch(rows_of_classes, k, wider * BATCH, device), note
+    )
     _memory_of_fit(sheet, rows or (QUICK_ROWS if quick else ROWS), note)
     if device.type == "cuda":
         _memory_of_loss(sheet, 64 if quick else 1024, 100_000, device, note)
@@ -101,12 +107,17 @@ def _loss(n: int, k: int, device: torch.device, seconds: float) -> list[float]:
     )
 
 
-def _epoch(n: int, k: int) -> list[float]:
-    candidates = torch.rand(n, k) < 0.1
+def _epoch(n: int, k: int, batch_size: int, device: torch.device) -> list[float]:
+    candidates = torch.rand(n, k, device=device) < 0.1
     candidates[:, 0] = True
-    runs = [Run(PartialDataset(torch.randn(n, FEATURES), candidates), 0)]
-    trainer = Trainer(ProPaLL(), NETS["linear"], Recipe(epochs=1, batch_size=256))
-    return on_device(lambda _: trainer.fit(runs), 1, torch.device("cpu"), seconds=0.0)
+    runs = [Run(PartialDataset(torch.randn(n, FEATURES, device=device), candidates), 0)]
+    trainer = Trainer(ProPaLL(), NETS["linear"], Recipe(epochs=1, batch_size=batch_size))
+
+    def fit() -> None:
+        trainer.fit(runs)
+        wait(device)
+
+    return in_turn({"": fit}, 3)[""].wall
 
 
 def _memory_of_fit(sheet: Sheet, rows: int, note: Callable[[str], None]) -> None:

@@ -24,6 +24,8 @@ from propall.training.metrics import History
 from propall.training.recipe import Precision, Recipe
 
 EAGER = "plain eager PyTorch, 1 run"
+#: What short trainings do on a GPU: compiling would take longer than it saves.
+AS_IT_IS = "captured without compiling"
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ def run(device: torch.device, *, quick: bool = False, note: Callable[[str], None
         "Values are milliseconds per step of all runs together, the first epoch left out; per run and epoch "
         f"the evaluation of {size.test_rows} rows after every epoch is part of it.",
         f"Matrix products in {precision} everywhere, the peer included; SGD with momentum.",
-        "prepared: seconds of the first epoch, in which the step is compiled and captured."
+        "prepared: seconds of the first epoch, in which the step is compiled, if not said otherwise, and "
+        "captured."
         if cuda
         else "Steps are neither compiled nor captured on a CPU.",
     ]
@@ -144,12 +147,15 @@ def run(device: torch.device, *, quick: bool = False, note: Callable[[str], None
         f"{len(mixed)} runs of five settings": mixed,
         f"{size.alike} runs of ProPaLL": [Run(partial, seed) for seed in range(size.alike)],
     }
+    if cuda:
+        stacks |= {f"{what}, {AS_IT_IS}": runs for what, runs in stacks.items() if len(runs) != size.alike}
     for what, runs in stacks.items():
         note(f"train: {what}")
         watch = Stopwatch(test_x, test_truth)
-        Trainer(ProPaLL(), net, recipe, stack=len(runs)).fit(runs, monitor=watch)
+        fast = None if not cuda or what.endswith(AS_IT_IS) else True
+        Trainer(ProPaLL(), net, recipe, fast=fast, stack=len(runs)).fit(runs, monitor=watch)
         line = _add(sheet, case, what, watch.laps, steps, runs=len(runs))
-        if cuda and not quick:
+        if fast and not quick:
             step = len(runs) == 1
             found = line.value.median if step else line.more["per_run_and_epoch"]
             claim = f"ms per {'step' if step else 'run and epoch with evaluation'}, {what}"
