@@ -200,6 +200,21 @@ def test_costs_count_every_run_once_and_estimate_by_steps(store):
     (fold, *_) = reproducing.wanted("real/lost/valen")[0].specs
     assert judging.steps(fold) == pytest.approx(510 * 1122 * 0.8 / 100)
     assert cost.ratio == cost.public_seconds / cost.seconds
+    assert cost.elapsed_ratio >= cost.ratio
+
+
+def test_time_that_processes_share_elapses_once(store):
+    fill(store, ["real"], data=["lost"])
+    one, two, three, *_ = store
+    runs = [
+        replace(one, seconds=10.0, stack=6, when="2026-01-01T00:02:00+00:00"),  # from 1:00 on
+        replace(two, seconds=100.0, stack=1, when="2026-01-01T00:03:00+00:00"),  # from 1:20 on
+        replace(three, seconds=5.0, stack=1, when="2026-01-01T00:04:00+00:00"),
+    ]
+    assert judging.elapsed(runs[1:]) == 105
+    assert judging.elapsed([replace(runs[0], seconds=60.0, stack=1), *runs[1:]]) == 120 + 5
+    assert judging.elapsed([replace(run, when="2026-01-01T00:00:00+00:00") for run in runs]) == 100
+    assert judging.elapsed([]) == 0
 
 
 def test_coverage_counts_what_is_begun_under_another_protocol(store):

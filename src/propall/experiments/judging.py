@@ -9,6 +9,7 @@ import statistics
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
@@ -585,7 +586,8 @@ class Cost:
     Attributes:
         hardware: where.
         runs: number of runs that train a network on vectors; what the estimate is about.
-        seconds: their time here, with all testing.
+        seconds: their time here, with all testing; where processes share a GPU, that of each of them.
+        elapsed: the time in which any of them ran: less than `seconds` where processes shared a GPU.
         public_seconds: the same number of steps at the rate of PRODEN's public code.
         all_runs: number of all runs, of images with channels and of methods without a network too.
         all_seconds: their time.
@@ -594,14 +596,20 @@ class Cost:
     hardware: str
     runs: int
     seconds: float
+    elapsed: float
     public_seconds: float
     all_runs: int
     all_seconds: float
 
     @property
     def ratio(self) -> float:
-        """How many times longer the public code would take."""
+        """How many times longer the public code would take, by the runs' own times."""
         return self.public_seconds / self.seconds if self.seconds else math.nan
+
+    @property
+    def elapsed_ratio(self) -> float:
+        """The same by the time in which any of them ran."""
+        return self.public_seconds / self.elapsed if self.elapsed else math.nan
 
 
 def costs(evidence: Evidence) -> list[Cost]:
@@ -617,12 +625,28 @@ def costs(evidence: Evidence) -> list[Cost]:
                 hardware,
                 len(trained),
                 sum(result.seconds for result in trained),
+                elapsed(trained),
                 sum(steps(result.spec) for result in trained) / PUBLIC_STEPS * PUBLIC_SECONDS,
                 len(results),
                 sum(result.seconds for result in results),
             )
         )
     return sorted(found, key=lambda cost: -cost.all_seconds)
+
+
+def elapsed(results: Sequence[Result]) -> float:
+    """Seconds in which any of the runs ran, by when each ended and how long its stack took.
+
+    Times of the day are kept in whole seconds, so short runs may add up to more; never more than all of them.
+    """
+    total, until = 0.0, -math.inf
+    ended = {id(result): datetime.fromisoformat(result.when).timestamp() for result in results}
+    begun = {id(result): ended[id(result)] - result.seconds * result.stack for result in results}
+    for result in sorted(results, key=lambda result: begun[id(result)]):
+        end = ended[id(result)]
+        total += max(0.0, end - max(until, begun[id(result)]))
+        until = max(until, end)
+    return min(total, sum(result.seconds for result in results))
 
 
 def _of_tables(evidence: Evidence) -> list[Result]:

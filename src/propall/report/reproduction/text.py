@@ -74,7 +74,16 @@ def _cost(cost: Cost) -> str:
         f"{text} Of these, {cost.runs} train a network on vectors, in {human_time(cost.seconds)}; the public "
         f"code of PRODEN, at {PUBLIC_SECONDS} s for an epoch of 60 000 images in batches of 256 on an NVIDIA "
         f"H200 and as long per step elsewhere, would take {human_time(cost.public_seconds)} for as many "
-        f"steps: {cost.ratio:.0f} times as long (an estimate)."
+        f"steps: {cost.ratio:.0f} times as long (an estimate).{_shared(cost)}"
+    )
+
+
+def _shared(cost: Cost) -> str:
+    if cost.elapsed > 0.95 * cost.seconds:
+        return ""
+    return (
+        " Some ran at the same time, in several processes, each on its own clock: by the wall's clock, all "
+        f"took {human_time(cost.elapsed)}, and the public code {cost.elapsed_ratio:.0f} times as long."
     )
 
 
