@@ -40,7 +40,14 @@ def test_one_line_a_run_with_where_it_came_from(store, tmp_path):
         "method": "proden",
         "net": "linear",
     }
-    expected |= {"seed": "0", "epochs": "500", "hardware": "NVIDIA H200", "commit": "0123456789ab", "q": ""}
+    expected |= {
+        "seed": "0",
+        "epochs": "500",
+        "precision": "float32",
+        "hardware": "NVIDIA H200",
+        "commit": "0123456789ab",
+        "q": "",
+    }
     assert {name: row[name] for name in expected} == expected
     assert (row["torch"], row["version"]) == ("2.13.0", "1.0")
     assert row["date"].startswith("2026-01-02")
@@ -57,6 +64,7 @@ def test_one_line_a_run_with_where_it_came_from(store, tmp_path):
 
 def test_a_folder_gives_the_same_entries_as_the_store(store, tmp_path):
     publishing.write_folder(store, tmp_path / "results")
+    (tmp_path / "results" / "selection.csv").write_text("a file,of another kind\n1,2\n", encoding="utf-8")
     with publishing.open_folder(tmp_path / "results") as again:
         assert again.keys() == store.keys()
         for table, protocol in (("real", None), ("noise_real", None), ("uniform", "q0.1")):

@@ -35,6 +35,9 @@ Written by `propall results export results/`; read by `propall report --results 
 - `hardware`, `version`, `commit`, `torch`, `date`: where it came from; `key`: of the run's full description.
 
 `details.jsonl` has that description and what is known by epoch, thinned out.
+
+Other files here have nothing to do with the paper's tables: `selection.csv` and `calibration.csv` are written by
+`propall.experiments.selection`, `annotators.json` by `propall annotators`.
 """
 #: What a line of `TABLE.csv` says about a run.
 COLUMNS = (
@@ -91,7 +94,9 @@ def read_folder(folder: Path) -> list[Result]:
         except (ValueError, KeyError, AttributeError) as error:
             raise StoreError(f"results: line {number} of {path} is no result ({error}).") from error
     found: dict[str, Result] = {}
-    for file in sorted(folder.glob("*.csv")):
+    for file in [folder / f"{name}.csv" for name in TABLES]:  # a folder may hold other files too
+        if not file.exists():
+            continue
         with file.open(encoding="utf-8", newline="") as lines:
             for number, values in enumerate(csv.DictReader(lines), 2):
                 try:
