@@ -36,7 +36,7 @@ Written by `propall results export results/`; read by `propall report --results 
 
 `details.jsonl` has that description and what is known by epoch, thinned out.
 
-Other files here have nothing to do with the paper's tables: `selection.csv` and `calibration.csv` are written by
+Other files here are not of the paper's tables: `selection.csv` and `calibration.csv` are written by
 `propall.experiments.selection`, `annotators.json` by `propall annotators`.
 """
 #: What a line of `TABLE.csv` says about a run.
