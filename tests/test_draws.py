@@ -97,7 +97,8 @@ def test_the_interval_is_open(
     monkeypatch.setattr(draws, "_on_cpu", lambda *_: on_cpu)
     monkeypatch.setattr(draws, "words", lambda *_: (torch.tensor(word), torch.tensor(word)))
     short = np.array(word, dtype=np.uint32)
-    monkeypatch.setattr(draws, "_words_on_cpu", lambda *_, both: (short, short))
+    monkeypatch.setattr(draws, "_words_on_cpu", lambda *_: (short, short))
+    monkeypatch.setattr(draws, "_first_words_on_cpu", lambda *_: [(slice(None), np.full((1, 1), short))])
     value = draws.uniform(SEED, 0, dtype=dtype)
     assert value.dtype == dtype
     assert 0 < value.item() < 1
@@ -276,3 +277,23 @@ def test_a_cpu_s_short_words_give_the_same_draws(dtype, monkeypatch):
         assert uniform.shape == plain.shape
         assert torch.equal(uniform, plain)
         assert order is None or torch.equal(order, draws.order(*part))
+
+
+@pytest.mark.parametrize(
+    "counters",
+    [
+        lambda i: (i(5)[:, None, None], i(700)[:, None], i(16)),  # rows times labels, in several parts
+        lambda i: (i(3)[:, None, None], i(5)[:, None], i(4)),
+        lambda i: (i(12).view(3, 4),),
+        lambda i: (i(3)[:, None], i(12).view(3, 4)),
+        lambda i: (i(7), 3),
+        lambda i: (i(0)[:, None], i(4)),
+        lambda i: (3, 4),
+    ],
+)
+def test_numbers_do_not_depend_on_how_many_are_drawn_at_once(counters, monkeypatch):
+    monkeypatch.setattr(draws, "WORDS_AT_ONCE", 1000)
+    counters = counters(torch.arange)
+    high, _ = draws.words(draws.seed_for(0, "noise"), *counters)
+    expected = ((high >> 9).float() + 0.5) / 2**23
+    assert torch.equal(draws.uniform(draws.seed_for(0, "noise"), *counters), expected)

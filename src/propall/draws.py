@@ -6,6 +6,7 @@ resumed run needs to remember nothing but where it was.
 """
 
 import hashlib
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +19,8 @@ _WORD = 0xFFFFFFFF
 #: Both are below 2^31, so a product of int64 never overflows and every backend agrees on it.
 _FIRST, _SECOND = 0x21F0AAAD, 0x735A2D97
 _Words: TypeAlias = NDArray[np.uint32]
+#: Words that are mixed at once on a CPU: they and what they are mixed with stay in a core's cache.
+WORDS_AT_ONCE = 1 << 15
 
 
 def seed_for(seed: int, purpose: str) -> int:
@@ -128,12 +131,40 @@ def _words_on_cpu(seed: Tensor | int, *counters: Tensor | int, both: bool = True
 
 
 def _uniform_on_cpu(seed: Tensor | int, *counters: Tensor | int, dtype: torch.dtype) -> Tensor:
-    high, low = _words_on_cpu(seed, *counters, both=dtype == torch.float64)
     if dtype == torch.float64:
+        high, low = _words_on_cpu(seed, *counters)
         whole = (high.astype(np.int64) << 20) | (low >> 12)
         return torch.from_numpy(np.asarray(whole + 0.5)).div_(2.0**52)
-    np.right_shift(high, 9, out=high)
-    return torch.from_numpy(high.astype(np.float32)).add_(0.5).mul_(2.0**-23).to(dtype)
+    shape = np.broadcast_shapes(*(tuple(getattr(part, "shape", ())) for part in (seed, *counters)))
+    found = np.empty(shape, dtype=np.float32)
+    for rows, high in _first_words_on_cpu(seed, *counters):
+        np.right_shift(high, 9, out=high)
+        found.reshape(-1, high.shape[-1])[rows] = high
+    return torch.from_numpy(found).add_(0.5).mul_(2.0**-23).to(dtype)
+
+
+def _first_words_on_cpu(seed: Tensor | int, *counters: Tensor | int) -> Iterator[tuple[slice, _Words]]:
+    """The first of the two words, some rows after the other, in memory that is used again.
+
+    Memory of the size of all rows would be new each time, and to touch it costs more than to mix words.
+    """
+    *outer, last = counters
+    a, b, _ = _state_on_cpu(seed, *outer)
+    labels = _word(last)
+    if a.shape[-1] != 1 or labels.size != labels.shape[-1]:  # the last counter is no axis of its own
+        yield slice(None), _words_on_cpu(seed, *counters, both=False)[0].reshape(1, -1)
+        return
+    a, b, labels = a.reshape(-1, 1), b.reshape(-1, 1), labels.reshape(-1)
+    at_once = max(1, WORDS_AT_ONCE // max(1, labels.size))
+    memory = np.empty((3, min(at_once, len(a)), labels.size), dtype=np.uint32)
+    for start in range(0, len(a), at_once):
+        rows = slice(start, min(start + at_once, len(a)))
+        high, low, spare = memory[:, : rows.stop - start]
+        _mix_in_place(np.bitwise_xor(a[rows], labels, out=high), spare)
+        np.add(np.add(b[rows], high, out=low), np.uint32(0x1B873593), out=low)
+        _mix_in_place(low, spare)
+        _mix_in_place(np.bitwise_xor(high, np.right_shift(low, 7, out=spare), out=high), spare)
+        yield rows, high
 
 
 def digest(*parts: str | Tensor | None) -> str:
