@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,8 +40,10 @@ from propall.methods.valen import (
     weights_from_sample,
 )
 from propall.nets import MLP, Linear
+from propall.training.checkpoint import Checkpoint
 from propall.training.contract import Monitor, Run, State, Step
 from propall.training.engine import NetClassifier, Stack, Trainer, build
+from propall.training.metrics import History
 from propall.training.neighbours import nearest
 from propall.training.recipe import Recipe
 
@@ -665,3 +668,61 @@ def test_fields_are_checked(fields: dict[str, Any], message: str) -> None:
     # Where annotations are checked, a value that is none of the choices does not get as far as our own check.
     with pytest.raises((ValueError, TypeCheckError), match=message):
         VALEN(**fields)
+
+
+class Interrupted(Exception):
+    """Stands for a kill."""
+
+
+class Interrupting(History):
+    """A history that ends the training after an epoch, and notes where it began."""
+
+    def __init__(self, x: Tensor, truth: Tensor, last: int | None = None) -> None:
+        super().__init__(x, truth)
+        self.last, self.begun = last, []
+
+    def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
+        super().begin(epochs, runs, done)
+        self.begun.append((epochs, done))
+
+    def epoch(self, epoch: int, *rest: Any) -> None:
+        super().epoch(epoch, *rest)
+        if epoch == self.last:
+            raise Interrupted
+
+
+@pytest.mark.parametrize("graph_on", ["inputs", "features"])
+def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path, graph_on: Any) -> None:
+    g = torch.Generator().manual_seed(0)
+    candidates = torch.rand(40, 3, generator=g) < 0.5
+    candidates[:, 1] = True
+    train = PartialDataset(torch.randn(40, 4, generator=g), candidates)
+    runs, truth = [Run(train, 3), Run(train, 4)], candidates.int().argmax(1)
+    recipe = Recipe(epochs=5, batch_size=10)
+    method = VALEN(warm_up=3, graph_on=graph_on, net=Linear, recipe=recipe)
+    whole = Interrupting(train.x, truth)
+    expected = method.fit(runs, monitor=whole)
+    kept = dataclasses.replace(method, checkpoint=Checkpoint(tmp_path, seconds=0))
+    # A kill comes before the epoch that it comes in is saved.
+    for last, begun in ((2, (8, 0)), (3, (8, 1)), (5, (8, 2)), (7, (8, 4)), (None, (8, 6)), (None, (8, 8))):
+        watching = Interrupting(train.x, truth, last)
+        if last is None:
+            fitted = kept.fit(runs, monitor=watching)
+            assert [watching.accuracies(i) for i in range(2)] == [whole.accuracies(i) for i in range(2)]
+            for one, other in zip(fitted, expected, strict=True):
+                assert_equal_tensors(one.net.state_dict(), other.net.state_dict())
+                assert_equal_tensors(one.state.rows, other.state.rows)
+        else:
+            with pytest.raises(Interrupted):
+                kept.fit(runs, monitor=watching)
+        assert watching.begun == [begun]
+    # Another start of the phase is another training.
+    other = dataclasses.replace(kept, encoder_from="warmed")
+    other.fit(runs, monitor=(watching := Interrupting(train.x, truth)))
+    assert watching.begun == [(8, 3)]  # the warm-up is the same
+
+
+def assert_equal_tensors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name

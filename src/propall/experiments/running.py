@@ -405,9 +405,10 @@ def _takes(method: Algorithm, name: str) -> bool:
 
 def _algorithm(spec: Spec, checkpoint: Path | None) -> Algorithm:
     net: NetFactory = NETS[spec.net]
+    saved = None if checkpoint is None else Checkpoint(checkpoint)
     if isinstance(spec.method, Objective):
-        return Trainer(spec.method, net, spec.recipe, None if checkpoint is None else Checkpoint(checkpoint))
-    given = {"net": net, "recipe": spec.recipe}
+        return Trainer(spec.method, net, spec.recipe, saved)
+    given = {"net": net, "recipe": spec.recipe, "checkpoint": saved}
     own = {name: value for name, value in given.items() if _takes(spec.method, name)}
     return dataclasses.replace(spec.method, **own)  # type: ignore[type-var]
 

@@ -4,7 +4,8 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log, pi, prod
-from typing import Literal
+from pathlib import Path
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,6 +16,7 @@ from propall import draws, kernels
 from propall.labels import full_precision, restricted_softmax, uniform_weights
 from propall.methods.proden import PRODEN, proden_loss
 from propall.training import compiled
+from propall.training.checkpoint import Checkpoint
 from propall.training.contract import (
     Algorithm,
     Classifier,
@@ -29,10 +31,12 @@ from propall.training.engine import (
     SCORING_CHUNK,
     NetClassifier,
     NetFactory,
+    Progress,
     Stack,
     Trainer,
     build,
     fit_in_stacks,
+    train_stack,
 )
 from propall.training.neighbours import nearest
 from propall.training.recipe import Recipe
@@ -461,6 +465,7 @@ class VALEN(Algorithm):
         recipe: epochs of the third phase; batches, optimiser and rates of the first and the third.
         fast: compile and capture the steps, as in `Trainer`.
         stack: how many runs to train at once at most, as in `Trainer`.
+        checkpoint: where to save progress, as in `Trainer`.
 
     Notes:
         The authors' conference code evaluates with batch statistics of the test set and lets it into the
@@ -484,6 +489,7 @@ class VALEN(Algorithm):
     recipe: Recipe | None = None
     fast: bool | None = None
     stack: int | None = None
+    checkpoint: Checkpoint | Path | None = None
 
     name, title, reference = "valen", "VALEN", "xu2021instance"
     memory = "2k weights, neighbour lists"
@@ -514,11 +520,10 @@ class VALEN(Algorithm):
                 f"{missing}: None given; VALEN trains a network and needs both net and recipe. "
                 "Set them with dataclasses.replace(VALEN(), net=..., recipe=...)."
             )
-        net, recipe, watching = self.net, self.recipe, monitor or Monitor()
+        net, watching = self.net, monitor or Monitor()
 
         def fit_stack(positions: list[int]) -> dict[int, Classifier]:
             together = [replace(runs[i], objective=None) for i in positions]
-            watching.begin(self.warm_up + recipe.epochs, positions, 0)
             return dict(zip(positions, self._train(together, positions, watching), strict=True))
 
         def limit(run: Run, count: int) -> int:
@@ -528,15 +533,6 @@ class VALEN(Algorithm):
 
     def _train(self, runs: list[Run], positions: list[int], monitor: Monitor) -> list[Classifier]:
         assert self.net is not None
-        assert self.recipe is not None
-        warm_up = Trainer(
-            PRODEN(log_floor=LOG_FLOOR),
-            self.net,
-            replace(self.recipe, epochs=self.warm_up),
-            fast=self.fast,
-            stack=self.stack,
-        )
-        warmed = warm_up.fit(runs, monitor=_WarmUpMonitor(monitor, positions))
         train = runs[0].train
         phase = VariationalPhase(
             width=prod(train.in_shape),
@@ -553,14 +549,34 @@ class VALEN(Algorithm):
         seeds = [draws.seed_for(run.seed, "variational phase") for run in runs]
         own_runs = [replace(run, seed=seed) for run, seed in zip(runs, seeds, strict=True)]
         stack = Stack(own_runs, phase, TwinsOf(self.net), recipe)
-        for position, (run, classifier) in enumerate(zip(runs, warmed, strict=True)):
-            assert isinstance(classifier, NetClassifier)
-            self._start(stack, position, run, classifier)
-        with compiled.training(stack, self.fast) as training:
-            for epoch in range(recipe.epochs):
-                losses = training.train_epoch(epoch)
-                monitor.epoch(self.warm_up + epoch + 1, positions, losses, training.scores)
-            return [self._finished(classifier) for classifier in training.classifiers()]
+        begun = f"{self.warm_up} {self.encoder_from} {self.graph_on}"  # of which the stack knows nothing
+        progress = Progress(self.checkpoint, lambda: draws.digest(stack.fingerprint(), begun))
+        epochs = self.warm_up + recipe.epochs
+        if progress.saved is not None:
+            progress.load(stack, monitor)
+            monitor.begin(epochs, positions, self.warm_up + progress.done)
+        else:
+            warmed = self._warmed(runs, _WarmUpMonitor(monitor, positions, epochs))
+            for position, (run, classifier) in enumerate(zip(runs, warmed, strict=True)):
+                self._start(stack, position, run, classifier)
+        fitted = train_stack(
+            stack, positions, monitor, fast=self.fast, progress=progress, epochs_before=self.warm_up
+        )
+        return [self._finished(classifier) for classifier in fitted]
+
+    def _warmed(self, runs: list[Run], monitor: Monitor) -> list[NetClassifier]:
+        """The first phase: the classifiers, and the label weights they remember."""
+        assert self.net is not None
+        assert self.recipe is not None
+        trainer = Trainer(
+            PRODEN(log_floor=LOG_FLOOR),
+            self.net,
+            replace(self.recipe, epochs=self.warm_up),
+            checkpoint=self.checkpoint,
+            fast=self.fast,
+            stack=self.stack,
+        )
+        return cast(list[NetClassifier], trainer.fit(runs, monitor=monitor))
 
     def _phase_recipe(self, run: Run) -> Recipe:
         assert self.recipe is not None
@@ -614,10 +630,15 @@ class VALEN(Algorithm):
 
 
 class _WarmUpMonitor(Monitor):
-    """Hands a warm-up's epochs on as the first ones of the whole training."""
+    """Hands a warm-up's epochs on as the first ones of the whole training, of so many epochs."""
 
-    def __init__(self, monitor: Monitor, positions: Sequence[int]) -> None:
-        self.monitor, self.positions = monitor, positions
+    def __init__(self, monitor: Monitor, positions: Sequence[int], epochs: int) -> None:
+        self.monitor, self.positions, self.epochs = monitor, positions, epochs
+        self.state, self.restore = monitor.state, monitor.restore  # type: ignore[method-assign]
+
+    def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
+        """The whole training starts, or resumes within its warm-up."""
+        self.monitor.begin(self.epochs, [self.positions[i] for i in runs], done)
 
     def epoch(
         self,

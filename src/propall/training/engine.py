@@ -116,21 +116,66 @@ class Trainer(Algorithm):
         self, runs: Sequence[Run], positions: list[int], monitor: Monitor
     ) -> dict[int, Classifier]:
         stack = Stack([runs[i] for i in positions], self.objective, self.net, self.recipe)
-        checkpoint = Checkpoint(self.checkpoint) if isinstance(self.checkpoint, Path) else self.checkpoint
-        fingerprint = "" if checkpoint is None else stack.fingerprint()
-        saved = None if checkpoint is None else checkpoint.open(fingerprint)
-        if saved is not None:
-            stack.load(saved.tensors)
-            monitor.restore(saved.monitor)
-        done = 0 if saved is None else saved.epoch
-        monitor.begin(self.recipe.epochs, positions, done)
-        with compiled.training(stack, self.fast) as training:
-            for epoch in range(done, self.recipe.epochs):
-                losses = training.train_epoch(epoch)
-                monitor.epoch(epoch + 1, positions, losses, training.scores)
-                if checkpoint is not None and checkpoint.due(epoch + 1, self.recipe.epochs):
-                    checkpoint.save(fingerprint, epoch + 1, training.tensors(), monitor.state())
-            return dict(zip(positions, training.classifiers(), strict=True))
+        progress = Progress(self.checkpoint, stack.fingerprint)
+        progress.load(stack, monitor)
+        monitor.begin(self.recipe.epochs, positions, progress.done)
+        fitted = train_stack(stack, positions, monitor, fast=self.fast, progress=progress)
+        return dict(zip(positions, fitted, strict=True))
+
+
+class Progress:
+    """How far the training of a stack is, and where that is saved.
+
+    Args:
+        checkpoint: where; None for nowhere.
+        fingerprint: names the training; called only where there is a checkpoint.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | Path | None, fingerprint: Callable[[], str]) -> None:
+        self.checkpoint = Checkpoint(checkpoint) if isinstance(checkpoint, Path) else checkpoint
+        self._name = "" if self.checkpoint is None else fingerprint()
+        self.saved = None if self.checkpoint is None else self.checkpoint.open(self._name)
+        self.done = 0 if self.saved is None else self.saved.epoch
+
+    def load(self, stack: "Stack", monitor: Monitor) -> None:
+        """Bring the stack and who looks on to where they were when progress was saved last."""
+        if self.saved is not None:
+            stack.load(self.saved.tensors)
+            monitor.restore(self.saved.monitor)
+            self.saved = None
+
+    def save(self, epoch: int, epochs: int, training: "compiled.Captured | Stack", monitor: Monitor) -> None:
+        """Save after an epoch, if it is time to."""
+        if self.checkpoint is not None and self.checkpoint.due(epoch, epochs):
+            self.checkpoint.save(self._name, epoch, training.tensors(), monitor.state())
+
+
+def train_stack(
+    stack: "Stack",
+    positions: Sequence[int],
+    monitor: Monitor,
+    *,
+    fast: bool | None,
+    progress: Progress,
+    epochs_before: int = 0,
+) -> list[NetClassifier]:
+    """Take a stack through the epochs of its recipe that are not done; returns every run's classifier.
+
+    Args:
+        stack: the runs.
+        positions: what the monitor knows them by.
+        monitor: looks on.
+        fast: as in `Trainer`.
+        progress: how many epochs are done, and where that is saved.
+        epochs_before: of an earlier phase, on which the monitor goes on counting.
+    """
+    epochs = stack.recipe.epochs
+    with compiled.training(stack, fast) as training:
+        for epoch in range(progress.done, epochs):
+            losses = training.train_epoch(epoch)
+            monitor.epoch(epochs_before + epoch + 1, positions, losses, training.scores)
+            progress.save(epoch + 1, epochs, training, monitor)
+        return training.classifiers()
 
 
 def fit_in_stacks(
