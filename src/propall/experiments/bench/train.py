@@ -155,6 +155,7 @@ def run(device: torch.device, *, quick: bool = False, note: Callable[[str], None
         fast = None if not cuda or what.endswith(AS_IT_IS) else True
         Trainer(ProPaLL(), net, recipe, fast=fast, stack=len(runs)).fit(runs, monitor=watch)
         line = _add(sheet, case, what, watch.laps, steps, runs=len(runs))
+        note(f"train: {line.value.median:.3g} ms a step")
         if fast and not quick:
             step = len(runs) == 1
             found = line.value.median if step else line.more["per_run_and_epoch"]
