@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from propall.cli import main
+from propall.experiments import publishing
 from propall.experiments.bench.figures import figures
+from propall.experiments.evidence import Evidence
+from propall.report.reproduction.text import reproduction_text
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -54,3 +57,17 @@ def test_the_annotators_are_those_of_the_results():
     ]
     assert "\n".join(rows) in text
     assert f"name the truth in {100 * (1 - people['without_truth']):.1f} %" in text
+
+
+def test_claims_and_times_are_those_of_the_results():
+    root = README.parent
+    with publishing.open_folder(root / "results") as store:
+        made = reproduction_text(Evidence(store))
+    doc = (root / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    shown = []
+    for first, last in (("## Claims\n\n", "\n\n###"), ("## Time\n\n", "\n\n## Tables")):
+        part = made.partition(first)[2].partition(last)[0]
+        assert part in doc, "refresh it: propall report --results results/ --markdown docs/reproduction.md"
+        shown.append(part)
+    _, _, rest = README.read_text(encoding="utf-8").partition("<!-- from docs/reproduction.md -->\n")
+    assert rest.partition("\n<!-- end of docs/reproduction.md -->")[0] == "\n\n".join(shown)
