@@ -204,6 +204,24 @@ def test_a_stack_too_large_is_split(monkeypatch):
     assert_same(Trainer(CC(), NET, recipe).fit(runs()), expected, rtol=1e-9, atol=1e-11)
 
 
+def test_old_captures_go_before_runs_do(monkeypatch):
+    train, seen = Stack.train_epoch, []
+
+    def scarce(self, epoch):
+        seen.append(len(self.runs))
+        if compiled._idle:
+            raise torch.OutOfMemoryError
+        return train(self, epoch)
+
+    monkeypatch.setattr(Stack, "train_epoch", scarce)
+    monkeypatch.setattr(compiled, "_idle", [object()])
+    Trainer(CC(), NET, Recipe(epochs=1, batch_size=16)).fit(runs())
+    assert seen == [5, 5]
+    monkeypatch.setattr(compiled, "_idle", [object()])
+    Trainer(CC(), NET, Recipe(epochs=1, batch_size=16)).fit(runs()[:1])  # the only run is not given up
+    assert seen == [5, 5, 1, 1]
+
+
 def test_matrix_precision_is_restored():
     before = torch.get_float32_matmul_precision()
     with compiled.matrix_precision(Recipe(precision="tf32")):

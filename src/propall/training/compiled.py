@@ -72,7 +72,6 @@ def stack_limit(net: Any, recipe: Recipe, run: Run, runs: int) -> int:
     each = size * (PARAMETER_COPIES * parameters + activations) + n * k * (1 + 2 * size) + 16 * n
     if MEMORY_SHARE * torch.cuda.mem_get_info(device)[0] < runs * each:
         release()
-        torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
     return max(1, min(runs, int(MEMORY_SHARE * free / each)))
 
@@ -263,6 +262,10 @@ def training(stack: "Stack", fast: bool | None) -> "Iterator[Captured | Stack]":
             yield stack
 
 
-def release() -> None:
-    """Give back the memory of what was captured and is not in use."""
+def release() -> bool:
+    """Give back the memory of what was captured and is not in use; returns whether there was any."""
+    any_idle = bool(_idle)
     _idle.clear()
+    if any_idle:
+        torch.cuda.empty_cache()
+    return any_idle

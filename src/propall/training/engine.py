@@ -207,10 +207,12 @@ def fit_in_stacks(
         try:
             fitted |= fit_stack(positions)
         except torch.OutOfMemoryError:
+            if compiled.release():
+                waiting.insert(0, positions)
+                continue
             if len(positions) == 1:
                 raise
             # The estimate was too bold: half as many at once take half the memory.
-            compiled.release()
             torch.cuda.empty_cache()
             half = len(positions) // 2
             waiting[:0] = [positions[:half], positions[half:]]
