@@ -171,6 +171,23 @@ def test_critical_differences(store):
     assert "significantly worse than it: PC" in complementary.why
 
 
+@pytest.mark.parametrize(
+    ("place", "verdict"),
+    [(0, Verdict.HOLDS), (5, Verdict.OPEN), (len(TABLES["real"].rows) - 1, Verdict.FAILS)],
+)
+def test_no_better_method_is_no_verdict_where_none_could_be_found(store, place, verdict):
+    others = [row.name for row in TABLES["real"].rows if row.name != "propall"]
+    order = [*others[:place], "propall", *others[place:]]
+    put(
+        store,
+        "real",
+        lambda cell: 0.9 - 0.03 * order.index(cell.row),
+        data=["lost", "msrcv2", "birdsong"],
+    )
+    claim = judging.critical_differences(Evidence(store))[1]
+    assert claim.verdict == verdict, claim.why
+
+
 def test_published_ranks_are_those_of_the_paper():
     expected = {
         "uniform and instance-dependent candidates": {"ProPaLL": 1.75, "VALEN": 2.0, "GA": 6.375},

@@ -520,7 +520,8 @@ def critical_differences(evidence: Evidence) -> list[Claim]:
             "block per data set. Holds where every method that the claim names is significantly worse."
             if level is not None
             else "Average ranks over data sets, Iman-Davenport's test, then Nemenyi's at the level 0.05. "
-            "Holds where no method's average rank is significantly better than ProPaLL's."
+            "Holds where no method's average rank is significantly better than ProPaLL's; undecided where "
+            "some are better and none could be significantly: rank 1 is no critical difference away."
         )
         found = ranked(name, evidence)
         if found is None:
@@ -550,6 +551,12 @@ def _ranked_claim(
     )
     if ranking.critical_difference > len(ranks) - 1:
         verdict, why = Verdict.OPEN, f"{ranking.blocks} data sets are too few for any significant difference"
+    elif level is None and min(ranks.values()) < ours < 1 + ranking.critical_difference:
+        verdict = Verdict.OPEN
+        why = (
+            f"over {ranking.blocks} data sets ProPaLL has average rank {ours:.2f}; a rank would have to be "
+            f"better by {ranking.critical_difference:.2f} to be significantly so"
+        )
     elif level is None:
         verdict = Verdict.FAILS if better else Verdict.HOLDS
     else:
