@@ -1,8 +1,8 @@
 """Specs to results: what is stacked gives the same numbers as what is not."""
 
+import re
 from dataclasses import replace
 
-import re
 import pytest
 import torch
 
