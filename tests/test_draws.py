@@ -297,3 +297,10 @@ def test_numbers_do_not_depend_on_how_many_are_drawn_at_once(counters, monkeypat
     high, _ = draws.words(draws.seed_for(0, "noise"), *counters)
     expected = ((high >> 9).float() + 0.5) / 2**23
     assert torch.equal(draws.uniform(draws.seed_for(0, "noise"), *counters), expected)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 1000])
+@pytest.mark.parametrize("most", [1, 3, 2**12, 2**63 - 1])
+def test_sorting_is_stable_however_close_the_keys(n, most):
+    keys = np.random.default_rng(0).integers(0, most, (4, 2, n))
+    assert np.array_equal(draws._sorting(keys), np.argsort(keys, axis=-1, kind="stable"))

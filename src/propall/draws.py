@@ -72,11 +72,9 @@ def order(seed: Int[Tensor, "..."] | int, *counters: Int[Tensor, "..."] | int) -
     """A random permutation along the last axis of the broadcast counters (equal keys: lower index first)."""
     if _on_cpu(seed, *counters):
         high, low = _words_on_cpu(seed, *counters)
-        key = torch.from_numpy(np.asarray((high.astype(np.int64) << 31) | (low >> 1)))
-    else:
-        a, b = words(seed, *counters)
-        key = (a << 31) | (b >> 1)
-    return key.argsort(dim=-1, stable=True)
+        return torch.from_numpy(_sorting((high.astype(np.int64) << 31) | (low >> 1)))
+    a, b = words(seed, *counters)
+    return ((a << 31) | (b >> 1)).argsort(dim=-1, stable=True)
 
 
 # On a CPU, where nothing is traced, numpy's unsigned words of 32 bits are mixed in place: to the last bit the
@@ -128,6 +126,21 @@ def _words_on_cpu(seed: Tensor | int, *counters: Tensor | int, both: bool = True
     if both:
         _mix_in_place(low, spare)
     return a.reshape(shape), low.reshape(shape)
+
+
+def _sorting(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A stable `argsort` along the last axis: numbers are sorted twice as quickly as their positions.
+
+    The lowest bits make room for the position, and where the bits that are left do not tell two keys apart,
+    they are sorted as they are.
+    """
+    n = keys.shape[-1] if keys.ndim else 1
+    room = (1 << max(0, n - 1).bit_length()) - 1
+    packed = (np.atleast_1d(keys) & ~room) | np.arange(n)
+    packed.sort(axis=-1)
+    if ((packed[..., 1:] ^ packed[..., :-1]) <= room).any():
+        return np.argsort(keys, axis=-1, kind="stable")
+    return (packed & room).reshape(keys.shape)
 
 
 def _uniform_on_cpu(seed: Tensor | int, *counters: Tensor | int, dtype: torch.dtype) -> Tensor:

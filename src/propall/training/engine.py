@@ -549,7 +549,10 @@ class Stack:
                 section.slopes(logits[section.runs], batch.candidates[section.runs], state, step)
                 for section, state, step in of_sections
             ]
-            losses, down = (torch.cat(parts) for parts in list(zip(*found, strict=True))[:2])
+            losses, down = (
+                torch.cat(parts) if len(parts) > 1 else parts[0]
+                for parts in list(zip(*found, strict=True))[:2]
+            )
             slopes = [self.dense.backward(down), *(trained for _, _, trained in found)]
         for (runs, tensors), own, moving in zip(self.groups, slopes, self.moments, strict=True):
             self.descend(tensors, own, moving, epoch, runs)
