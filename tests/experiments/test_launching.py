@@ -237,6 +237,12 @@ def _gone(pid):
         return True
 
 
+def test_timed_runs_do_not_share_a_device(tmp_path):
+    timed = reproducing.wanted("uniform", protocol="timed", data=["mnist"])
+    with Store(tmp_path / "r.sqlite") as store, pytest.raises(ValueError, match=r"cuda:0 is named twice"):
+        reproducing.run(timed, store, device="cuda:0,cuda:1,cuda:0")
+
+
 def test_devices_in_words(monkeypatch):
     assert launching.all_devices("cuda:0, cuda:1") == ["cuda:0", "cuda:1"]
     assert launching.all_devices("cpu") == ["cpu"]

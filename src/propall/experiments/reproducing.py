@@ -15,7 +15,7 @@ from propall.experiments.paper import TABLES, cell
 from propall.experiments.paper.baselines import NO_NOISE
 from propall.experiments.paper.table import Cell, Published, Table
 from propall.experiments.running import Result
-from propall.experiments.spec import Spec
+from propall.experiments.spec import TIMED, Spec
 from propall.experiments.stats import mean_and_std
 from propall.experiments.store import Store
 from propall.registry import UnknownNameError
@@ -211,11 +211,18 @@ def run(
         cells: what is wanted.
         store: where results are and go.
         device: where to run; several separated by commas get a process each, and so do all GPUs for "auto".
+            A device named twice gets two, which fills a GPU that one of them leaves idle.
         root: folder of the data sets.
         progress: shows how far it is.
         launcher: "ray" for a Ray cluster that exists, see `launching.RayTasks`.
     """
     devices = launching.all_devices(device)
+    twice = next((name for name in devices if devices.count(name) > 1), None)
+    if twice is not None and any(spec.is_timed for spec in specs(cells)):
+        raise ValueError(
+            f"device: {twice} is named twice, but runs of the protocol {TIMED} have to be alone on theirs. "
+            "Name it once, or leave that protocol out."
+        )
     with ExitStack() as opened:
         workers: launching.Workers | None = None
         if launcher == "ray":

@@ -126,7 +126,7 @@ TABLE = Table(
     protocols=PROTOCOLS,
     settings=settings,
     runs=runs,
-    remark="The paper does not say how its rows were split. GA stays below chance: among so many classes some "
-    "estimated risk is negative in every batch, so its algorithm always ascends and never descends.",
+    remark="The paper does not say how its rows were split. GA stays below chance: among so many classes "
+    "some estimated risk is negative in every batch, so its algorithm always ascends and never descends.",
     caveat=caveat,
 )
