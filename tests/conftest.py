@@ -7,6 +7,7 @@ PROPALL_DATA=DIR        runs the tests marked `realdata` on the published files 
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Any
 
 SHAPES_ASKED = os.environ.get("PROPALL_CHECK_SHAPES", "") not in ("", "0")
 SHAPES_CHECKED = SHAPES_ASKED and find_spec("beartype") is not None
@@ -79,3 +80,22 @@ def _seeded() -> None:
     """Tests draw what they draw alone, in any order: nothing depends on the tests that ran before."""
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002 - for libraries that read the global generator
+
+
+@pytest.fixture
+def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's interpreter, where it is on.
+
+    It makes an int of an array of one number, which NumPy refuses from 2.4 on.
+    """
+    if os.environ.get("TRITON_INTERPRET") != "1" or find_spec("triton") is None:
+        pytest.skip("needs Triton and its interpreter: TRITON_INTERPRET=1")
+    from triton.runtime import interpreter
+
+    original = interpreter._patch_lang_tensor
+
+    def patch(tensor: Any, scope: Any) -> None:
+        original(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch)

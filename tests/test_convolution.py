@@ -5,8 +5,6 @@ On the CPU the operators call PyTorch's convolution; the tests marked `gpu` run 
 """
 
 import copy
-import os
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -233,7 +231,7 @@ def test_the_cpu_convolves_as_ever() -> None:
 
 
 def test_what_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolution, "_HAS_TRITON", True)
+    monkeypatch.setattr(convolution, "HAS_TRITON", True)
 
     def on_gpu(*shape: int) -> Any:
         class OnGpu(torch.Tensor):
@@ -328,24 +326,6 @@ def test_resnet_learns_the_same_with_and_without(monkeypatch: pytest.MonkeyPatch
 # The kernels without a GPU
 
 
-@pytest.fixture
-def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton's interpreter makes an int of an array of one number, which NumPy refuses from 2.4 on."""
-    from triton.runtime import interpreter
-
-    original = interpreter._patch_lang_tensor
-
-    def patch(tensor: Any, scope: Any) -> None:
-        original(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch)
-
-
-@pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") != "1" or find_spec("triton") is None,
-    reason="needs Triton and its interpreter: TRITON_INTERPRET=1",
-)
 @pytest.mark.usefixtures("interpreter")
 @pytest.mark.parametrize("wide", [True, False], ids=["three_taps", "one_tap"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

@@ -4,7 +4,6 @@ On the CPU the operators run their closed forms; the tests marked `gpu` run the 
 `TRITON_INTERPRET=1 pytest tests/test_kernels.py -k interpreter` runs the kernels in Triton's interpreter.
 """
 
-import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -629,10 +628,7 @@ def test_double_precision_on_a_gpu_takes_the_plain_way(loss: str) -> None:
     )
 
 
-@pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") != "1" or find_spec("triton") is None,
-    reason="needs Triton and its interpreter: TRITON_INTERPRET=1",
-)
+@pytest.mark.usefixtures("interpreter")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, about infinities that are meant
 @for_every_loss
 @pytest.mark.parametrize("single", [True, False], ids=["one_tile", "tiles"])

@@ -70,11 +70,11 @@ def uniform(
 
 def order(seed: Int[Tensor, "..."] | int, *counters: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """A random permutation along the last axis of the broadcast counters (equal keys: lower index first)."""
-    if _on_cpu(seed, *counters):
-        high, low = _words_on_cpu(seed, *counters)
-        return torch.from_numpy(_sorting((high.astype(np.int64) << 31) | (low >> 1)))
     a, b = words(seed, *counters)
-    return ((a << 31) | (b >> 1)).argsort(dim=-1, stable=True)
+    key = (a << 31) | (b >> 1)
+    if _on_cpu(seed, *counters):
+        return torch.from_numpy(_sorting(key.numpy()))
+    return key.argsort(dim=-1, stable=True)
 
 
 # On a CPU, where nothing is traced, numpy's unsigned words of 32 bits are mixed in place: to the last bit the
@@ -100,6 +100,28 @@ def _mix_in_place(word: _Words, spare: _Words) -> None:
     np.bitwise_xor(word, np.right_shift(word, 15, out=spare), out=word)
 
 
+def _counted_on_cpu(
+    a: _Words,
+    b: _Words,
+    counter: _Words,
+    out: tuple[_Words | None, _Words | None, _Words | None] = (None, None, None),
+) -> tuple[_Words, _Words, _Words]:
+    """Both words after one more counter, and memory of their size; written into `out` where that is given."""
+    a = np.bitwise_xor(a, counter, out=out[0])
+    spare = np.empty_like(a) if out[2] is None else out[2]
+    _mix_in_place(a, spare)
+    b = np.add(b, a, out=out[1])
+    np.add(b, np.uint32(0x1B873593), out=b)
+    _mix_in_place(b, spare)
+    return a, b, spare
+
+
+def _finish_first_in_place(a: _Words, b: _Words, spare: _Words) -> None:
+    """The last mixing of the first word."""
+    np.bitwise_xor(a, np.right_shift(b, 7, out=spare), out=a)
+    _mix_in_place(a, spare)
+
+
 def _state_on_cpu(seed: Tensor | int, *counters: Tensor | int) -> tuple[_Words, _Words, _Words]:
     """The two words before their last mixing, and memory of their size."""
     a, b = _word(seed), _word(seed, 32) ^ np.uint32(0x5BD1E995)
@@ -107,22 +129,21 @@ def _state_on_cpu(seed: Tensor | int, *counters: Tensor | int) -> tuple[_Words, 
     _mix_in_place(a, spare)
     _mix_in_place(b, spare)
     for counter in counters:
-        a = np.bitwise_xor(a, _word(counter))
-        spare = np.empty_like(a)
-        _mix_in_place(a, spare)
-        b = np.add(b, a)
-        np.add(b, np.uint32(0x1B873593), out=b)
-        _mix_in_place(b, spare)
+        a, b, spare = _counted_on_cpu(a, b, _word(counter))
     return a, b, spare
+
+
+def _shape(*parts: Tensor | int) -> tuple[int, ...]:
+    """What seed and counters broadcast to."""
+    return np.broadcast_shapes(*(tuple(getattr(part, "shape", ())) for part in parts))
 
 
 def _words_on_cpu(seed: Tensor | int, *counters: Tensor | int, both: bool = True) -> tuple[_Words, _Words]:
     """`words`; the second is worth nothing unless `both` are asked for."""
     a, b, spare = _state_on_cpu(seed, *counters)
-    shape = np.broadcast_shapes(*(tuple(getattr(part, "shape", ())) for part in (seed, *counters)))
+    shape = _shape(seed, *counters)
     low = np.bitwise_xor(b, np.right_shift(a, 5)) if both else spare
-    np.bitwise_xor(a, np.right_shift(b, 7, out=spare), out=a)
-    _mix_in_place(a, spare)
+    _finish_first_in_place(a, b, spare)
     if both:
         _mix_in_place(low, spare)
     return a.reshape(shape), low.reshape(shape)
@@ -148,8 +169,7 @@ def _uniform_on_cpu(seed: Tensor | int, *counters: Tensor | int, dtype: torch.dt
         high, low = _words_on_cpu(seed, *counters)
         whole = (high.astype(np.int64) << 20) | (low >> 12)
         return torch.from_numpy(np.asarray(whole + 0.5)).div_(2.0**52)
-    shape = np.broadcast_shapes(*(tuple(getattr(part, "shape", ())) for part in (seed, *counters)))
-    found = np.empty(shape, dtype=np.float32)
+    found = np.empty(_shape(seed, *counters), dtype=np.float32)
     for rows, high in _first_words_on_cpu(seed, *counters):
         np.right_shift(high, 9, out=high)
         found.reshape(-1, high.shape[-1])[rows] = high
@@ -173,10 +193,8 @@ def _first_words_on_cpu(seed: Tensor | int, *counters: Tensor | int) -> Iterator
     for start in range(0, len(a), at_once):
         rows = slice(start, min(start + at_once, len(a)))
         high, low, spare = memory[:, : rows.stop - start]
-        _mix_in_place(np.bitwise_xor(a[rows], labels, out=high), spare)
-        np.add(np.add(b[rows], high, out=low), np.uint32(0x1B873593), out=low)
-        _mix_in_place(low, spare)
-        _mix_in_place(np.bitwise_xor(high, np.right_shift(low, 7, out=spare), out=high), spare)
+        _counted_on_cpu(a[rows], b[rows], labels, out=(high, low, spare))
+        _finish_first_in_place(high, low, spare)
         yield rows, high
 
 

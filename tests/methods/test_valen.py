@@ -2,9 +2,7 @@
 
 import dataclasses
 import math
-import os
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +134,7 @@ def test_a_gpu_draws_the_same_gamma_numbers() -> None:
     assert torch.equal(columns[0], theirs[0].T)
 
 
-@pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") != "1" or find_spec("triton") is None,
-    reason="needs Triton and its interpreter: TRITON_INTERPRET=1",
-)
+@pytest.mark.usefixtures("interpreter")
 def test_interpreted_gamma_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     a, seed = gamma_parameters()
     ours = log_gamma_draw(a, seed)

@@ -100,6 +100,21 @@ class Visit:
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
+    def assert_opened_quietly_and_fits(self, path: Path, width: int) -> None:
+        """No complaint, nothing asked for but the page itself, and all of it within the window."""
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert self.page.evaluate("document.body.scrollWidth") <= width
+        # Every drawing that is shown lies within the window, its text included.
+        for svg in self.page.query_selector_all("svg"):
+            for text in svg.query_selector_all("text"):
+                box = text.bounding_box()
+                if box and svg.is_visible():
+                    assert box["x"] >= -1
+                    assert box["x"] + box["width"] <= width + 1
+        assert self.complaints == []
+        assert all(url.startswith(("file:", "data:")) for url in self.requests)
+        assert [url for url in self.requests if url.startswith("file:")] == [path.as_uri()]
+
 
 @pytest.fixture
 def visit(browser):

@@ -47,18 +47,7 @@ def report(tmp_path_factory):
 def test_opens_quietly_and_fits(which, width, theme, visit, request):
     path = request.getfixturevalue(which)
     with visit(path, width=width, theme=theme) as seen:
-        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
-        assert seen.page.evaluate("document.body.scrollWidth") <= width
-        # Every drawing that is shown lies within the window, its text included.
-        for svg in seen.page.query_selector_all("svg"):
-            for text in svg.query_selector_all("text"):
-                box = text.bounding_box()
-                if box and svg.is_visible():
-                    assert box["x"] >= -1
-                    assert box["x"] + box["width"] <= width + 1
-        assert seen.complaints == []
-        assert all(url.startswith(("file:", "data:")) for url in seen.requests)
-        assert [url for url in seen.requests if url.startswith("file:")] == [path.as_uri()]
+        seen.assert_opened_quietly_and_fits(path, width)
 
 
 def test_theme_follows_the_system_until_switched(demo, visit):

@@ -118,15 +118,7 @@ def test_rows_with_images_show_them(tmp_path, outline) -> None:
 @pytest.mark.parametrize("which", ["fit", "resolve"])
 def test_opens_quietly_and_fits(which, width, theme, visit, pages) -> None:
     with visit(pages[which], width=width, theme=theme) as seen:
-        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
-        for svg in seen.page.query_selector_all("svg"):
-            for text in svg.query_selector_all("text"):
-                box = text.bounding_box()
-                if box and svg.is_visible():
-                    assert box["x"] >= -1
-                    assert box["x"] + box["width"] <= width + 1
-        assert seen.complaints == []
-        assert [url for url in seen.requests if not url.startswith("data:")] == [pages[which].as_uri()]
+        seen.assert_opened_quietly_and_fits(pages[which], width)
 
 
 @pytest.mark.browser

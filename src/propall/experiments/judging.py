@@ -646,13 +646,13 @@ def elapsed(results: Sequence[Result]) -> float:
 
     Times of the day are kept in whole seconds, so short runs may add up to more; never more than all of them.
     """
+    ends = [datetime.fromisoformat(result.when).timestamp() for result in results]
     total, until = 0.0, -math.inf
-    ended = {id(result): datetime.fromisoformat(result.when).timestamp() for result in results}
-    begun = {id(result): ended[id(result)] - result.seconds * result.stack for result in results}
-    for result in sorted(results, key=lambda result: begun[id(result)]):
-        end = ended[id(result)]
-        total += max(0.0, end - max(until, begun[id(result)]))
-        until = max(until, end)
+    for begun, ended in sorted(
+        (end - result.seconds * result.stack, end) for result, end in zip(results, ends, strict=True)
+    ):
+        total += max(0.0, ended - max(until, begun))
+        until = max(until, ended)
     return min(total, sum(result.seconds for result in results))
 
 

@@ -216,9 +216,9 @@ def run(
         progress: shows how far it is.
         launcher: "ray" for a Ray cluster that exists, see `launching.RayTasks`.
     """
-    devices = launching.all_devices(device)
+    devices, wanted_runs = launching.all_devices(device), specs(cells)
     twice = next((name for name in devices if devices.count(name) > 1), None)
-    if twice is not None and any(spec.is_timed for spec in specs(cells)):
+    if twice is not None and any(spec.is_timed for spec in wanted_runs):
         raise ValueError(
             f"device: {twice} is named twice, but runs of the protocol {TIMED} have to be alone on theirs. "
             "Name it once, or leave that protocol out."
@@ -230,7 +230,7 @@ def run(
         elif len(devices) > 1:
             workers = opened.enter_context(launching.Processes(devices))
         return sweep.run(
-            specs(cells),
+            wanted_runs,
             store,
             device="cpu" if launcher == "ray" and device == "auto" else devices[0],
             root=root,

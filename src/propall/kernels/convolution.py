@@ -10,7 +10,6 @@ What `PAYS` does not name, and whatever no kernel can run, is left to PyTorch's 
 """
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 
 from propall.kernels.operators import differentiable
+from propall.kernels.rows import HAS_TRITON
 
 __all__ = ["convolution_3x3", "pays"]
 
@@ -32,7 +32,6 @@ PAYS = {
     (64, 64): (FORWARD, INPUT, WEIGHT),
 }
 
-_HAS_TRITON = find_spec("triton") is not None and torch.version.cuda is not None
 _HALF = (torch.bfloat16, torch.float16)
 #: The kernels count numbers in 32 bits.
 _MOST_NUMBERS = 1 << 31
@@ -49,7 +48,7 @@ _ops = torch.ops.propall
 def pays(x: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
     """Whether `convolution_3x3` is worth calling on x and weight, once both are of this type."""
     images = x.is_cuda and weight.is_cuda and x.dim() == 4
-    return _HAS_TRITON and images and dtype in _HALF and (weight.shape[1], weight.shape[0]) in PAYS
+    return HAS_TRITON and images and dtype in _HALF and (weight.shape[1], weight.shape[0]) in PAYS
 
 
 def convolution_3x3(
@@ -71,7 +70,7 @@ def convolution_3x3(
 def runs_kernel(x: Tensor, channels: tuple[int, int], which: str) -> bool:
     """Whether a pass from so many channels to so many is computed by its kernel."""
     return (
-        _HAS_TRITON
+        HAS_TRITON
         and x.is_cuda
         and x.dtype in _HALF
         and which in PAYS.get(channels, ())

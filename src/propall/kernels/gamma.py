@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from propall.kernels.triton_code import _count, _mix
+from propall.kernels.triton_code import _count, _mix, _seed_words
 
 _ELEMENTS = 256
 _TURN = tl.constexpr(2 * math.pi)
@@ -27,8 +27,7 @@ def _gamma_kernel(n, shape, seed, drawn, power, PROPOSALS: tl.constexpr, ELEMENT
     element = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
     here = element < n
     alpha = tl.load(shape + element, mask=here, other=1.0)
-    own = tl.load(seed + element, mask=here, other=0)
-    a, b = _mix(own.to(tl.uint32)), _mix((own >> 32).to(tl.uint32) ^ 0x5BD1E995)
+    a, b = _seed_words(tl.load(seed + element, mask=here, other=0))
     # 0 * a: counters are tensors of the words' kind.
     zero = a * 0
     d = alpha + 2.0 / 3.0

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_HAS_TRITON = find_spec("triton") is not None and torch.version.cuda is not None
+#: Whether kernels can be made at all.
+HAS_TRITON = find_spec("triton") is not None and torch.version.cuda is not None
 #: From so many classes, and numbers, on a kernel pays.
 MANY_CLASSES, MANY_NUMBERS = 64, 1 << 22
 _KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -27,7 +28,7 @@ class Rows(NamedTuple):
 
 def available(logits: Float[Tensor, "*b k"]) -> bool:
     """Whether the fused losses of these logits run as a kernel; otherwise they fall back to plain PyTorch."""
-    return _HAS_TRITON and logits.is_cuda and logits.dtype in _KERNEL_TYPES
+    return HAS_TRITON and logits.is_cuda and logits.dtype in _KERNEL_TYPES
 
 
 def pays(logits: Float[Tensor, "*b k"]) -> bool:

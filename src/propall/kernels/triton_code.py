@@ -202,8 +202,13 @@ def _count(a, b, counter):
 
 
 @triton.jit
+def _seed_words(seed):
+    return _mix(seed.to(tl.uint32)), _mix((seed >> 32).to(tl.uint32) ^ 0x5BD1E995)
+
+
+@triton.jit
 def _row_words(seed, step, key):
-    a, b = _mix(seed.to(tl.uint32)), _mix((seed >> 32).to(tl.uint32) ^ 0x5BD1E995)
+    a, b = _seed_words(seed)
     a, b = _count(a, b, step.to(tl.uint32))
     return _count(a, b, key.to(tl.uint32))
 

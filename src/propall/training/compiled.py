@@ -231,10 +231,10 @@ def captured(stack: "Stack", compiling: bool | None = None) -> Iterator[Captured
     if stack.stream.device.type != "cuda":
         yield Captured(stack, compiling)
         return
-    alike = [old for old in _idle if old.stack.net == stack.net and old.compiling == compiling]
-    same = [old for old in alike if old.stack.shape() == stack.shape()]
-    if same:
-        own = same[-1]
+    shape = stack.shape()
+    alike = (old for old in reversed(_idle) if old.stack.net == stack.net and old.compiling == compiling)
+    own = next((old for old in alike if old.stack.shape() == shape), None)
+    if own is not None:
         _idle.remove(own)
         own.stack.adopt(stack)
     else:

@@ -67,7 +67,8 @@ def run(device: torch.device, *, quick: bool = False, note: Callable[[str], None
         for table in _tables(quick):
             _against_scikit_learn(sheet, table, epochs, repeats, note)
     with threads(os.cpu_count() or 1):
-        _stacked(sheet, _lost(quick), 2 if quick else 20, repeats, note)
+        for batch in STACKED_BATCHES:
+            _stacked(sheet, _lost(quick), batch, 2 if quick else 20, repeats, note)
     return sheet
 
 
@@ -164,26 +165,23 @@ def _quietly(fit: Callable[[], object]) -> None:
         fit()
 
 
-def _stacked(sheet: Sheet, table: Table, epochs: int, repeats: int, note: Callable[[str], None]) -> None:
+def _stacked(
+    sheet: Sheet, table: Table, batch: int, epochs: int, repeats: int, note: Callable[[str], None]
+) -> None:
+    case = f"{RUNS} linear runs of {epochs} epochs, batch {batch}: {table.size}"
+    note(f"cpu: {case}")
     train = PartialDataset(torch.from_numpy(table.x), torch.from_numpy(table.candidates))
+    recipe = Recipe(epochs=epochs, batch_size=batch, last_batch="keep")
+    trainer = Trainer(ProPaLL(), NETS["linear"], recipe)
     runs = [Run(train, seed) for seed in range(RUNS)]
-    for batch in STACKED_BATCHES:
-        case = f"{RUNS} linear runs of {epochs} epochs, batch {batch}: {table.size}"
-        note(f"cpu: {case}")
-        trainer = Trainer(
-            ProPaLL(), NETS["linear"], Recipe(epochs=epochs, batch_size=batch, last_batch="keep")
-        )
-        times = in_turn(
-            {
-                ONE_BY_ONE: lambda trainer=trainer: [trainer.fit([one]) for one in runs],  # type: ignore[misc]
-                STACKED: lambda trainer=trainer: trainer.fit(runs),  # type: ignore[misc]
-            },
-            repeats,
-        )
-        for what in (ONE_BY_ONE, STACKED):
-            beside = "" if what == ONE_BY_ONE else ONE_BY_ONE
-            cpu = float(np.median(times[what].cpu) / np.median(times[ONE_BY_ONE].cpu))
-            line = sheet.add(case, what, [1e3 * s for s in times[what].wall], beside=beside, cpu_ratio=cpu)
-        assert line.ratio is not None
-        if batch == STACKED_BATCHES[0]:
-            sheet.targets.append(Target(f"times faster stacked, {case}", 1 / line.ratio, least=3.0))
+    times = in_turn(
+        {ONE_BY_ONE: lambda: [trainer.fit([one]) for one in runs], STACKED: lambda: trainer.fit(runs)},
+        repeats,
+    )
+    for what in (ONE_BY_ONE, STACKED):
+        beside = "" if what == ONE_BY_ONE else ONE_BY_ONE
+        cpu = float(np.median(times[what].cpu) / np.median(times[ONE_BY_ONE].cpu))
+        line = sheet.add(case, what, [1e3 * s for s in times[what].wall], beside=beside, cpu_ratio=cpu)
+    assert line.ratio is not None
+    if batch == STACKED_BATCHES[0]:
+        sheet.targets.append(Target(f"times faster stacked, {case}", 1 / line.ratio, least=3.0))

@@ -70,13 +70,13 @@ def run(
         laps = [lap.training for lap in eager_epochs(net, rows, candidates, half=half, **options)]  # type: ignore[arg-type]
         line = sheet.add(case, what, laps[1:], beside=EAGER if half else "", prepared=laps[0])
         note(f"resnet: {line.value.median:.3g} s")
+    ways = [(False, "captured, "), (True, "compiled, captured, ")] if cuda else [(False, "")]
     for precision in precisions:
-        for way in ("captured, ", "compiled, captured, ") if cuda else ("",):
+        for compiling, way in ways:
             what = f"propall, {way}{precision}"
             note(f"resnet: {what}")
             own = replace(recipe, precision=precision)
             stack = Stack([Run(PartialDataset(x, candidates), 0)], ProPaLL(), NETS["resnet32"], own)
-            compiling = way.startswith("compiled")
             train_epoch = Captured(stack, compiling).train_epoch if cuda else stack.train_epoch
             with matrix_precision(own):
                 laps = [_seconds(train_epoch, epoch, device) for epoch in range(own.epochs)]

@@ -142,17 +142,17 @@ def run(device: torch.device, *, quick: bool = False, note: Callable[[str], None
     mixed = [
         Run(data, seed, objective=objective) for objective, data in settings for seed in range(size.mixed)
     ]
-    stacks = {
-        "1 run of ProPaLL": [Run(partial, 0)],
-        f"{len(mixed)} runs of five settings": mixed,
-        f"{size.alike} runs of ProPaLL": [Run(partial, seed) for seed in range(size.alike)],
-    }
+    fast = True if cuda else None
+    stacks = [
+        ("1 run of ProPaLL", [Run(partial, 0)], fast),
+        (f"{len(mixed)} runs of five settings", mixed, fast),
+        (f"{size.alike} runs of ProPaLL", [Run(partial, seed) for seed in range(size.alike)], fast),
+    ]
     if cuda:
-        stacks |= {f"{what}, {AS_IT_IS}": runs for what, runs in stacks.items() if len(runs) != size.alike}
-    for what, runs in stacks.items():
+        stacks += [(f"{what}, {AS_IT_IS}", runs, None) for what, runs, _ in stacks[:2]]
+    for what, runs, fast in stacks:
         note(f"train: {what}")
         watch = Stopwatch(test_x, test_truth)
-        fast = None if not cuda or what.endswith(AS_IT_IS) else True
         Trainer(ProPaLL(), net, recipe, fast=fast, stack=len(runs)).fit(runs, monitor=watch)
         line = _add(sheet, case, what, watch.laps, steps, runs=len(runs))
         note(f"train: {line.value.median:.3g} ms a step")
