@@ -8,7 +8,7 @@ from propall.data import DATASETS
 from propall.experiments import reproducing
 from propall.experiments.measuring import Curves
 from propall.experiments.paper import TABLES
-from propall.experiments.running import Result, trains_a_net
+from propall.experiments.running import Result
 from propall.experiments.spec import Spec
 from propall.experiments.store import Store
 from propall.experiments.sweep import EVERY
@@ -24,7 +24,7 @@ def made_up(spec: Spec, level: float) -> Result:
     draw = np.random.default_rng(int(spec.key[:12], 16))
     last = float(np.clip(level + draw.normal(0, 0.002), 0.02, 0.999))
     curve, recalls, confusions, times = {}, {}, {}, {}
-    if trains_a_net(spec.method):
+    if spec.trains_a_net:
         epochs = measured_epochs(spec.recipe.epochs)
         rise = 1 - 0.6 * np.exp(-np.array(epochs) / (3 if spec.method.name == "propall" else 5))
         values = np.clip(last * rise + draw.normal(0, 0.001, len(epochs)), 0.02, 0.999)

@@ -17,7 +17,7 @@ from propall.data import DATASETS
 from propall.experiments.evidence import Evidence, first_rows
 from propall.experiments.paper import TABLES, published
 from propall.experiments.reproducing import Entry
-from propall.experiments.running import Result, trains_a_net
+from propall.experiments.running import Result
 from propall.experiments.spec import TIMED, Spec
 from propall.experiments.stats import (
     Blocks,
@@ -668,7 +668,7 @@ def _of_tables(evidence: Evidence) -> list[Result]:
 
 
 def _is_like_public(spec: Spec) -> bool:
-    return trains_a_net(spec.method) and len(DATASETS[spec.data].shape) == 1
+    return spec.trains_a_net and len(DATASETS[spec.data].shape) == 1
 
 
 def steps(spec: Spec) -> float:

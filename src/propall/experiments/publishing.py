@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from propall.experiments import reproducing
 from propall.experiments.paper import TABLES
-from propall.experiments.running import Result, trains_a_net
+from propall.experiments.running import Result
 from propall.experiments.store import Store, StoreError, from_dict
 
 Value = TypeVar("Value")
@@ -138,11 +138,11 @@ def _line(cell: str, result: Result) -> dict[str, Any]:
         "n": law.get("n", ""),
         "protocol": spec.protocol,
         "method": spec.method.name,
-        "net": spec.net if trains_a_net(spec.method) else "",
+        "net": spec.net if spec.trains_a_net else "",
         "seed": spec.seed,
         "fold": "" if spec.split.fold is None else spec.split.fold,
-        "epochs": spec.recipe.epochs if trains_a_net(spec.method) else "",
-        "precision": spec.recipe.precision if trains_a_net(spec.method) else "",
+        "epochs": spec.recipe.epochs if spec.trains_a_net else "",
+        "precision": spec.recipe.precision if spec.trains_a_net else "",
         "seconds": round(result.seconds, 4),
         "date": result.when,
         "key": spec.key,

@@ -198,7 +198,7 @@ def stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
         split = dataclasses.replace(spec.split, fold=None if spec.split.fold is None else 0)
         together: Any = "objectives"
         if not isinstance(spec.method, Objective):
-            together = repr(spec.method) if trains_a_net(spec.method) else spec.key
+            together = repr(spec.method) if spec.trains_a_net else spec.key
         if spec.is_timed:
             together = spec.key
         group = (spec.data, split, spec.scaling, spec.net, recipe, together)
@@ -393,11 +393,6 @@ def _as_images(problem: Problem) -> Problem:
         return problem
     train = PartialDataset(problem.train.x.view(-1, 1, side, side), problem.train.candidates)
     return dataclasses.replace(problem, train=train, test_x=problem.test_x.view(-1, 1, side, side))
-
-
-def trains_a_net(method: Objective | Algorithm) -> bool:
-    """Whether a method uses the spec's network and recipe."""
-    return isinstance(method, Objective) or _takes(method, "recipe")
 
 
 def _takes(method: Algorithm, name: str) -> bool:

@@ -146,6 +146,12 @@ class Spec:
         return hashlib.blake2b(self.to_json().encode(), digest_size=12).hexdigest()
 
     @property
+    def trains_a_net(self) -> bool:
+        """Whether the method uses the network and the recipe."""
+        names = {f.name for f in dataclasses.fields(self.method)}  # type: ignore[arg-type]
+        return isinstance(self.method, Objective) or "recipe" in names
+
+    @property
     def is_timed(self) -> bool:
         """Whether the run is trained by itself, for the sake of its time."""
         return self.protocol.partition("-")[0] == TIMED

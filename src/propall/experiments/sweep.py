@@ -21,7 +21,6 @@ from propall.experiments.running import (
     run_stacks,
     stackable,
     tidy_progress,
-    trains_a_net,
 )
 from propall.experiments.spec import Spec
 from propall.experiments.store import Store, StoreError
@@ -152,7 +151,7 @@ def forecast(plan: Plan, rates: Rates) -> list[Forecast]:
     for group in plan.groups:
         times = [rates.seconds(spec) for spec in group]
         first, seconds = group[0], sum(time or 0.0 for time in times) if None not in times else None
-        trains = trains_a_net(first.method)
+        trains = first.trains_a_net
         kind = (
             first.data,
             tuple(dict.fromkeys(spec.method.title for spec in group)),

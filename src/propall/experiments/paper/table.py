@@ -4,7 +4,7 @@ import csv
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Literal, NamedTuple
 
@@ -278,8 +278,7 @@ def _shortened(spec: Spec) -> Spec:
 
 def _trained_for(epochs: int, spec: Spec, protocol: str) -> Spec:
     """A run of so many epochs; the same run where it has no epochs, or just as many."""
-    trains = isinstance(spec.method, Objective) or "recipe" in {f.name for f in fields(spec.method)}  # type: ignore[arg-type]
-    if not trains or spec.recipe.epochs == epochs:
+    if not spec.trains_a_net or spec.recipe.epochs == epochs:
         return spec
     return replace(spec, recipe=replace(spec.recipe, epochs=epochs), protocol=f"{protocol}-{epochs}epochs")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from propall.data import DATASETS
-from propall.experiments.running import Result, trains_a_net
+from propall.experiments.running import Result
 from propall.report.charts import Figure
 from propall.report.tables import Table
 
@@ -42,7 +42,7 @@ def provenance(results: Iterable[Result]) -> dict[str, str]:
         return {}
     specs = [result.spec for result in own]
     laws = [spec.corruption for spec in specs]
-    epochs = {spec.recipe.epochs for spec in specs if trains_a_net(spec.method)}
+    epochs = {spec.recipe.epochs for spec in specs if spec.trains_a_net}
     folds = {spec.split.fold for spec in specs}
     days = sorted({result.when[:10] for result in own})
     found = {
@@ -56,7 +56,7 @@ def provenance(results: Iterable[Result]) -> dict[str, str]:
         "seeds": _span({spec.seed for spec in specs}),
         "folds": _span({fold for fold in folds if fold is not None}),
         "epochs": _listed(map(str, sorted(epochs))),
-        "precision": _listed(spec.recipe.precision for spec in specs if trains_a_net(spec.method)),
+        "precision": _listed(spec.recipe.precision for spec in specs if spec.trains_a_net),
         "hardware": _listed(result.hardware for result in own),
         "propall": _listed(result.version for result in own),
         "commit": _listed(result.commit for result in own),
