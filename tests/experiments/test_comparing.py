@@ -62,7 +62,7 @@ def test_spread_is_over_folds_after_the_mean_over_seeds(root, tmp_path):
     assert scores[0].std == pytest.approx(statistics.stdev(by_fold))
     assert scores[0].seconds == pytest.approx(sum(r.seconds for r in results.values()))
     line = comparing.summary(scores, 61.0)
-    assert line.startswith("24 runs, 1 min now. Best: Lost ")
+    assert line.startswith("24 runs, 1 min 01 s now. Best: Lost ")
     assert "MSRCv2" in line
 
 

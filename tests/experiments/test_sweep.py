@@ -225,8 +225,3 @@ def test_on_a_terminal_one_line_moves(tmp_path, monkeypatch):
     assert "blobs: ProPaLL, CC (2 runs), epoch 2/2" in shown
     assert "% right, 0 of 1 cells done, 3 runs left" in shown
     assert "blobs: PL-KNN (1 run), 0 of 1 cells done" in shown
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(5.0, "5 s"), (90.0, "2 min"), (7200.0, "2.0 h")])
-def test_durations(seconds, text):
-    assert sweep.human_duration(seconds) == text

@@ -14,13 +14,13 @@ from propall.cli.app import app
 from propall.cli.terminal import (
     AsJson,
     Device,
-    duration,
     note_aside,
     open_console,
     plain_table,
     print_json,
     split_words,
 )
+from propall.experiments.durations import rough_time
 
 StoreFile = Annotated[
     Path, typer.Option(help="File of results; made where there is none, added to otherwise.")
@@ -204,13 +204,13 @@ def _print_plan(specs: list[Any], store: Any, device: str, json_output: bool) ->
         "data", "methods", "net", "epochs", "runs", "time", numbers=("epochs", "runs", "time")
     )
     for group in groups:
-        time = "unknown" if group.seconds is None else duration(group.seconds)
+        time = "unknown" if group.seconds is None else rough_time(group.seconds)
         names = ", ".join(group.methods)
         table.add_row(group.data, names, group.net, str(group.epochs or ""), str(group.runs), time)
     console = open_console()
     if groups:
         console.print(table)
-    lengths = [f"about {duration(known)}"] if known else []
+    lengths = [f"about {rough_time(known)}"] if known else []
     lengths += [f"no earlier times for {untimed} of them"] if untimed else []
     how_long = f" ({', '.join(lengths)})" if lengths else ""
     console.print(f"\n{len(plan.missing)} runs to do{how_long}, {plan.stored} in the store.", highlight=False)

@@ -12,11 +12,11 @@ from propall.cli.app import app
 from propall.cli.terminal import (
     AsJson,
     Device,
-    duration,
     open_console,
     plain_table,
     print_json,
 )
+from propall.experiments.durations import human_time
 
 data_app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
@@ -43,8 +43,8 @@ def demo(
     from propall import __version__
     from propall.experiments import demo as experiment
     from propall.experiments.running import commit, hardware
+    from propall.experiments.stats import mean_and_std
     from propall.report.demo import DemoResults, write_demo
-    from propall.report.numbers import mean_and_std
     from propall.training.metrics import ProgressBar
 
     start = time.perf_counter()
@@ -95,7 +95,7 @@ def demo(
     console.print(f"Digits, {size:.1f} candidate labels of 10 per image instead of one; {seeds} seeds.\n")
     console.print(table)
     console.print(
-        f"\n{len(found.accuracy) * seeds} runs in {duration(seconds)}. Page: {path}", highlight=False
+        f"\n{len(found.accuracy) * seeds} runs in {human_time(seconds)}. Page: {path}", highlight=False
     )
 
 

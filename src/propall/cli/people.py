@@ -13,13 +13,13 @@ import typer
 from propall.cli.app import app
 from propall.cli.terminal import (
     AsJson,
-    duration,
     note_aside,
     open_console,
     plain_table,
     print_json,
     split_words,
 )
+from propall.experiments.durations import human_time
 
 TableFile = Annotated[
     Path, typer.Argument(help="CSV, TSV, Parquet, Feather, JSON lines, Excel, or a Label Studio export.")
@@ -484,7 +484,7 @@ def fit(
     covering = f"{100 * account['held_out']['covering_rate']:.1f} %"
     _say(
         console,
-        f"Fitted on {_counted(account['used'], 'row')} in {duration(fitted.seconds)}; {covering} of the "
+        f"Fitted on {_counted(account['used'], 'row')} in {human_time(fitted.seconds)}; {covering} of the "
         f"predictions for rows held out are candidates. {where}",
     )
 

@@ -42,14 +42,6 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
-def duration(seconds: float) -> str:
-    """Seconds in words that people use."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
 def note_aside(line: str) -> None:
     """A remark beside the result: it goes where errors go."""
     typer.echo(line, err=True)

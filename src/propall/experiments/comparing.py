@@ -10,6 +10,7 @@ import torch
 
 from propall.data import DATASETS, load
 from propall.experiments import sweep
+from propall.experiments.durations import human_time
 from propall.experiments.paper import real
 from propall.experiments.paper.table import Cell, Published
 from propall.experiments.running import Result
@@ -200,4 +201,4 @@ def summary(scores: Sequence[Score], seconds: float) -> str:
         f"{DATASETS[data].title} {found.contender.title} {found.mean:.1f}" for data, found in best.items()
     )
     runs = sum(len(found.contender.specs) for found in scores)
-    return f"{runs} runs, {sweep.human_duration(seconds)} now. Best: {first}."
+    return f"{runs} runs, {human_time(seconds)} now. Best: {first}."

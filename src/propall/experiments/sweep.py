@@ -13,6 +13,7 @@ import torch
 
 from propall.data import DATASETS
 from propall.data.files import data_root
+from propall.experiments.durations import rough_time
 from propall.experiments.launching import Task, Workers, carry_out
 from propall.experiments.measuring import Watcher
 from propall.experiments.running import (
@@ -393,7 +394,7 @@ class Progress(Watcher):
         parts.append(f"{_runs(len(self._waiting))} left")
         left = self._left()
         if left:
-            parts.append(f"about {human_duration(left)}")
+            parts.append(f"about {rough_time(left)}")
         return ", ".join(parts)
 
     def _show(self, *, now: bool = False) -> None:
@@ -419,11 +420,3 @@ def _named(specs: Sequence[Spec]) -> str:
 
 def _runs(count: int) -> str:
     return f"{count} run{'' if count == 1 else 's'}"
-
-
-def human_duration(seconds: float) -> str:
-    """A duration in the units a person would use."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:.1f} h"

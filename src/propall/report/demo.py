@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from propall.experiments.durations import human_time
+from propall.experiments.stats import mean_and_std
 from propall.report.charts import DotChart, ExampleSheet, Line, LineChart, Reference
-from propall.report.numbers import decimal, human_time, mean_and_std, percent
+from propall.report.numbers import decimal, percent
 from propall.report.page import KeyFigure, Page, Section
 from propall.report.tables import Cell, Column, Row, Table
 

@@ -1,16 +1,9 @@
 """Numbers as people read them."""
 
 import math
-from collections.abc import Sequence
-from statistics import fmean, stdev
 
 #: What may stand where a number is expected: `float` alone refuses whole numbers when types are checked.
 Number = int | float
-
-
-def mean_and_std(values: Sequence[Number]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation (divided by R - 1); no deviation for a single value."""
-    return fmean(values), stdev(values) if len(values) > 1 else None
 
 
 def decimal(value: Number, decimals: int = 2, *, signed: bool = False) -> str:
@@ -29,18 +22,6 @@ def mean_std(mean: Number, std: Number | None = None, decimals: int = 2) -> str:
 def percent(value: Number, decimals: int = 2) -> str:
     """A number of percent; the space before the sign does not break."""
     return f"{decimal(value, decimals)}\N{NO-BREAK SPACE}%"
-
-
-def human_time(seconds: Number) -> str:
-    """A duration in the units a person would use: `0.31 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def ticks(low: Number, high: Number, at_most: int = 5, *, whole: bool = False) -> list[float]:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from propall import __version__
+from propall.experiments.durations import human_time
 from propall.experiments.running import hardware
 from propall.methods import METHODS
 from propall.report.charts import BarChart, ExampleSheet, Grid, HeatMap, Line, LineChart
-from propall.report.numbers import decimal, human_time, percent
+from propall.report.numbers import decimal, percent
 from propall.report.page import KeyFigure, Page, Section
 from propall.report.tables import Cell, Column, Row, Table
 from propall.tables.features import Features

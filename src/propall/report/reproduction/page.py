@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean, median
 
+from propall.experiments.durations import human_time, rough_time
 from propall.experiments.evidence import Evidence
 from propall.experiments.judging import (
     Cost,
@@ -16,7 +17,6 @@ from propall.experiments.judging import (
 )
 from propall.experiments.paper import TABLES
 from propall.experiments.stats import Blocks
-from propall.experiments.sweep import human_duration
 from propall.report.numbers import decimal
 from propall.report.page import KeyFigure, Page, Section
 from propall.report.reproduction import figures
@@ -100,7 +100,7 @@ def _key_figures(evidence: Evidence) -> list[KeyFigure]:
         shown.append(KeyFigure(f"{median(map(abs, gaps)):.2f}", "points between ProPaLL and the paper", says))
     for cost in costs(evidence)[:1]:
         shown.append(KeyFigure(f"{cost.all_runs:,}".replace(",", " "), "runs", f"on {cost.hardware}"))
-        shown.append(KeyFigure(human_duration(cost.all_seconds), "of computing", "testing included"))
+        shown.append(KeyFigure(human_time(cost.all_seconds), "of computing", "testing included"))
         if cost.runs:
             ratio = f"{cost.ratio:,.0f} ×".replace(",", " ")
             shown.append(KeyFigure(ratio, "less than public code would take", estimate(cost)))
@@ -109,7 +109,7 @@ def _key_figures(evidence: Evidence) -> list[KeyFigure]:
 
 def estimate(cost: Cost) -> str:
     """What the ratio of times is an estimate of."""
-    return f"estimated: PRODEN's at 6.5 s an epoch of MNIST would take {human_duration(cost.public_seconds)}"
+    return f"estimated: PRODEN's at 6.5 s an epoch of MNIST would take {rough_time(cost.public_seconds)}"
 
 
 def propall_gaps(evidence: Evidence) -> list[float]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from propall.experiments.durations import human_time
 from propall.experiments.evidence import Evidence
 from propall.experiments.judging import PUBLIC_SECONDS, Claim, Cost, costs, coverage, judged
 from propall.experiments.paper import TABLES
-from propall.report.numbers import human_time
 from propall.report.reproduction.item import provenance
 from propall.report.reproduction.tables import missing_data, table_items
 from propall.report.tables import Table
