@@ -10,14 +10,14 @@ What `PAYS` does not name, and whatever no kernel can run, is left to PyTorch's 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 
-from propall.kernels.operators import differentiable
+from propall.kernels.operators import below_autograd, differentiable
 from propall.kernels.rows import HAS_TRITON
 
 __all__ = ["convolution_3x3", "pays"]
@@ -43,6 +43,8 @@ _library.define("convolution(Tensor x, Tensor weight) -> Tensor")
 _library.define("convolution_input_gradient(Tensor incoming, Tensor weight) -> Tensor")
 _library.define("convolution_weight_gradient(Tensor x, Tensor incoming) -> Tensor")
 _ops = torch.ops.propall
+#: A derivative: of an operator's two arguments and what comes back for its result.
+_Slope: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def pays(x: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
@@ -159,69 +161,55 @@ def _of_each(operator: Any) -> Callable[..., tuple[Tensor, int]]:
     return of_each
 
 
-def _remembering(operator: Any) -> Any:
-    """The forward pass of an operator's autograd function: both arguments are kept for the backward pass."""
+def _linear_in_both(operator: Any, of_first: _Slope, of_second: _Slope) -> Any:
+    """An operator's autograd function, by its derivatives: of both arguments and what comes back."""
 
-    def forward(ctx: Any, keyset: Any, first: Tensor, second: Tensor) -> Any:
-        with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
-            result = operator.redispatch(keyset & torch._C._after_autograd_keyset, first, second)
-        ctx.save_for_backward(first, second)
-        return result
+    class Function(_SingleLevelFunction):
+        @staticmethod
+        def forward(ctx: Any, keyset: Any, first: Tensor, second: Tensor) -> Any:
+            ctx.save_for_backward(first, second)
+            with torch.enable_grad():
+                return below_autograd(operator, keyset, first, second)
 
-    return staticmethod(forward)
+        @staticmethod
+        def backward(ctx: Any, back: Tensor) -> Any:
+            first, second = ctx.saved_tensors
+            _, first_asked, second_asked = ctx.needs_input_grad
+            return (
+                None,
+                of_first(first, second, back) if first_asked else None,
+                of_second(first, second, back) if second_asked else None,
+            )
 
-
-def _where_needed(ctx: Any, first: Callable[[], Tensor], second: Callable[[], Tensor]) -> Any:
-    _, of_first, of_second = ctx.needs_input_grad
-    return None, first() if of_first else None, second() if of_second else None
-
-
-class _Convolution(_SingleLevelFunction):
-    forward = _remembering(_ops.convolution.default)
-
-    @staticmethod
-    def backward(ctx: Any, incoming: Tensor) -> Any:
-        x, weight = ctx.saved_tensors
-        return _where_needed(
-            ctx,
-            lambda: _ops.convolution_input_gradient(incoming, weight),
-            lambda: _ops.convolution_weight_gradient(x, incoming),
-        )
+    return Function
 
 
-class _InputGradient(_SingleLevelFunction):
-    forward = _remembering(_ops.convolution_input_gradient.default)
-
-    @staticmethod
-    def backward(ctx: Any, direction: Tensor) -> Any:
-        incoming, weight = ctx.saved_tensors
-        return _where_needed(
-            ctx,
-            lambda: _ops.convolution(direction, weight),
-            lambda: _ops.convolution_weight_gradient(direction, incoming),
-        )
-
-
-class _WeightGradient(_SingleLevelFunction):
-    forward = _remembering(_ops.convolution_weight_gradient.default)
-
-    @staticmethod
-    def backward(ctx: Any, direction: Tensor) -> Any:
-        x, incoming = ctx.saved_tensors
-        return _where_needed(
-            ctx,
-            lambda: _ops.convolution_input_gradient(incoming, direction),
-            lambda: _ops.convolution(x, direction),
-        )
-
-
-for _name, _compute, _empty, _derivative in (
-    ("convolution", _convolution, _empty_output, _Convolution),
-    ("convolution_input_gradient", _input_gradient, _empty_input, _InputGradient),
-    ("convolution_weight_gradient", _weight_gradient, _empty_weight, _WeightGradient),
+for _name, _compute, _empty, _of_first, _of_second in (
+    (
+        "convolution",
+        _convolution,
+        _empty_output,
+        lambda x, weight, back: _ops.convolution_input_gradient(back, weight),
+        lambda x, weight, back: _ops.convolution_weight_gradient(x, back),
+    ),
+    (
+        "convolution_input_gradient",
+        _input_gradient,
+        _empty_input,
+        lambda incoming, weight, back: _ops.convolution(back, weight),
+        lambda incoming, weight, back: _ops.convolution_weight_gradient(back, incoming),
+    ),
+    (
+        "convolution_weight_gradient",
+        _weight_gradient,
+        _empty_weight,
+        lambda x, incoming, back: _ops.convolution_input_gradient(incoming, back),
+        lambda x, incoming, back: _ops.convolution(x, back),
+    ),
 ):
     _operator = getattr(_ops, _name).default
+    _function = _linear_in_both(_operator, _of_first, _of_second)
     _library.impl(_name, _compute, "CompositeExplicitAutograd")
-    _library.impl(_name, differentiable(_derivative, _operator), "Autograd", with_keyset=True)
+    _library.impl(_name, differentiable(_function, _operator), "Autograd", with_keyset=True)
     torch.library.register_fake(f"propall::{_name}", _empty, lib=_library)
     torch.library.register_vmap(f"propall::{_name}", _of_each(_operator), lib=_library)

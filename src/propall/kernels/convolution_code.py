@@ -12,7 +12,7 @@ gradient in the weights is a sum over all pixels: every program adds up a strip 
 adds the strips, in the same order every time.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -41,55 +41,33 @@ def _window(
 @triton.jit
 def _weights(
     weight, down, right, in_stride, out_stride, down_stride, right_stride,
-    C: tl.constexpr, C_OUT: tl.constexpr, TAPS: tl.constexpr, K: tl.constexpr, TURNED: tl.constexpr,
+    C: tl.constexpr, C_OUT: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """What a window is multiplied by: (K, C_OUT). TURNED: the kernel is read from its last tap on."""
-    k, channel = tl.arange(0, K), tl.arange(0, C_OUT)
-    tap = right + k // C
+    """What a window of one tap is multiplied by: (C, C_OUT). TURNED: taps are counted from the last."""
     if TURNED:
-        tap, down = 2 - tap, 2 - down
-    place = (k % C) * in_stride + tap * right_stride + down * down_stride
-    valid = ((k // C) < TAPS)[:, None] & (channel >= 0)[None, :]
-    return tl.load(weight + place[:, None] + channel[None, :] * out_stride, mask=valid, other=0.0)
+        right, down = 2 - right, 2 - down
+    place = tl.arange(0, C) * in_stride + right * right_stride + down * down_stride
+    return tl.load(weight + place[:, None] + tl.arange(0, C_OUT)[None, :] * out_stride)
 
 
 @triton.jit(do_not_specialize=["total"])
 def convolution_kernel(
     x, weight, out, total, in_stride, out_stride, down_stride, right_stride,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, C_OUT: tl.constexpr, TURNED: tl.constexpr,
-    WIDE: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """TILES times BLOCK pixels of the output, with all their channels."""
+    """BLOCK pixels of the output, with all their channels."""
     channel = tl.arange(0, C_OUT)
-    first = tl.program_id(0) * (BLOCK * TILES)
-    if WIDE:
-        upper = _weights(
-            weight, 0, 0, in_stride, out_stride, down_stride, right_stride, C, C_OUT, 3, K, TURNED
+    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    sums = tl.zeros((BLOCK, C_OUT), dtype=tl.float32)
+    for tap in tl.static_range(9):
+        own = _weights(
+            weight, tap // 3, tap % 3, in_stride, out_stride, down_stride, right_stride, C, C_OUT, TURNED
         )
-        middle = _weights(
-            weight, 1, 0, in_stride, out_stride, down_stride, right_stride, C, C_OUT, 3, K, TURNED
-        )
-        lower = _weights(
-            weight, 2, 0, in_stride, out_stride, down_stride, right_stride, C, C_OUT, 3, K, TURNED
-        )
-    for tile in range(0, TILES):
-        pixel = first + tile * BLOCK + tl.arange(0, BLOCK)
-        sums = tl.zeros((BLOCK, C_OUT), dtype=tl.float32)
-        if WIDE:
-            sums = tl.dot(_window(x, pixel, total, -1, -1, H, W, C, 3, K), upper, sums)
-            sums = tl.dot(_window(x, pixel, total, 0, -1, H, W, C, 3, K), middle, sums)
-            sums = tl.dot(_window(x, pixel, total, 1, -1, H, W, C, 3, K), lower, sums)
-        else:
-            for tap in tl.static_range(9):
-                own = _weights(
-                    weight, tap // 3, tap % 3, in_stride, out_stride, down_stride, right_stride,
-                    C, C_OUT, 1, K, TURNED,
-                )  # fmt: skip
-                window = _window(x, pixel, total, tap // 3 - 1, tap % 3 - 1, H, W, C, 1, K)
-                sums = tl.dot(window, own, sums)
-        place = pixel[:, None] * C_OUT + channel[None, :]
-        valid = (pixel < total)[:, None] & (channel >= 0)[None, :]
-        tl.store(out + place, sums.to(out.dtype.element_ty), mask=valid)
+        sums = tl.dot(_window(x, pixel, total, tap // 3 - 1, tap % 3 - 1, H, W, C, 1, C), own, sums)
+    place = pixel[:, None] * C_OUT + channel[None, :]
+    valid = (pixel < total)[:, None] & (channel >= 0)[None, :]
+    tl.store(out + place, sums.to(out.dtype.element_ty), mask=valid)
 
 
 @triton.jit(do_not_specialize=["total", "tiles"])
@@ -149,51 +127,40 @@ def sum_of_strips_kernel(
 
 
 class Plan(NamedTuple):
-    """How programs share out a pass; see the top of this file.
+    """How programs share out the gradient in the weights; see the top of this file.
 
     Attributes:
         block: pixels of a tile.
         warps: warps of a program.
         stages: tiles whose loads are under way at once.
         wide: whether a tile takes three taps at once.
-        programs: how many programs there are at most, for the gradient in the weights.
-        tiles: tiles of a program, in the other passes.
+        programs: how many programs there are at most.
     """
 
     block: int
     warps: int
     stages: int
     wide: bool
-    programs: int = 0
-    tiles: int = 1
+    programs: int
 
 
 #: By channels, as measured on an H200; the widest plan serves all that are wider.
-CONVOLUTION_PLANS = {
-    16: Plan(block=256, warps=8, stages=1, wide=False),
-    32: Plan(block=256, warps=8, stages=1, wide=False),
-    64: Plan(block=128, warps=8, stages=1, wide=False),
-}
 WEIGHT_PLANS = {
     16: Plan(block=64, warps=4, stages=3, wide=True, programs=264),
     32: Plan(block=64, warps=8, stages=3, wide=True, programs=132),
     64: Plan(block=64, warps=4, stages=3, wide=False, programs=44),
 }
+#: The other passes, of one tile to a program: its pixels and its warps.
+CONVOLUTION_PLANS = {16: (256, 8), 32: (256, 8), 64: (128, 8)}
 #: Strips, and entries of the gradient, that one program of `sum_of_strips_kernel` adds up at once.
 DEPTH, COLUMNS = 64, 16
 
 
-def _plan(plans: dict[int, Plan], c_in: int, c_out: int) -> Plan:
+def _plan(plans: dict[int, Any], c_in: int, c_out: int) -> Any:
     return plans[min(max(c_in, c_out), max(plans))]
 
 
-def _columns(c_in: int, wide: bool) -> int:
-    return triton.next_power_of_2(3 * c_in) if wide else c_in
-
-
-def convolve(
-    x: Tensor, weight: Tensor, out: Tensor, *, turned: bool = False, plan: Plan | None = None
-) -> None:
+def convolve(x: Tensor, weight: Tensor, out: Tensor, *, turned: bool = False) -> None:
     """Writes the convolution of x, or if `turned` the gradient in the input for an incoming x.
 
     Args:
@@ -201,32 +168,30 @@ def convolve(
         weight: (c_out, c, 3, 3), or (c, c_out, 3, 3) if `turned`; quickest with channels last.
         out: (n, c_out, h, w), channels last.
         turned: whether to turn the kernel round and to exchange its channels.
-        plan: None: by the channels.
     """
     (n, c, h, w), c_out = x.shape, out.shape[1]
-    plan = plan or _plan(CONVOLUTION_PLANS, c, c_out)
+    block, warps = _plan(CONVOLUTION_PLANS, c, c_out)
     out_stride, in_stride, down_stride, right_stride = weight.stride()
     if turned:
         out_stride, in_stride = in_stride, out_stride
     with torch.cuda.device_of(x):
-        convolution_kernel[(triton.cdiv(n * h * w, plan.block * plan.tiles),)](
+        convolution_kernel[(triton.cdiv(n * h * w, block),)](
             x, weight, out, n * h * w, in_stride, out_stride, down_stride, right_stride,
-            H=h, W=w, C=c, C_OUT=c_out, TURNED=turned, WIDE=plan.wide, K=_columns(c, plan.wide),
-            BLOCK=plan.block, TILES=plan.tiles, num_warps=plan.warps, num_stages=plan.stages,
+            H=h, W=w, C=c, C_OUT=c_out, TURNED=turned, BLOCK=block, num_warps=warps, num_stages=1,
         )  # fmt: skip
 
 
-def weight_gradient(x: Tensor, incoming: Tensor, gradient: Tensor, *, plan: Plan | None = None) -> None:
+def weight_gradient(x: Tensor, incoming: Tensor, gradient: Tensor) -> None:
     """Writes the gradient in the weights, the same bits every time.
 
     Args:
         x: (n, c, h, w), channels last.
         incoming: (n, c_out, h, w), channels last.
         gradient: (c_out, c, 3, 3), contiguous.
-        plan: None: by the channels.
     """
     (n, c, h, w), c_out = x.shape, incoming.shape[1]
-    plan = plan or _plan(WEIGHT_PLANS, c, c_out)
+    plan = _plan(WEIGHT_PLANS, c, c_out)
+    columns = triton.next_power_of_2(3 * c) if plan.wide else c
     blocks = triton.cdiv(n * h * w, plan.block)
     tiles = triton.cdiv(blocks, plan.programs)
     strips = triton.cdiv(blocks, tiles)
@@ -234,7 +199,7 @@ def weight_gradient(x: Tensor, incoming: Tensor, gradient: Tensor, *, plan: Plan
     with torch.cuda.device_of(x):
         weight_gradient_kernel[(strips, 1 if plan.wide else 3)](
             x, incoming, partial, n * h * w, tiles,
-            H=h, W=w, C=c, C_OUT=c_out, WIDE=plan.wide, K=_columns(c, plan.wide), BLOCK=plan.block,
+            H=h, W=w, C=c, C_OUT=c_out, WIDE=plan.wide, K=columns, BLOCK=plan.block,
             num_warps=plan.warps, num_stages=plan.stages,
         )  # fmt: skip
         sum_of_strips_kernel[(triton.cdiv(9 * c * c_out, COLUMNS),)](

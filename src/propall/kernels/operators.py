@@ -137,13 +137,18 @@ def _candidate_gradient_of_many(info: Any, in_dims: Sequence[int | None], *argum
     return _unfolded(info.batch_size, gradient), 0
 
 
+def below_autograd(operator: Any, keyset: Any, *arguments: Any) -> Any:
+    """What an operator gives once its autograd has been seen to; what lies below it is still to come."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
+
+
 class _Loss(_SingleLevelFunction):
     @staticmethod
     def forward(ctx: Any, keyset: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-        with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
-            below = keyset & torch._C._after_autograd_keyset
-            losses, gradient, new_weights = torch.ops.propall.candidate_loss.default.redispatch(
-                below, *arguments
+        with torch.enable_grad():
+            losses, gradient, new_weights = below_autograd(
+                torch.ops.propall.candidate_loss.default, keyset, *arguments
             )
         ctx.save_for_backward(*arguments[:_IN_ROWS])
         ctx.loss = arguments[_IN_ROWS]
@@ -194,9 +199,8 @@ class _Ahead(torch.autograd.Function):
 class _Gradient(_SingleLevelFunction):
     @staticmethod
     def forward(ctx: Any, keyset: Any, *arguments: Any) -> Tensor:
-        with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
-            below = keyset & torch._C._after_autograd_keyset
-            return torch.ops.propall.candidate_gradient.default.redispatch(below, *arguments)  # type: ignore[no-any-return]
+        with torch.enable_grad():
+            return below_autograd(torch.ops.propall.candidate_gradient.default, keyset, *arguments)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
@@ -213,8 +217,7 @@ def differentiable(function: Any, operator: Any) -> Callable[..., Any]:
     # the dispatcher stands at one level's autograd, works under every stack of transforms.
     def kernel(keyset: Any, *arguments: Any) -> Any:
         if not (torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments)):
-            with torch._C._AutoDispatchBelowAutograd():
-                return operator.redispatch(keyset & torch._C._after_autograd_keyset, *arguments)
+            return below_autograd(operator, keyset, *arguments)
         before = get_single_level_autograd_function_allowed()
         set_single_level_autograd_function_allowed(True)
         try:
