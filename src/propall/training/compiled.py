@@ -167,11 +167,9 @@ class Captured:
     @torch.no_grad()
     def train_epoch(self, epoch: int) -> Float[Tensor, "r"]:
         """Every step of one epoch; returns each run's mean loss. Nothing waits for the device."""
+        self.order.copy_(self.stack.stream.order(epoch))
         if self._replay is None:
-            self.order.copy_(self.stack.stream.order(epoch))
             self._replay = self._prepare()
-        order = self.stack.stream.order(epoch)
-        self.order.copy_(order)
         self.position.zero_()
         self.losses.zero_()
         for _ in range(self.whole):
