@@ -14,7 +14,7 @@ def human_time(seconds: int | float) -> str:
 
 
 def rough_time(seconds: int | float) -> str:
-    """A time that was estimated, with no more digits than an estimate deserves: `5 s`, `2 min`, `2.0 h`."""
+    """An estimate, or a headline, with no more digits than it deserves: `5 s`, `2 min`, `2.0 h`."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = seconds / 60

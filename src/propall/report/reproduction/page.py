@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from propall.experiments.durations import human_time, rough_time
+from propall.experiments.durations import rough_time
 from propall.experiments.evidence import Evidence
 from propall.experiments.judging import (
     Cost,
@@ -100,7 +100,7 @@ def _key_figures(evidence: Evidence) -> list[KeyFigure]:
         shown.append(KeyFigure(f"{median(map(abs, gaps)):.2f}", "points between ProPaLL and the paper", says))
     for cost in costs(evidence)[:1]:
         shown.append(KeyFigure(f"{cost.all_runs:,}".replace(",", " "), "runs", f"on {cost.hardware}"))
-        shown.append(KeyFigure(human_time(cost.all_seconds), "of computing", "testing included"))
+        shown.append(KeyFigure(rough_time(cost.all_seconds), "of computing", "testing included"))
         if cost.runs:
             ratio = f"{cost.ratio:,.0f} ×".replace(",", " ")
             shown.append(KeyFigure(ratio, "less than public code would take", estimate(cost)))
