@@ -168,6 +168,24 @@ def test_leaves_through_json_lines_and_comes_back(path, tmp_path, result):
         assert len(other) == 2
 
 
+def test_takes_in_another_store(path, tmp_path, result):
+    results = [result(seed) for seed in range(3)]
+    with Store(tmp_path / "other.store") as other:
+        other.add(*results[1:])
+    with Store(path) as store:
+        store.add(*results[:2])
+        assert store.import_file(tmp_path / "other.store") == (2, 1)
+        assert list(store) == results
+        (tmp_path / "image.bin").write_bytes(b"\x89PNG and so on")
+        with pytest.raises(StoreError, match=r"image\.bin: neither text nor a store"):
+            store.import_file(tmp_path / "image.bin")
+        with sqlite3.connect(tmp_path / "foreign.sqlite") as foreign:
+            foreign.execute("CREATE TABLE things (name TEXT)")
+        with pytest.raises(StoreError, match="database of something else"):
+            store.import_file(tmp_path / "foreign.sqlite")
+        assert len(store) == 3
+
+
 def test_leaves_as_a_table(path, result):
     out = io.StringIO()
     with Store(path) as store:

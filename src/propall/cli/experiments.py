@@ -413,7 +413,9 @@ def results_export(
 
 @results_app.command("import")
 def results_import(
-    file: Annotated[Path, typer.Argument(help="What `export` wrote: JSON lines, CSV or a folder.")],
+    file: Annotated[
+        Path, typer.Argument(help="Another store, or what `export` wrote: JSON lines, CSV or a folder.")
+    ],
     store: StoreFile = STORE,
 ) -> None:
     """Add results from elsewhere; those that are there already are skipped."""
@@ -421,10 +423,5 @@ def results_import(
     from propall.experiments.store import Store
 
     with Store(store) as results:
-        if file.is_dir():
-            read, added = publishing.import_folder(results, file)
-        else:
-            with file.open(encoding="utf-8", newline="") as lines:
-                take = results.import_csv if file.suffix == ".csv" else results.import_json
-                read, added = take(lines, str(file))
+        read, added = publishing.import_folder(results, file) if file.is_dir() else results.import_file(file)
     typer.echo(f"{added} of {read} results are new in {store}")

@@ -17,6 +17,8 @@ from propall.experiments.spec import Spec
 APPLICATION_ID = 0x70726F70
 #: Raised whenever a file written by one version cannot be read by the other.
 SCHEMA_VERSION = 2
+#: How every SQLite file begins.
+_SQLITE = b"SQLite format 3\0"
 #: How long a writer waits for another one, in seconds.
 PATIENCE = 60.0
 
@@ -292,6 +294,28 @@ class Store:
             out.write(json.dumps(as_dict(result), sort_keys=True) + "\n")
             count += 1
         return count
+
+    def import_file(self, path: Path) -> tuple[int, int]:
+        """Add another store's results, or what was exported as CSV or JSON lines, all of them or none.
+
+        Returns:
+            How many results were read, and how many of them were new.
+        """
+        with path.open("rb") as start:
+            is_store = start.read(len(_SQLITE)) == _SQLITE
+        if is_store:
+            with Store(path, create=False) as other:
+                results = list(other)
+            return len(results), self.add(*results)
+        take = self.import_csv if path.suffix == ".csv" else self.import_json
+        try:
+            with path.open(encoding="utf-8", newline="") as lines:
+                return take(lines, str(path))
+        except UnicodeDecodeError as error:
+            raise StoreError(
+                f"{path}: neither text nor a store of results ({error}); nothing was imported. Give a store, "
+                "or a file that `propall results export` wrote."
+            ) from error
 
     def import_csv(self, lines: Iterable[str], where: str = "import") -> tuple[int, int]:
         """Add what `export_csv` wrote, all of it or nothing; returns how many were read and how many new.
