@@ -135,6 +135,13 @@ def test_speed_needs_all_three_and_leaves_compilation_out(store):
     assert judging.speed(Evidence(store)).verdict == Verdict.HOLDS
 
 
+def test_an_epoch_s_time_is_that_of_the_second_half():
+    both_phases_compile = {1: 20.0, 2: 20.1, 3: 45.0, 4: 45.2, 6: 45.6, 8: 46.0, 10: 46.4}
+    assert judging.seconds_an_epoch(both_phases_compile) == pytest.approx(0.2)
+    assert judging.seconds_an_epoch({1: 5.0, 2: 7.0}) == 2.0
+    assert judging.seconds_an_epoch({5: 5.0, 6: 7.0}) == 2.0
+
+
 def test_late_classes():
     assert judging.late_classes({1: [0.9, 0.1, 0.05, 0.2], 2: [0.9, 0.6, 0.05, 0.1]}) == 2
     assert judging.late_classes({1: [0.9, 0.9, 0.9, 0.4]}) == 0

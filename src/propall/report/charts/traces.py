@@ -101,9 +101,12 @@ class TraceChart(Figure):
     def _powers(self) -> list[float]:
         low, high, _, _ = self._ranges
         marks = [10.0**power for power in range(math.floor(low), math.ceil(high) + 1)]
-        if high - low < 1.5:
-            marks = sorted({m * f for m in marks for f in (1, 2, 5)})
-        return [mark for mark in marks if low - 1e-9 <= math.log10(mark) <= high + 1e-9]
+        for factors in ((1,), (1, 2, 5)):
+            wanted = [mark * factor for mark in marks for factor in factors]
+            inside = [mark for mark in wanted if low - 1e-9 <= math.log10(mark) <= high + 1e-9]
+            if len(inside) > 2:
+                break
+        return inside
 
     def _axis_title(self) -> str:
         low = self._ranges[2]

@@ -248,7 +248,7 @@ def _time(evidence: Evidence) -> list[Section]:
     )
     text = (
         "Every run had the device to itself and the same engine, so the times compare methods, not programs. "
-        "Compilation counts; testing does not."
+        "What is compiled once per shape is told apart from what an epoch takes; testing does not count."
     )
     return [Section(f"Time: {seen}", blocks, text, label="Time against accuracy")]
 
