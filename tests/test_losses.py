@@ -171,6 +171,33 @@ def test_compiles_as_one_graph(objective):
             torch.testing.assert_close(b, a)
 
 
+def test_weights_of_instances_go_to_all_their_pixels():
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(4, 3, 4, 4, generator=g)
+    candidates = torch.rand(4, 3, 4, 4, generator=g) < 0.5
+    candidates[:, 0] = True
+    each = ProPaLLLoss(reduction="none")
+    weight = torch.tensor([1.0, 0, 0, 2])
+    expected = each(logits, candidates) * weight[:, None, None]
+    torch.testing.assert_close(each(logits, candidates, weight=weight), expected)
+    pixels = torch.rand(4, 4, 4, generator=g)
+    torch.testing.assert_close(each(logits, candidates, weight=pixels), each(logits, candidates) * pixels)
+    with pytest.raises(ValueError, match=r"weight: shape \(3,\) given; expected \(4,\), one per instance"):
+        each(logits, candidates, weight=weight[:3])
+
+
+def test_every_batch_is_looked_at():
+    logits, candidates = batch()
+    criterion = PartialLabelLoss(METHODS["mcl_log"]())
+    criterion(logits, candidates)
+    with pytest.raises(ValueError, match="MCL-LOG"):
+        criterion(logits, torch.ones_like(candidates))
+    candidates[3] = False
+    for wrong in (lambda: ProPaLLLoss()(logits, candidates), lambda: PartialLabelLoss(PRODEN(), candidates)):
+        with pytest.raises(ValueError, match=r"candidates: .*3"):
+            wrong()
+
+
 def test_refusals():
     logits, candidates = batch()
     with pytest.raises(TypeError, match=r"objective.*METHODS"):

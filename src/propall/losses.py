@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from propall.labels import check
 from propall.methods.propall import ProPaLL
 from propall.training.contract import Objective, RowwiseObjective, State, Step
 
@@ -25,6 +26,16 @@ def _(memory: Tensor, index: Tensor) -> Tensor:
     return memory.new_empty(index.shape + memory.shape[1:])
 
 
+def _one_each(weight: Tensor, rest: list[int]) -> Tensor:
+    """Weights of instances, or of all that instances hold, such as pixels; flat."""
+    if list(weight.shape) != rest[: weight.dim()]:
+        raise ValueError(
+            f"weight: shape {tuple(weight.shape)} given; expected {tuple(rest[:1])}, one per instance, or "
+            f"{tuple(rest)}."
+        )
+    return weight.reshape(*weight.shape, *[1] * (len(rest) - weight.dim())).expand(rest).reshape(-1)
+
+
 class PartialLabelLoss(nn.Module):
     """The loss of an objective on logits and candidate sets.
 
@@ -35,7 +46,8 @@ class PartialLabelLoss(nn.Module):
 
     Args:
         objective: any objective of `propall.methods`, such as `PRODEN()`.
-        candidates: (n, k) candidate matrix of the whole training set, for objectives that remember.
+        candidates: (n, k) candidate matrix of the whole training set, for objectives that remember. It is
+            looked at once; without it every batch is, on a GPU only the first.
         reduction: "mean", "sum" or "none"; losses that are defined on a batch as a whole take only "mean".
         dim: the class dimension of logits and candidates; 1 as in `torch.nn.CrossEntropyLoss`, so dense
             logits (n, k, h, w) work as they are.
@@ -68,8 +80,9 @@ class PartialLabelLoss(nn.Module):
             )
         self.objective, self.reduction, self.dim = objective, reduction, dim
         self._names: dict[str, list[str]] = {"rows": [], "shared": [], "trained": []}
-        self._ready = type(objective).init is Objective.init
+        self._ready = False
         if candidates is not None:
+            check(candidates.bool(), quiet=True)
             self._keep(objective.init(candidates.bool()))
 
     def extra_repr(self) -> str:
@@ -86,14 +99,18 @@ class PartialLabelLoss(nn.Module):
                 self._names[part].append(name)
         self._ready = True
 
-    def _first_batch(self, candidates: Bool[Tensor, "b k"]) -> None:
-        state = self.objective.init(candidates)
-        if any(state):
+    def _inspect(self, candidates: Bool[Tensor, "b k"]) -> None:
+        """Refuse sets that the objective cannot take, as far as nobody has to wait for that."""
+        if self._ready or torch.compiler.is_compiling() or not len(candidates):
+            return
+        check(candidates, quiet=True)
+        if any(self.objective.init(candidates)):
             raise ValueError(
                 f"candidates: {self.objective.title} remembers the training set, so it has to see all of it "
                 "first: PartialLabelLoss(objective, candidates=train_candidates)."
             )
-        self._ready = True
+        # Every batch is looked at; but a GPU would be waited for, so there the first has to do.
+        self._ready = candidates.device.type != "cpu"
 
     def _state(self, index: Int[Tensor, "b"] | None) -> State:
         if self._names["rows"] and index is None:
@@ -146,16 +163,15 @@ class PartialLabelLoss(nn.Module):
             logits: scores of any floating type; half precisions are computed in float32.
             candidates: True (or 1) on the candidates, shaped like the logits.
             index: the instances' positions in the training set, for objectives that remember.
-            weight: one weight per instance; "mean" then is the weighted mean.
+            weight: one weight per instance, or for dense logits one each; "mean" is the weighted mean.
             progress: share of training done, from 0 to 1, for schedules such as ProPaLL's noise.
             epoch: completed epochs, for schedules that count them.
         """
         flat, sets, dim = self._flat(logits, candidates)
-        if not self._ready and not torch.compiler.is_compiling():
-            self._first_batch(sets)
+        self._inspect(sets)
         state, step = self._state(index), self._step(flat, progress, epoch)
         rest = [size for i, size in enumerate(logits.shape) if i != dim % logits.dim()]
-        flat_weight = None if weight is None else weight.expand(rest).reshape(-1)
+        flat_weight = None if weight is None else _one_each(weight, rest)
         if self.reduction == "mean":
             loss = self.objective.loss(flat, sets, state, step._replace(weight=flat_weight))
         else:

@@ -1,8 +1,11 @@
-"""Names to things, so that a word on the command line finds its class."""
+"""Names to things, so that a word on the command line finds its class, and words that settings take."""
 
+import dataclasses
+import functools
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Named = TypeVar("Named")
 
@@ -34,3 +37,28 @@ class Registry(dict[str, Named]):
 def by_name(what: str, *classes: Any) -> Registry[Any]:
     """A registry of classes under their own `name`; a repeat is refused."""
     return Registry(what, ((cls.name, cls) for cls in classes))
+
+
+def check_choices(settings: Any) -> None:
+    """Refuse a dataclass that has, where its annotation lists the choices, something else."""
+    kind: Any = type(settings)
+    for name, allowed in _choices(kind).items():
+        value = getattr(settings, name)
+        if value not in allowed:
+            expected = " or ".join(map(repr, allowed))
+            raise ValueError(f"{name}: {value!r} given; expected {expected}.")
+
+
+@functools.cache
+def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
+    try:
+        hints = get_type_hints(kind)
+    except NameError:  # somebody's own class, with annotations that are words only
+        return {}
+    found = {}
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        if all(get_origin(part) is Literal or part is NoneType for part in parts):
+            found[field.name] = tuple(value for part in parts for value in get_args(part) or (None,))
+    return found

@@ -81,3 +81,21 @@ def test_citations_resolve() -> None:
 def test_an_unknown_name_is_answered_with_the_near_ones() -> None:
     with pytest.raises(KeyError, match="propall"):
         METHODS["propal"]
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("ga", "variant", "article"),
+        ("abs", "bounded", "MAE"),
+        ("propall", "mode", "Exact"),
+        ("pc", "scale", "None"),
+        ("plle", "scaling", "Unit"),
+        ("pl_svm", "start", "Random"),
+        ("cpe", "variant", "t"),
+        ("valen", "optimizer", "lbfgs"),
+    ],
+)
+def test_misspelt_choices_are_refused(name: str, field: str, value: str) -> None:
+    with pytest.raises(ValueError, match=f"{field}: {value!r} given; expected '"):
+        METHODS[name](**{field: value})

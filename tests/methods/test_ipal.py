@@ -232,7 +232,7 @@ def test_duplicated_training_rows_and_one_neighbour() -> None:
 
 def test_refusals() -> None:
     x, candidates, _ = blobs(n=10)
-    with pytest.raises(ValueError, match="k: 10 neighbours were asked for among the 9 other rows of 10"):
+    with pytest.raises(ValueError, match="neighbours: 10 were asked for among the 9 other rows of 10"):
         IPAL().fit([Run(PartialDataset(x, candidates), 0)])
     with pytest.raises(ValueError, match=r"alpha: 1\.0 is not in \[0, 1\)"):
         IPAL(alpha=1.0)

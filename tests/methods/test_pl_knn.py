@@ -83,7 +83,7 @@ def test_fit_keeps_the_training_set() -> None:
 
 def test_refuses_more_neighbours_than_rows() -> None:
     x, candidates = problem(n=9)
-    with pytest.raises(ValueError, match="k: 10 neighbours were asked for among 9 rows; ask for at most 9"):
+    with pytest.raises(ValueError, match="neighbours: 10 were asked for among 9 rows; ask for at most 9"):
         PLKNN().fit([Run(PartialDataset(x, candidates), 0)])
     [classifier] = PLKNN(neighbours=9).fit([Run(PartialDataset(x, candidates), 0)])
     assert classifier.scores(x).isfinite().all()

@@ -231,7 +231,7 @@ def test_identical_rows_and_full_sets() -> None:
 
 def test_refusals() -> None:
     x, candidates, _ = problem(n=19)
-    with pytest.raises(ValueError, match="k: 19 neighbours were asked for among the 18 other rows of 19"):
+    with pytest.raises(ValueError, match="neighbours: 19 were asked for among the 18 other rows of 19"):
         PLLE().fit([Run(PartialDataset(x, candidates), 0)])
     with pytest.raises(ValueError, match=r"sigma: 0\.0 is not positive"):
         PLLE(sigma=0.0)

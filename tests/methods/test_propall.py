@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from propall.methods.propall import ProPaLL, log1mexp, noise_scale, propall_loss
+from propall.methods.propall import ProPaLL, log1mexp, noise_scale, plain_exact_loss, propall_loss
 from propall.training.contract import RowwiseObjective, State, Step
 
 
@@ -187,3 +187,28 @@ def test_losses_and_slopes_are_those_of_autograd(
     torch.testing.assert_close(losses, expected, rtol=1e-14, atol=0)
     torch.testing.assert_close(slopes, by_autograd, rtol=1e-12, atol=1e-300)
     assert not losses.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("row", "inside", "loss", "slopes"),
+    [
+        ([torch.inf, -1.0], [1, 0], 0.31326168751822286, [0.0, 0.2689414213699951]),
+        ([1.0, 2.0, torch.inf], [1, 0, 0], torch.inf, [-0.2689414213699951, 0.8807970779778823, 1.0]),
+        ([1.0, -torch.inf], [1, 0], 0.31326168751822286, [-0.2689414213699951, 0.0]),
+    ],
+)
+def test_infinite_logits(row: list[float], inside: list[int], loss: float, slopes: list[float]) -> None:
+    logits = torch.tensor([row], dtype=torch.float64, requires_grad=True)
+    candidates = torch.tensor([inside]).bool()
+    modes: tuple[Literal["exact", "paper"], ...] = ("exact", "paper")
+    for mode in modes:
+        torch.testing.assert_close(propall_loss(logits, candidates, mode).item(), loss)
+    torch.testing.assert_close(plain_exact_loss(logits, candidates).item(), loss)
+    (found,) = torch.autograd.grad(propall_loss(logits, candidates).sum(), logits)
+    torch.testing.assert_close(found, torch.tensor([slopes], dtype=torch.float64))
+
+
+def test_noise_that_never_fades_and_unknown_modes() -> None:
+    assert noise_scale(torch.tensor([0.0, 0.5, 1.0]), 1.0).tolist() == [1.0, 1.0, 0.0]
+    with pytest.raises(ValueError, match="mode: 'Exact' given; expected 'exact' or 'paper'"):
+        propall_loss(torch.zeros(1, 2), torch.ones(1, 2).bool(), "Exact")  # type: ignore[arg-type]

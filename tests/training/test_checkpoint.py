@@ -117,6 +117,18 @@ def test_other_data_or_settings_do_not_take_up_a_checkpoint(tmp_path):
     assert len(list(tmp_path.glob("*.safetensors"))) == 4
 
 
+def test_other_starting_weights_do_not_take_up_a_checkpoint(tmp_path):
+    g = torch.Generator().manual_seed(0)
+    train = PartialDataset(torch.randn(40, 3, generator=g), torch.tensor([1, 1, 1, 0]).bool().repeat(40, 1))
+    recipe = Recipe(epochs=2, batch_size=16)
+    nets = [NETS["linear"]((3,), 4) for _ in range(2)]
+    first, second = (
+        Trainer(PRODEN(), net, recipe, checkpoint=Checkpoint(tmp_path)).fit([Run(train, 0)])[0]
+        for net in nets
+    )
+    assert not torch.equal(first.scores(train.x), second.scores(train.x))
+
+
 def test_a_damaged_checkpoint_is_refused_and_kept(tmp_path):
     trainer(tmp_path).fit([Run(problem(), 0)])
     (file,) = tmp_path.glob("*.safetensors")

@@ -9,6 +9,7 @@ from torch import nn
 
 from propall.data.dataset import PartialDataset
 from propall.labels import restricted_softmax
+from propall.methods import METHODS
 from propall.methods.cc import CC, cc_loss
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
@@ -172,6 +173,73 @@ def test_bad_candidates_are_refused_before_training():
     empty[17] = False
     with pytest.raises(ValueError, match=r"candidates.*17"):
         Trainer(CC(), NETS["linear"], QUICK).fit([Run(PartialDataset(train.x, empty), 0)])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"weight": torch.ones(N + 1)}, r"weight: shape \(61,\) given; expected \(60,\)"),
+        ({"weight": torch.full((N,), -1.0)}, r"weight: -1\.0 is among them"),
+        ({"keys": torch.arange(3)}, r"keys: shape \(3,\)"),
+    ],
+)
+def test_what_does_not_belong_to_the_rows_is_refused(changed, message):
+    with pytest.raises(ValueError, match=message):
+        Trainer(CC(), NETS["linear"], QUICK).fit([Run(data()[0], 0, **changed)])
+
+
+def test_features_no_network_can_train_on_are_refused():
+    train, _ = data()
+    trainer = Trainer(CC(), NETS["linear"], QUICK)
+    with pytest.raises(TypeError, match=r"x: dtype torch.float16.*precision='bfloat16'"):
+        trainer.fit([Run(PartialDataset(train.x.half(), train.candidates), 0)])
+    x = train.x.clone()
+    x[7, 2] = torch.nan
+    x[9] = torch.inf
+    with pytest.raises(ValueError, match=r"x: 2 rows hold NaN or infinity \(first: 7\)"):
+        trainer.fit([Run(PartialDataset(x, train.candidates), 0)])
+
+
+def test_views_of_one_memory_are_not_taken_for_each_other():
+    wide = torch.randn(2 * N, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    candidates = data()[0].candidates
+    runs = [Run(PartialDataset(x, candidates), seed) for seed, x in enumerate((wide[:N], wide[::2]))]
+    trainer = Trainer(CC(), NETS["linear"], QUICK)
+    torch.testing.assert_close(trainer.fit(runs)[1].scores(wide), trainer.fit(runs[1:])[0].scores(wide))
+
+
+@pytest.mark.parametrize("net", NETWORKS)
+@pytest.mark.parametrize("objective", [CC(), METHODS["scarce"](), METHODS["ga"]()], ids=lambda o: o.name)
+def test_batches_without_weight_change_nothing_but_by_momentum(net, objective):
+    x = data()[0].x
+    candidates = ~nn.functional.one_hot(torch.arange(N) % K, K).bool()
+    weight = torch.zeros(N)
+    weight[:2] = 1
+    for runs in (1, 2):
+        own = [Run(PartialDataset(x, candidates), seed, weight=weight) for seed in range(runs)]
+        for classifier in Trainer(objective, NETWORKS[net], QUICK).fit(own):
+            assert classifier.scores(x).isfinite().all()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_frozen_parameters_stay(count):
+    train, _ = data()
+    net = NETS["mlp"]((D,), K)
+    net.hidden.requires_grad_(False)
+    before = copy.deepcopy(net.state_dict())
+    for classifier in Trainer(CC(), net, QUICK).fit([Run(train, seed) for seed in range(count)]):
+        for name, value in classifier.net.state_dict().items():
+            assert torch.equal(value, before[name]) == name.startswith("hidden"), name
+    with pytest.raises(ValueError, match="net: no parameter"):
+        Trainer(CC(), net.requires_grad_(False), QUICK).fit([Run(train, 0)])
+
+
+def test_a_head_of_another_kind_is_called_as_it_is():
+    train, _ = data()
+    net = NETS["mlp"]((D,), K)
+    net.head = nn.Sequential(nn.Tanh(), net.head)
+    for runs in ([Run(train, 0)], [Run(train, 0), Run(train, 1)]):
+        assert Trainer(CC(), net, QUICK).fit(runs)[0].scores(train.x).shape == (N, K)
 
 
 def test_augmentation_needs_images():

@@ -139,9 +139,9 @@ def test_no_query_rows() -> None:
 
 def test_refusals() -> None:
     x = rows(13, 5, 2)
-    with pytest.raises(ValueError, match="k: 5 neighbours were asked for among the 4 other rows of 5"):
+    with pytest.raises(ValueError, match="neighbours: 5 were asked for among the 4 other rows of 5"):
         nearest(x, x, 5, exclude_self=True)
-    with pytest.raises(ValueError, match="k: 6 neighbours were asked for among 5 rows; ask for at most 5"):
+    with pytest.raises(ValueError, match="neighbours: 6 were asked for among 5 rows; ask for at most 5"):
         nearest(x, x, 6)
     with pytest.raises(ValueError, match="at least 1"):
         require_enough(0, 5)

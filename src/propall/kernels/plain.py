@@ -21,9 +21,9 @@ def losses_and_slopes(loss: str, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     if loss == "propall":
         sigmoid, miss = r.sigmoid(), softplus(r, threshold=40)
         far = inside.amax(-1) < -50
-        h = (miss * candidates).sum(-1).where(~far, 1.0)
+        h = miss.masked_fill(~candidates, 0).sum(-1).where(~far, 1.0)
         hit = torch.where(h < 0.5, torch.log(-torch.expm1(-h)), torch.log1p(-torch.exp(-h)))
-        losses = (miss * ~candidates).sum(-1) - torch.where(far, inside.logsumexp(-1), hit)
+        losses = miss.masked_fill(candidates, 0).sum(-1) - torch.where(far, inside.logsumexp(-1), hit)
         pull = torch.where(far.unsqueeze(-1), share, sigmoid / torch.expm1(h).unsqueeze(-1))
         return losses, torch.where(candidates, -pull, sigmoid), share
     if loss == "cc":

@@ -42,7 +42,8 @@ def selected_candidate(
         candidates have negative logits, which is common early in training. Here they can never win.
     """
     logits = full_precision(logits)
-    value = (logits * (1 - logits).abs()).masked_fill(~candidates, -torch.inf)
+    value = (logits * (1 - logits).abs()).clamp(min=torch.finfo(logits.dtype).min)
+    value = value.masked_fill(~candidates, -torch.inf)
     return torch.nn.functional.one_hot(value.argmax(-1), logits.shape[-1]).to(logits.dtype)
 
 

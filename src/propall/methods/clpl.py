@@ -126,6 +126,7 @@ class CLPL(Algorithm):
     classifier: ClassVar[type[Classifier]] = LinearClassifier
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.c <= 0:
             raise ValueError(f"c: {self.c} is not positive; without losses there is nothing to learn.")
 

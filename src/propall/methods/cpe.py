@@ -97,6 +97,7 @@ class CPE(RowwiseObjective):
     kind = "complementary labels"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "transition", as_transition(self.transition))
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:

@@ -89,8 +89,10 @@ def ramp_up(
     r"""Weight of the ensembling term after `epoch` completed epochs.
 
     .. math:: v(t) = v_{\max} \exp\bigl(-5 (1 - \min(t / T, 1))^2\bigr)
+
+    With a length T of 0 there is no ramp.
     """
-    return top * (-5 * (1 - (epoch / length).clamp(max=1)) ** 2).exp()
+    return top * (-5 * (1 - (epoch / length).nan_to_num(1.0).clamp(max=1)) ** 2).exp()
 
 
 def ensemble_average(

@@ -79,6 +79,7 @@ class Forward(RowwiseObjective):
     kind = "complementary labels"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "transition", as_transition(self.transition))
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:

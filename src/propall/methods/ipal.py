@@ -272,6 +272,7 @@ class IPAL(Algorithm):
     classifier: ClassVar[type[Classifier]] = NeighbourReconstruction
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.alpha < 1:
             raise ValueError(f"alpha: {self.alpha} is not in [0, 1); 1 would forget the candidates.")
 

@@ -138,6 +138,7 @@ class PLSVM(Algorithm):
     classifier: ClassVar[type[Classifier]] = LinearClassifier
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.lam != "auto" and not self.lam > 0:
             raise ValueError(f'lam: {self.lam} is not positive; give a factor above 0 or "auto".')
         if self.rounds < 1:

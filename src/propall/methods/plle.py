@@ -460,6 +460,7 @@ class PLLE(Algorithm):
     classifier: ClassVar[type[Classifier]] = KernelExpansion
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for field in ("sigma", "c1", "width", "landmarks"):
             if not getattr(self, field) > 0:
                 raise ValueError(f"{field}: {getattr(self, field)} is not positive; give a number above 0.")

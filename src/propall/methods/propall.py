@@ -57,6 +57,8 @@ def propall_loss(
         Where the paper switches, the loss jumps by up to (1 + |S|)/2 * exp(-10); the exact mode switches
         nowhere. Its gradient is p outside S and -p / (exp(h) - 1) inside, h the sum of -log(1 - p) over S.
     """
+    if mode not in ("exact", "paper"):
+        raise ValueError(f"mode: {mode!r} given; expected 'exact' or 'paper'.")
     if mode == "exact" and kernels.pays(logits):
         return kernels.fused_propall(logits, candidates)
     logits = full_precision(logits)
@@ -68,7 +70,7 @@ def propall_loss(
     if mode == "exact":
         return exact
     reach = logits.masked_fill(~candidates, -torch.inf)
-    outside = (softplus(logits, threshold=40) * ~candidates).sum(-1)
+    outside = softplus(logits, threshold=40).masked_fill(candidates, 0).sum(-1)
     return torch.where(reach.amax(-1) <= -10, outside - reach.logsumexp(-1), exact)
 
 
@@ -77,7 +79,8 @@ def plain_exact_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b
     inside = candidates.to(logits.dtype)
     moved, shift = _within_reach(logits, inside)
     miss = softplus(moved, threshold=40)  # -log(1 - p); the default threshold of 20 loses digits in float64
-    return (miss * (1 - inside)).sum(-1) - shift - log1mexp((miss * inside).sum(-1))
+    outside, hit = miss.masked_fill(candidates, 0).sum(-1), log1mexp(miss.masked_fill(~candidates, 0).sum(-1))
+    return outside - shift - hit
 
 
 def _within_reach(logits: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,15 +103,23 @@ def _passes(logits: Tensor, candidates: Tensor) -> tuple[Tensor, tuple[Tensor, T
     miss = softplus(logits, threshold=40)
     miss_inside = miss * inside
     total = miss_inside.sum(-1)
-    # Hardly ever true, but a GPU is not to be waited for to know.
-    if logits.device.type != "cpu" or (total.numel() and float(total.min()) < FAR_TOTAL):
+    # Hardly ever true, but a GPU is not to be waited for to know. Infinite logits, whose totals are infinite
+    # or NaN, have to be masked: 0 times infinity is no number.
+    if logits.device.type != "cpu" or (total.numel() and not _are_common(total)):
         moved, shift = _within_reach(logits, inside)
         miss = softplus(moved, threshold=40)
-        miss_inside = miss * inside
-        total = miss_inside.sum(-1)
+        outside = miss.masked_fill(candidates, 0)
+        total = miss.masked_fill_(~candidates, 0).sum(-1)
+    else:
+        outside = miss.sub_(miss_inside)
     odds = torch.expm1(total).reciprocal_()  # of all candidates failing to one firing
-    losses = miss.sub_(miss_inside).sum(-1).add_(torch.log1p(odds))
+    losses = outside.sum(-1).add_(torch.log1p(odds))
     return losses if shift is None else losses.sub_(shift), (moved, inside, odds)
+
+
+def _are_common(totals: Tensor) -> bool:
+    least, most = totals.aminmax()
+    return float(least) >= FAR_TOTAL and float(most) < math.inf
 
 
 class _ClosedForm(torch.autograd.Function):
@@ -141,7 +152,7 @@ def _slopes(moved: Tensor, inside: Tensor, odds: Tensor) -> Tensor:
 
 def noise_scale(progress: Float[Tensor, "..."], anneal_from: float | Tensor = 0.8) -> Float[Tensor, "..."]:
     """Factor on the noise after a share `progress` of all steps: 1 up to `anneal_from`, then linear to 0."""
-    return ((1 - progress) / (1 - anneal_from)).clamp(0, 1)
+    return ((1 - progress) / (1 - anneal_from)).nan_to_num(0.0).clamp(0, 1)  # 0 / 0 at the end without a fall
 
 
 @dataclass(frozen=True)

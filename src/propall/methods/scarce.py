@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from propall.labels import full_precision
-from propall.training.contract import Objective, State, Step
+from propall.training.contract import Objective, State, Step, total_weight
 from propall.training.risks import require_one_excluded
 
 
@@ -40,7 +40,7 @@ def scarce_loss(
     average = torch.where(counts > 0, excluded / counts, 0.0) * (1 - 1 / logits.shape[-1])
     # The default threshold of softplus loses digits in float64.
     positive, negative = softplus(-logits, threshold=40), softplus(logits, threshold=40)
-    unlabelled = ((rows / rows.sum() - average) * positive).sum(0)
+    unlabelled = ((rows / total_weight(rows[:, 0]) - average) * positive).sum(0)
     return (average * negative).sum() + unlabelled.abs().sum()
 
 

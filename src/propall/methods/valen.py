@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log, pi, prod
+from numbers import Integral
 from pathlib import Path
 from typing import Literal, cast
 
@@ -25,6 +26,7 @@ from propall.training.contract import (
     Run,
     State,
     Step,
+    total_weight,
     weighted_mean,
 )
 from propall.training.engine import (
@@ -36,6 +38,7 @@ from propall.training.engine import (
     Trainer,
     build,
     fit_in_stacks,
+    starting_weights,
     train_stack,
 )
 from propall.training.neighbours import nearest
@@ -237,7 +240,7 @@ def graph_reconstruction(
         [xu2021instance].
     """
     z, b = sample.detach(), sample.shape[0]
-    share = torch.full_like(z[:, 0], 1 / b) if weight is None else weight / weight.sum()
+    share = torch.full_like(z[:, 0], 1 / b) if weight is None else weight / total_weight(weight)
     value, own, others = torch.zeros_like(share.sum()), [], torch.zeros_like(z)
     for first in range(0, b, rows_at_once):
         rows = slice(first, first + rows_at_once)
@@ -497,19 +500,10 @@ class VALEN(Algorithm):
     kind = "partial labels"
 
     def __post_init__(self) -> None:
-        choices = {
-            "encoder_from": ("untrained", "warmed"),
-            "graph_on": ("features", "inputs"),
-            "optimizer": ("sgd", "adam", None),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name}: {getattr(self, name)!r} given; expected {' or '.join(map(str, allowed))}."
-                )
+        super().__post_init__()
         for name, least in (("warm_up", 0), ("neighbours", 1)):
             value = getattr(self, name)
-            if value != int(value) or value < least:
+            if not isinstance(value, Integral) or value < least:
                 raise ValueError(f"{name}: {value!r} given; a whole number of at least {least} is needed.")
 
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
@@ -549,8 +543,10 @@ class VALEN(Algorithm):
         seeds = [draws.seed_for(run.seed, "variational phase") for run in runs]
         own_runs = [replace(run, seed=seed) for run, seed in zip(runs, seeds, strict=True)]
         stack = Stack(own_runs, phase, TwinsOf(self.net), recipe)
-        begun = f"{self.warm_up} {self.encoder_from} {self.graph_on}"  # of which the stack knows nothing
-        progress = Progress(self.checkpoint, lambda: draws.digest(stack.fingerprint(), begun))
+        # Of the first phase the stack knows nothing.
+        begun = f"{self.recipe} {self.warm_up} {self.encoder_from} {self.graph_on}"
+        weights = starting_weights(self.net)
+        progress = Progress(self.checkpoint, lambda: draws.digest(stack.fingerprint(), begun, *weights))
         epochs = self.warm_up + recipe.epochs
         if progress.saved is not None:
             progress.load(stack, monitor)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from propall.data.dataset import PartialDataset
+from propall.registry import check_choices
 
 
 class State(NamedTuple):
@@ -51,10 +52,14 @@ class Step(NamedTuple):
 
 
 def weighted_mean(losses: Float[Tensor, "*r b"], weight: Float[Tensor, "*r b"] | None) -> Float[Tensor, "*r"]:
-    """Mean over the batch, or sum(w l) / sum(w)."""
-    if weight is None:
-        return losses.mean(-1)
-    return (losses * weight).sum(-1) / weight.sum(-1)
+    """Mean over the batch, or sum(w l) / sum(w); 0 where all weights are."""
+    return losses.mean(-1) if weight is None else (losses * weight).sum(-1) / total_weight(weight)
+
+
+def total_weight(weight: Float[Tensor, "*r b"]) -> Float[Tensor, "*r"]:
+    """What to divide by for a weighted mean over the batch: the sum, or 1 where all weights are 0."""
+    total = weight.sum(-1)
+    return total.where(total > 0, 1)
 
 
 class Objective(ABC):
@@ -76,6 +81,9 @@ class Objective(ABC):
     needs_noise: ClassVar[bool] = False
     #: True: `update` sees logits computed again after the optimiser's step.
     fresh_logits: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
         """The state before the first step. Runs once, eagerly; refuses data the formula cannot take.
@@ -203,6 +211,9 @@ class Algorithm(ABC):
     memory: ClassVar[str] = "none"
     cost: ClassVar[str] = ""
     kind: ClassVar[str] = "classical"
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
     @abstractmethod
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:

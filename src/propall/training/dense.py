@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from propall.nets.network import Network
+from propall.nets.network import AlignedLinear, Network
 
 threshold_backward = torch.ops.aten.threshold_backward.default
 
@@ -46,6 +46,8 @@ class Dense:
         layers = net.dense() if isinstance(net, Network) else None
         if layers is None or any(p.device.type != "cpu" for p in parameters.values()):
             return None
+        if not all(type(layer) in (nn.Linear, AlignedLinear) for layer in layers):
+            return None  # somebody put another kind of layer in the place of one
         name_of = {id(module): name for name, module in net.named_modules()}
         names = [(name_of[id(layer)], layer.bias is not None) for layer in layers]
         return cls([(f"{name}.weight", f"{name}.bias" if bias else None) for name, bias in names], parameters)

@@ -28,6 +28,7 @@ from propall.training.contract import (
     Run,
     State,
     Step,
+    total_weight,
     weighted_mean,
 )
 from propall.training.dense import Dense
@@ -82,7 +83,8 @@ class Trainer(Algorithm):
     Attributes:
         objective: the loss; a run may bring its own.
         net: builds the network from (shape of one instance, number of classes), or a ready module whose
-            weights every run starts from.
+            weights every run starts from. Parameters that require no gradient stay as they are. Layers that
+            draw themselves, such as dropout, use torch's generator, not the run's seed.
         recipe: epochs, batches, optimiser.
         checkpoint: where to save progress; a later `fit` of the same runs goes on from there.
         fast: None: capture the step on a CUDA device, and compile it where that pays; True: both, anywhere;
@@ -103,7 +105,7 @@ class Trainer(Algorithm):
         """Train all runs; those of one shape together."""
         watching = monitor or Monitor()
         for run in runs:
-            check(run.train.candidates, quiet=True)
+            check_run(run)
         return fit_in_stacks(
             runs,
             lambda run, count: self.stack or compiled.stack_limit(self.net, self.recipe, run, count),
@@ -121,6 +123,27 @@ class Trainer(Algorithm):
         monitor.begin(self.recipe.epochs, positions, progress.done)
         fitted = train_stack(stack, positions, monitor, fast=self.fast, progress=progress)
         return dict(zip(positions, fitted, strict=True))
+
+
+def check_run(run: Run) -> None:
+    """Refuse data that no network can be trained on, and weights or keys that do not belong to it."""
+    train = run.train
+    check(train.candidates, quiet=True)
+    if train.x.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"x: dtype {train.x.dtype} given; expected torch.float32 or torch.float64. For half precision "
+            "give float32 and Recipe(precision='bfloat16')."
+        )
+    if not train.x.sum().isfinite() and not (finite := train.x.flatten(1).isfinite().all(1)).all():
+        raise ValueError(
+            f"x: {int((~finite).sum())} rows hold NaN or infinity (first: {int((~finite).nonzero()[0])}). "
+            "Fill in or drop them."
+        )
+    for name, value in (("weight", run.weight), ("keys", run.keys)):
+        if value is not None and value.shape != (len(train),):
+            raise ValueError(f"{name}: shape {tuple(value.shape)} given; expected {(len(train),)}.")
+    if run.weight is not None and (run.weight < 0).any():
+        raise ValueError(f"weight: {float(run.weight.min())} is among them; expected 0 or more.")
 
 
 class Progress:
@@ -314,10 +337,10 @@ def _rows_of_all(
 
 
 def _shared_out(slopes: Tensor, weight: Tensor | None) -> Tensor:
-    """Slopes of each row's loss, as they enter the (weighted) mean; in place."""
+    """Slopes of each row's loss, as they enter the (weighted) mean."""
     if weight is None:
-        return slopes.div_(slopes.shape[-2])
-    return slopes.mul_((weight / weight.sum(-1, keepdim=True)).unsqueeze(-1))
+        return slopes / slopes.shape[-2]
+    return slopes * (weight / total_weight(weight).unsqueeze(-1)).unsqueeze(-1)
 
 
 def over_runs(function: Callable[..., Any], *stacked: Any) -> Any:
@@ -377,16 +400,17 @@ class Alone:
     """
 
     def __init__(self, stack: "Stack", net: nn.Module) -> None:
-        self.net = net.requires_grad_().train()
+        self.net = net.train()
         for name, parameter in self.net.named_parameters():
             parameter.data = stack.parameters[name][0]
         for name, buffer in self.net.named_buffers():
             buffer.data = stack.buffers[name][0]
         self.objective, (state,) = stack.sections[0].objective, stack.states
         own = {name: tensor[0].detach().requires_grad_() for name, tensor in state.trained.items()}
-        self.trained: list[optim.Tensors] = [dict(self.net.named_parameters()), own]
+        parameters: optim.Tensors = dict(self.net.named_parameters())
+        self.trained: list[optim.Tensors] = [{name: parameters[name] for name in stack.trained}, own]
         self.moments = [_on_leaves(lambda t: t[0], moments) for moments in stack.moments]
-        self.dense = None if stack.dense is None else Dense(stack.dense.names, self.trained[0])
+        self.dense = None if stack.dense is None else Dense(stack.dense.names, parameters)
         self._leaves = list(_leaves(self.trained))
         self._half = stack.recipe.precision == "bfloat16"
 
@@ -442,11 +466,18 @@ class Stack:
         nets = [build(net, run) for run in runs]
         self._first = nets[0]
         self.parameters = _stacked([dict(n.named_parameters()) for n in nets])
+        moving = {name for name, parameter in nets[0].named_parameters() if parameter.requires_grad}
+        if not moving:
+            raise ValueError(
+                "net: no parameter of it requires a gradient, so there is nothing to train. Unfreeze some: "
+                "net.head.requires_grad_()."
+            )
+        self.trained = {name: tensor for name, tensor in self.parameters.items() if name in moving}
         self.buffers = _stacked([dict(n.named_buffers()) for n in nets])
         self.sections = self._sections([run.objective or objective for run in runs])
         self.states = [self._first_state(section) for section in self.sections]
         # What the optimiser trains: the networks, then what the objectives train themselves.
-        self.groups = [(slice(None), self.parameters)]
+        self.groups = [(slice(None), self.trained)]
         self.groups += [(s.runs, state.trained) for s, state in zip(self.sections, self.states, strict=True)]
         self.moments = [optim.start(recipe, tensors) for _, tensors in self.groups]
         self.step = torch.zeros((), dtype=torch.int64, device=x.device)
@@ -531,7 +562,8 @@ class Stack:
         of_sections = list(zip(self.sections, states, moments, strict=True))
 
         def total(trained: "list[optim.Tensors]") -> "tuple[Tensor, Any]":
-            logits, buffers = self.forward(trained[0], self.buffers, batch.x, training=True)
+            parameters = {**self.parameters, **trained[0]}
+            logits, buffers = self.forward(parameters, self.buffers, batch.x, training=True)
             losses = []
             for (section, state, step), own in zip(of_sections, trained[1:], strict=True):
                 state = state._replace(trained=own)
@@ -780,8 +812,18 @@ class Stack:
                 (run.seed, run.learning_rate, run.weight_decay, _kind_of(objective), repr(objective))
             )
         return draws.digest(
-            repr(parts), self.stream.x, self.stream.candidates, self.stream.weight, self.stream.keys
+            repr(parts),
+            self.stream.x,
+            self.stream.candidates,
+            self.stream.weight,
+            self.stream.keys,
+            *starting_weights(self.net),
         )
+
+
+def starting_weights(net: NetFactory | nn.Module) -> list[Tensor]:
+    """What runs start from where that is given; a factory's networks follow from the runs' seeds."""
+    return list(net.state_dict().values()) if isinstance(net, nn.Module) else []
 
 
 def build(net: NetFactory | nn.Module, run: Run) -> nn.Module:

@@ -14,11 +14,11 @@ BUDGET = {"cpu": 1 << 26, "cuda": 1 << 30}
 def require_enough(k: int, n: int, *, exclude_self: bool = False) -> None:
     """Refuse to look for k neighbours among n rows, or among the n - 1 others, where there are fewer."""
     if k < 1:
-        raise ValueError(f"k: {k} neighbours were asked for; ask for at least 1.")
+        raise ValueError(f"neighbours: {k} were asked for; ask for at least 1.")
     if k > n - exclude_self:
         among = f"the {n - 1} other rows of {n}" if exclude_self else f"{n} rows"
         raise ValueError(
-            f"k: {k} neighbours were asked for among {among}; "
+            f"neighbours: {k} were asked for among {among}; "
             f"ask for at most {n - exclude_self} or bring more training rows."
         )
 

@@ -1,9 +1,12 @@
 """How long and with what a network is trained; the loss is the objective's business."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 from torch import Tensor
+
+from propall.registry import check_choices
 
 #: What matrix products are computed in.
 Precision = Literal["float32", "tf32", "bfloat16"]
@@ -48,21 +51,13 @@ class Recipe:
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("decay_every", 1)):
             value = getattr(self, name)
-            if value != int(value) or value < least:
+            if not isinstance(value, Integral) or value < least:
                 raise ValueError(f"{name}: {value!r} given; a whole number of at least {least} is needed.")
         for name in ("learning_rate", "weight_decay", "momentum", "decay"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
                 raise ValueError(f"{name}: {value!r} given; a finite number of at least 0 is needed.")
-        choices = {
-            "optimizer": ("sgd", "adam"),
-            "last_batch": ("keep", "drop"),
-            "augmentation": ("none", "flip_crop", "rotate_flip"),
-            "precision": ("float32", "tf32", "bfloat16"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}: {getattr(self, name)!r} given; expected {' or '.join(allowed)}.")
+        check_choices(self)
 
     def rate_factor(self, epoch: Tensor) -> Tensor:
         """What the schedule multiplies the learning rate by after `epoch` completed epochs."""

@@ -36,10 +36,15 @@ class Labels(NamedTuple):
     keys: Int[Tensor, "r b"]
 
 
+def _place(tensor: Tensor) -> tuple[object, ...]:
+    """What two views of the very same numbers have in common."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
 def _shared_or_stacked(tensors: Sequence[Tensor]) -> Tensor:
     """(n, ...) where all runs hold the very same tensor, else (r, n, ...)."""
     first = tensors[0]
-    if all(t is first or t.data_ptr() == first.data_ptr() for t in tensors):
+    if all(t is first or _place(t) == _place(first) for t in tensors):
         return first
     return torch.stack(list(tensors))
 
