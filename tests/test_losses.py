@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from propall import PartialLabelLoss, ProPaLLLoss, propall_loss
+from propall import CandidateLabels, PartialLabelLoss, ProPaLLLoss, propall_loss
 from propall.labels import restricted_softmax
 from propall.methods import METHODS
 from propall.methods.cpe import CPE
@@ -196,6 +196,38 @@ def test_every_batch_is_looked_at():
     for wrong in (lambda: ProPaLLLoss()(logits, candidates), lambda: PartialLabelLoss(PRODEN(), candidates)):
         with pytest.raises(ValueError, match=r"candidates: .*3"):
             wrong()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_rows_without_weight_are_ignored(reduction):
+    logits, candidates = batch()
+    whole, rest = logits.clone(), [0, 1, 3, 4, 5]
+    whole[2], candidates[2] = torch.inf, False
+    whole.requires_grad_()
+    weight = torch.ones(6, dtype=torch.float64)
+    weight[2] = 0
+    loss = ProPaLLLoss(reduction=reduction)(whole, candidates, weight=weight)
+    (slopes,) = torch.autograd.grad(loss.sum(), whole)
+    own = logits[rest].requires_grad_()
+    expected = ProPaLLLoss(reduction=reduction)(own, candidates[rest])
+    torch.testing.assert_close(loss[rest] if reduction == "none" else loss, expected)
+    torch.testing.assert_close(slopes[rest], torch.autograd.grad(expected.sum(), own)[0])
+    assert not slopes[2].any()
+    remembering = PartialLabelLoss(METHODS["mcl_log"]())
+    assert remembering(whole, candidates, weight=weight).isfinite()
+
+
+def test_takes_candidate_labels_and_arrays():
+    logits, candidates = batch()
+    labels = CandidateLabels(candidates, tuple("abcd"))
+    expected = ProPaLLLoss()(logits, candidates)
+    for given in (labels, candidates.numpy(), candidates.int()):
+        assert torch.equal(ProPaLLLoss()(logits, given), expected)
+    remembering = PartialLabelLoss(PRODEN(), labels)
+    assert remembering(logits, labels, index=torch.arange(6)).isfinite()
+    for wrong in (-100 * candidates.int(), 0.5 * candidates.double()):
+        with pytest.raises(ValueError, match=r"candidates: -?[\d.]+ is among them"):
+            ProPaLLLoss()(logits, wrong)
 
 
 def test_refusals():

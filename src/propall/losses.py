@@ -2,13 +2,18 @@
 
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from propall.labels import check
+from propall.labels import CandidateLabels, check
 from propall.methods.propall import ProPaLL
 from propall.training.contract import Objective, RowwiseObjective, State, Step
+
+#: True (or 1) on the candidates of each row.
+CandidateMatrix = Tensor | CandidateLabels | NDArray[np.generic]
 
 
 @torch.library.custom_op("propall::recall", mutates_args=())
@@ -26,6 +31,12 @@ def _(memory: Tensor, index: Tensor) -> Tensor:
     return memory.new_empty(index.shape + memory.shape[1:])
 
 
+def _as_tensor(candidates: CandidateMatrix) -> Tensor:
+    if isinstance(candidates, Tensor):
+        return candidates
+    return candidates.mask if isinstance(candidates, CandidateLabels) else torch.as_tensor(candidates)
+
+
 def _one_each(weight: Tensor, rest: list[int]) -> Tensor:
     """Weights of instances, or of all that instances hold, such as pixels; flat."""
     if list(weight.shape) != rest[: weight.dim()]:
@@ -34,6 +45,26 @@ def _one_each(weight: Tensor, rest: list[int]) -> Tensor:
             f"{tuple(rest)}."
         )
     return weight.reshape(*weight.shape, *[1] * (len(rest) - weight.dim())).expand(rest).reshape(-1)
+
+
+def _ignoring(
+    rows: Bool[Tensor, "b"], logits: Float[Tensor, "b k"], sets: Bool[Tensor, "b k"]
+) -> tuple[Float[Tensor, "b k"], Bool[Tensor, "b k"]]:
+    """The same with some rows made harmless: 0 times what they would cost may be no number.
+
+    One label is excluded there, which every objective can take.
+    """
+    harmless = torch.arange(sets.shape[-1], device=sets.device) > 0
+    return logits.masked_fill(rows[:, None], 0), torch.where(rows[:, None], harmless, sets)
+
+
+def _refuse_other_numbers(candidates: Tensor) -> None:
+    if candidates.dtype != torch.bool and not ((candidates == 0) | (candidates == 1)).all():
+        wrong = candidates[(candidates != 0) & (candidates != 1)][0].item()
+        raise ValueError(
+            f"candidates: {wrong!r} is among them; expected True or 1 on candidates, False or 0 elsewhere. "
+            "Rows are ignored by weight=, with 0."
+        )
 
 
 class PartialLabelLoss(nn.Module):
@@ -60,7 +91,7 @@ class PartialLabelLoss(nn.Module):
     def __init__(
         self,
         objective: Objective,
-        candidates: Bool[Tensor, "n k"] | None = None,
+        candidates: CandidateMatrix | None = None,
         *,
         reduction: Literal["mean", "sum", "none"] = "mean",
         dim: int = 1,
@@ -82,8 +113,10 @@ class PartialLabelLoss(nn.Module):
         self._names: dict[str, list[str]] = {"rows": [], "shared": [], "trained": []}
         self._ready = False
         if candidates is not None:
-            check(candidates.bool(), quiet=True)
-            self._keep(objective.init(candidates.bool()))
+            whole = _as_tensor(candidates)
+            _refuse_other_numbers(whole)
+            check(whole.bool(), quiet=True)
+            self._keep(objective.init(whole.bool()))
 
     def extra_repr(self) -> str:
         """What `print` shows."""
@@ -99,18 +132,28 @@ class PartialLabelLoss(nn.Module):
                 self._names[part].append(name)
         self._ready = True
 
-    def _inspect(self, candidates: Bool[Tensor, "b k"]) -> None:
-        """Refuse sets that the objective cannot take, as far as nobody has to wait for that."""
-        if self._ready or torch.compiler.is_compiling() or not len(candidates):
+    def _inspect(self, candidates: Tensor, sets: Bool[Tensor, "b k"], counts: Tensor | None) -> None:
+        """Refuse sets that the objective cannot take, as far as nobody has to wait for that.
+
+        Args:
+            candidates: as given.
+            sets: the same, flat.
+            counts: which rows have a weight above 0; None for all.
+        """
+        if self._ready or torch.compiler.is_compiling():
             return
-        check(candidates, quiet=True)
-        if any(self.objective.init(candidates)):
+        _refuse_other_numbers(candidates)
+        sets = sets if counts is None else sets[counts]
+        if not len(sets):
+            return
+        check(sets, quiet=True)
+        if any(self.objective.init(sets)):
             raise ValueError(
                 f"candidates: {self.objective.title} remembers the training set, so it has to see all of it "
                 "first: PartialLabelLoss(objective, candidates=train_candidates)."
             )
         # Every batch is looked at; but a GPU would be waited for, so there the first has to do.
-        self._ready = candidates.device.type != "cpu"
+        self._ready = sets.device.type != "cpu"
 
     def _state(self, index: Int[Tensor, "b"] | None) -> State:
         if self._names["rows"] and index is None:
@@ -150,7 +193,7 @@ class PartialLabelLoss(nn.Module):
     def forward(
         self,
         logits: Float[Tensor, "..."],
-        candidates: Tensor,
+        candidates: CandidateMatrix,
         *,
         index: Int[Tensor, "b"] | None = None,
         weight: Tensor | None = None,
@@ -161,22 +204,26 @@ class PartialLabelLoss(nn.Module):
 
         Args:
             logits: scores of any floating type; half precisions are computed in float32.
-            candidates: True (or 1) on the candidates, shaped like the logits.
+            candidates: True (or 1) on the candidates, shaped like the logits; or `CandidateLabels`.
             index: the instances' positions in the training set, for objectives that remember.
-            weight: one weight per instance, or for dense logits one each; "mean" is the weighted mean.
+            weight: one weight per instance, or for dense logits one each; "mean" is the weighted mean. Rows
+                of weight 0 are ignored, whatever their logits and candidates.
             progress: share of training done, from 0 to 1, for schedules such as ProPaLL's noise.
             epoch: completed epochs, for schedules that count them.
         """
+        candidates = _as_tensor(candidates)
         flat, sets, dim = self._flat(logits, candidates)
-        self._inspect(sets)
-        state, step = self._state(index), self._step(flat, progress, epoch)
         rest = [size for i, size in enumerate(logits.shape) if i != dim % logits.dim()]
         flat_weight = None if weight is None else _one_each(weight, rest)
+        counts = None if flat_weight is None else flat_weight > 0
+        self._inspect(candidates, sets, counts)
+        state, step = self._state(index), self._step(flat, progress, epoch)
+        scored, allowed = (flat, sets) if counts is None else _ignoring(~counts, flat, sets)
         if self.reduction == "mean":
-            loss = self.objective.loss(flat, sets, state, step._replace(weight=flat_weight))
+            loss = self.objective.loss(scored, allowed, state, step._replace(weight=flat_weight))
         else:
             assert isinstance(self.objective, RowwiseObjective)
-            losses = self.objective.losses(flat, sets, state, step)
+            losses = self.objective.losses(scored, allowed, state, step)
             losses = losses if flat_weight is None else losses * flat_weight
             loss = losses.sum() if self.reduction == "sum" else losses.view(rest)
         if self.training and not self.objective.fresh_logits:
@@ -186,14 +233,14 @@ class PartialLabelLoss(nn.Module):
     def refresh(
         self,
         logits: Float[Tensor, "..."],
-        candidates: Tensor,
+        candidates: CandidateMatrix,
         *,
         index: Int[Tensor, "b"],
         progress: float | Tensor = 0.0,
         epoch: float | Tensor = 0.0,
     ) -> None:
         """Update the memory from logits computed after the optimiser's step (RC, CAVL, LWS, LWC)."""
-        flat, sets, _ = self._flat(logits, candidates)
+        flat, sets, _ = self._flat(logits, _as_tensor(candidates))
         self._remember(flat, sets, self._state(index), self._step(flat, progress, epoch), index)
 
     @torch.no_grad()
