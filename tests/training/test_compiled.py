@@ -227,3 +227,16 @@ def test_matrix_precision_is_restored():
     with compiled.matrix_precision(Recipe(precision="tf32")):
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize(("least", "expected"), [(0.0, 2), (1e12, 1)])
+def test_small_steps_on_a_cpu_keep_to_one_thread(monkeypatch, least, expected):
+    monkeypatch.setattr(compiled, "THREADS_PAY_FROM", least)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with compiled.training(Stack(runs(), CC(), NET, Recipe(batch_size=16)), None):
+            assert torch.get_num_threads() == expected
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

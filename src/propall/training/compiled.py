@@ -21,6 +21,9 @@ WARM_UP_STEPS = 3
 #: Compiling takes some 15 seconds and saves some 0.2 milliseconds a step and run; with convolutions, a minute
 #: and a millisecond.
 COMPILING_PAYS_FROM, CONVOLUTIONS_PAY_FROM = 80_000, 40_000
+#: Operations of a step from which on a CPU's threads share them. Below, they gain little where cores are idle
+#: and lose tenfold where another program wants one: every step waits for the slowest, hundreds of times.
+THREADS_PAY_FROM = 100e6
 #: Share of the free memory that a stack may plan with.
 MEMORY_SHARE = 0.7
 #: Copies of its parameters that a run needs while it trains: moments, gradients, and what the step returns.
@@ -45,6 +48,21 @@ def matrix_precision(recipe: Recipe) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@contextlib.contextmanager
+def few_threads(stack: "Stack") -> Iterator[None]:
+    """One thread for a stack of small steps on a CPU; afterwards as many as before."""
+    before = torch.get_num_threads()
+    products = 6 * sum(t.numel() for t in stack.parameters.values()) * max(stack.batch_sizes, default=0)
+    alone = stack.stream.device.type == "cpu" and products < THREADS_PAY_FROM
+    # What convolutions do is not to be told from their parameters.
+    if alone and not has_convolutions(stack.skeleton):
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def has_convolutions(module: nn.Module) -> bool:
@@ -252,7 +270,7 @@ def training(stack: "Stack", fast: bool | None) -> "Iterator[Captured | Stack]":
         stack: the runs.
         fast: None: captured on a CUDA device, and compiled where that pays; True: both, anywhere; False: no.
     """
-    with matrix_precision(stack.recipe):
+    with matrix_precision(stack.recipe), few_threads(stack):
         if fast or (fast is None and stack.stream.device.type == "cuda"):
             with captured(stack, fast) as quick:
                 yield quick
