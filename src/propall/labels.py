@@ -32,6 +32,22 @@ def uniform_weights(
     return candidates.to(dtype) / candidates.sum(-1, keepdim=True, dtype=dtype)
 
 
+def side_weights(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
+    r"""Softmax probabilities, divided by the mass of their own side: candidates or non-candidates.
+
+    .. math:: w_j = p_j \Big/ \Bigl(\sum_{i \text{ on the side of } j} p_i + 10^{-8} k\Bigr)
+
+    The small number is in the authors' code.
+
+    References:
+        [wen2021leveraged].
+    """
+    p = full_precision(logits).softmax(-1)
+    inside = (p * candidates).sum(-1, keepdim=True)
+    outside = (p * ~candidates).sum(-1, keepdim=True)
+    return p / (torch.where(candidates, inside, outside) + 1e-8 * p.shape[-1])
+
+
 def restricted_softmax(
     logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 ) -> Float[Tensor, "*b k"]:

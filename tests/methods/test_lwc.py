@@ -7,7 +7,8 @@ import torch
 from torch.nn.functional import one_hot
 
 from propall.data.dataset import PartialDataset
-from propall.methods.lwc import LWC, lwc_loss, side_weights
+from propall.labels import side_weights
+from propall.methods.lwc import LWC, lwc_loss
 from propall.nets import Linear
 from propall.training.contract import Run, Step
 from propall.training.engine import NetClassifier, Trainer, build

@@ -12,13 +12,7 @@ from torch.nn.functional import embedding_bag
 from propall.labels import uniform_weights
 from propall.training.classifiers import as_rows, rows_and_candidates
 from propall.training.contract import Algorithm, Classifier, Monitor, Run
-from propall.training.neighbours import BUDGET, nearest
-
-
-def unit_rows(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """Every row divided by its Euclidean norm; rows of zeros stay."""
-    norm = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-    return x / torch.where(norm > 0, norm, 1.0)
+from propall.training.neighbours import BUDGET, nearest, unit_rows
 
 
 def nonnegative_least_squares(

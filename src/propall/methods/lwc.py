@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import full_precision, probabilities_and_complements
+from propall.labels import probabilities_and_complements, side_weights
 from propall.training.contract import RowwiseObjective, State, Step
 
-#: Added to probabilities inside logarithms, and once per class to the sum that normalises each side.
+#: Added to probabilities inside logarithms.
 GUARD = 1e-8
 
 
@@ -45,20 +45,6 @@ def lwc_loss(
     right = torch.where(candidates, p, complement) + GUARD
     leverage = torch.where(candidates, candidate_weight * weights, beta * weights)
     return -(leverage * right.log()).sum(-1)
-
-
-def side_weights(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
-    r"""Softmax probabilities, divided by the mass of their own side: candidates or non-candidates.
-
-    .. math:: w_j = p_j \Big/ \Bigl(\sum_{i \text{ on the side of } j} p_i + 10^{-8} k\Bigr)
-
-    References:
-        [wen2021leveraged].
-    """
-    p = full_precision(logits).softmax(-1)
-    inside = (p * candidates).sum(-1, keepdim=True)
-    outside = (p * ~candidates).sum(-1, keepdim=True)
-    return p / (torch.where(candidates, inside, outside) + GUARD * p.shape[-1])
 
 
 @dataclass(frozen=True)

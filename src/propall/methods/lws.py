@@ -6,11 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import full_precision
+from propall.labels import full_precision, side_weights
 from propall.training.contract import RowwiseObjective, State, Step
-
-#: Added once per class to the sum that normalises each side, as in the authors' code.
-MASS_GUARD = 1e-8
 
 
 def lws_loss(
@@ -44,20 +41,6 @@ def lws_loss(
     logits = full_precision(logits)
     wrong = torch.where(candidates, candidate_weight * (-logits).sigmoid(), beta * logits.sigmoid())
     return (weights * wrong).sum(-1)
-
-
-def side_weights(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
-    r"""Softmax probabilities, divided by the mass of their own side: candidates or non-candidates.
-
-    .. math:: w_j = p_j \Big/ \Bigl(\sum_{i \text{ on the side of } j} p_i + 10^{-8} k\Bigr)
-
-    References:
-        [wen2021leveraged].
-    """
-    p = full_precision(logits).softmax(-1)
-    inside = (p * candidates).sum(-1, keepdim=True)
-    outside = (p * ~candidates).sum(-1, keepdim=True)
-    return p / (torch.where(candidates, inside, outside) + MASS_GUARD * p.shape[-1])
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from propall.draws import order, seed_for
 from propall.labels import uniform_weights
 from propall.training.classifiers import as_rows, rows_and_candidates
 from propall.training.contract import Algorithm, Classifier, Monitor, Run
-from propall.training.neighbours import BUDGET, nearest
+from propall.training.neighbours import BUDGET, nearest, unit_rows
 
 
 class Scaling(NamedTuple):
@@ -32,10 +32,7 @@ class Scaling(NamedTuple):
     def __call__(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """The scaled rows."""
         scaled = (x - self.mean) / self.deviation
-        if not self.unit:
-            return scaled
-        norm = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
-        return scaled / torch.where(norm > 0, norm, 1.0)
+        return unit_rows(scaled) if self.unit else scaled
 
 
 def fit_scaling(x: Float[Tensor, "n d"], how: Literal["zscore", "unit", "none"]) -> Scaling:

@@ -11,6 +11,12 @@ SPARE = 8
 BUDGET = {"cpu": 1 << 26, "cuda": 1 << 30}
 
 
+def unit_rows(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Every row divided by its Euclidean norm; rows of zeros stay."""
+    norm = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    return x / torch.where(norm > 0, norm, 1.0)
+
+
 def require_enough(k: int, n: int, *, exclude_self: bool = False) -> None:
     """Refuse to look for k neighbours among n rows, or among the n - 1 others, where there are fewer."""
     if k < 1:
