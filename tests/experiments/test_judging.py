@@ -97,6 +97,23 @@ def test_few_cells_leave_the_noise_undecided(store):
     assert "3 of 3 cells (sign test p = 0.25)" in claim.why
 
 
+def test_single_pairs_say_nothing_about_noise(store):
+    put(store, "noise_candidates10", lambda cell: 0.8 + 0.01 * (cell.row == "propall"), seeds=1)
+    claim = judging.noise(Evidence(store))
+    assert (claim.verdict, claim.measured) == (Verdict.UNKNOWN, [])
+
+
+@pytest.mark.parametrize("protocol", ["short-5epochs", "q0.5-50epochs"])
+def test_no_verdict_rests_on_cut_runs(store, protocol):
+    put(store, "uniform", lambda cell: 0.9 + 0.05 * (cell.row == "propall"), protocol, data=["mnist"])
+    put(store, "noise_uniform", lambda cell: 0.9, protocol, data=["mnist"])
+    evidence = Evidence(store)
+    assert protocol in evidence.protocols("uniform")
+    assert {claim.verdict for claim in judging.judged(evidence)} == {Verdict.UNKNOWN}
+    assert not any(claim.measured for claim in judging.judged(evidence))
+    assert (protocol in evidence.serious_protocols("uniform")) == (not protocol.startswith("short"))
+
+
 def test_a_cell_that_two_tables_print_counts_once(store):
     fill(store, ["noise_real"], data=["lost"])
     evidence = Evidence(store)

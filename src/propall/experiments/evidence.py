@@ -5,7 +5,7 @@ from pathlib import Path
 
 from propall.experiments import reproducing
 from propall.experiments.paper import TABLES
-from propall.experiments.paper.table import SHORT
+from propall.experiments.paper.table import SHORT, way
 from propall.experiments.reproducing import Entry
 from propall.experiments.running import Result
 from propall.experiments.spec import TIMED
@@ -38,7 +38,11 @@ class Evidence:
 
     def serious_protocols(self, table: str) -> list[str]:
         """The same but for smoke runs and timings."""
-        return [name for name in self.protocols(table) if name != SHORT and not name.startswith(TIMED)]
+        return [name for name in self.protocols(table) if way(name).base not in (SHORT, TIMED)]
+
+    def uncut_protocols(self, table: str) -> list[str]:
+        """Those of them that give every network its own number of epochs; verdicts rest on no others."""
+        return [name for name in self.serious_protocols(table) if way(name).epochs is None]
 
     def entries(self, table: str, protocol: str | None = None) -> list[Entry]:
         """All cells of a table under a protocol, the first one by default."""

@@ -221,6 +221,15 @@ def test_any_protocol_can_be_shorter_under_a_name_of_its_own():
     assert len(table.specs(own, "q0.1+same-rates-50epochs", seeds=2)) == 2
     with pytest.raises(ValueError, match="-50epochs behind one"):
         table.protocol("q0.7-50epochs")
+    with pytest.raises(KeyError, match="none of table uniform"):
+        table.protocol("q0.5-50epochs-5epochs")
+
+
+def test_a_smoke_run_stays_one_however_long():
+    cell = Cell("uniform", "mnist", "cc")
+    assert TABLES["uniform"].incomparable(cell, "short-5epochs").startswith("a smoke run")
+    assert TABLES["uniform"].incomparable(cell, "q0.5-50epochs") == "trained for 50 epochs only"
+    assert "longer" in TABLES["uniform"].incomparable(cell, "q0.5-900epochs")
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ _INTRODUCTION = """\
 
 Made by `propall report --markdown docs/reproduction.md` from stored results; no number or verdict in it is
 written by hand. The paper's numbers are those of its tables [struski2022propall] and never mixed with ours.
-Verdicts follow by the rules given with them: methods are compared seed by seed or fold by fold (paired
-t-test, level 0.05), and nothing is concluded from single runs."""
+Verdicts follow by the rules given with them: accuracies are compared seed by seed or fold by fold, over two
+or more (paired t-test, level 0.05); times come from one long run per method, alone on the device."""
 
 
 def reproduction_text(evidence: Evidence) -> str:
