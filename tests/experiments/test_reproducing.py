@@ -10,6 +10,7 @@ from propall.experiments import reproducing, stats
 from propall.experiments.paper import TABLES
 from propall.experiments.running import Result
 from propall.experiments.store import Store
+from propall.registry import UnknownNameError
 from tests.experiments.conftest import write_mat
 
 
@@ -152,6 +153,17 @@ def test_all_means_every_table_that_has_what_is_asked_for():
         reproducing.wanted("all", methods=["pc"], data=["lost"])
     with pytest.raises(ValueError, match="no line of table real"):
         reproducing.wanted("real", methods=["pc"])
+
+
+def test_a_name_that_no_table_has_is_refused_with_the_near_ones():
+    with pytest.raises(UnknownNameError, match="methods: 'prodn' is not known; did you mean proden"):
+        reproducing.wanted("all", methods=["propall", "prodn"])
+    with pytest.raises(UnknownNameError, match="data: 'mnits' is not known; did you mean mnist"):
+        reproducing.wanted("uniform,instance", data=["mnits"])
+    with pytest.raises(UnknownNameError, match="no table has pl_knn on mnist"):
+        reproducing.wanted("all", methods=["pl_knn"], data=["mnist"])
+    with pytest.raises(UnknownNameError, match=r"^cell: 'real/lost/nothing' is not one of table real"):
+        reproducing.wanted("real/lost/nothing")
 
 
 def test_a_single_cell_by_its_name():

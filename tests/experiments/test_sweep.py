@@ -198,7 +198,11 @@ def test_forecasts_from_earlier_times(tmp_path):
         assert first.seconds == pytest.approx(10 * result.seconds)
         assert second.seconds is None
         nearest = sweep.forecast(sweep.plan(small(seeds=4), store), rates)[-1]
-        assert nearest == ("blobs", ("PL-KNN",), "", None, 4, nearest.seconds)
+        assert nearest == ("blobs", ("PL-KNN",), "", None, 4, None)
+        knn = small(seeds=1)[-1]
+        rates.learn(knn, 3.0)
+        other = replace(knn, recipe=replace(QUICK, epochs=500), net="mlp")
+        assert rates.seconds(other) == 3.0  # neither network nor epochs are its own
         assert result.hardware == hardware("cpu")
 
 

@@ -18,7 +18,8 @@ from propall.experiments.running import Result
 from propall.experiments.spec import TIMED, Spec
 from propall.experiments.stats import mean_and_std
 from propall.experiments.store import Store
-from propall.registry import UnknownNameError
+from propall.registry import Registry, UnknownNameError
+from propall.training.compiled import best_device
 
 #: The name that asks for every table.
 ALL = "all"
@@ -115,6 +116,9 @@ def wanted(
         raise ValueError(f"methods, data: {table} has a single cell, which names both; leave them out.")
     chosen = [TABLES[name] for name in names]
     strict = len(chosen) * len(protocols) == 1
+    if not strict:
+        _check("methods", methods, [row.name for of in chosen for row in of.rows])
+        _check("data", data, [name for of in chosen for name in of.data])
     found: dict[tuple[Cell, str], Wanted] = {}
     for how in protocols:
         refusals: list[UnknownNameError] = []
@@ -128,10 +132,16 @@ def wanted(
             raise refusals[0]
         found |= {(cell.cell, cell.protocol): cell for cell in own}
     if not found:
-        raise UnknownNameError(
-            f"methods, data: no table has {', '.join(methods or ())} on {', '.join(data or ())}."
-        )
+        asked = " on ".join(", ".join(names) for names in (methods, data) if names)
+        raise UnknownNameError(f"methods, data: no table has {asked or 'what is asked for'}.")
     return list(found.values())
+
+
+def _check(what: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
+    """Refuse a name that no chosen table has."""
+    registry = Registry(what, dict.fromkeys(known).items())
+    for name in names or ():
+        registry[name]
 
 
 def _single(name: str, protocol: str | None, seeds: int | None) -> Wanted:
@@ -217,6 +227,9 @@ def run(
         launcher: "ray" for a Ray cluster that exists, see `launching.RayTasks`.
     """
     devices, wanted_runs = launching.all_devices(device), specs(cells)
+    if launcher == "local":
+        for name in devices:
+            best_device(name)  # refuses what is not there
     twice = next((name for name in devices if devices.count(name) > 1), None)
     if twice is not None and any(spec.is_timed for spec in wanted_runs):
         raise ValueError(

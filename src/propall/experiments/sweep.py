@@ -110,7 +110,7 @@ class Rates:
             self._seconds.setdefault(kind, []).append(seconds / _work(spec))
 
     def seconds(self, spec: Spec) -> float | None:
-        """The expected time of a run: by its method on its data, else by its network on its data."""
+        """The expected time of a run: by its method on its data, else by its network, if it has one."""
         for kind in _kinds(spec):
             if own := self._seconds.get(kind):
                 return sum(own) / len(own) * _work(spec)
@@ -119,11 +119,13 @@ class Rates:
 
 def _kinds(spec: Spec) -> list[tuple[str, ...]]:
     size = json.dumps(dataclasses.asdict(dataclasses.replace(spec.split, fold=None)))
+    if not spec.trains_a_net:
+        return [(spec.data, size, "", spec.method.name)]
     return [(spec.data, size, spec.net, spec.method.name), (spec.data, size, spec.net)]
 
 
 def _work(spec: Spec) -> int:
-    return max(1, spec.recipe.epochs)
+    return max(1, spec.recipe.epochs) if spec.trains_a_net else 1
 
 
 class Forecast(NamedTuple):
