@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from propall.data import DATASETS
-from propall.experiments import reproducing, stats
+from propall.experiments import reproducing
 from propall.experiments.paper import TABLES
 from propall.experiments.running import Result
 from propall.experiments.store import Store
@@ -105,22 +105,6 @@ def test_a_result_of_one_protocol_is_never_shown_as_another(store):
         assert entry.runs == 0
     (entry,) = reproducing.entries([wanted], store)
     assert (entry.mean, entry.std, entry.protocol) == (pytest.approx(90), 0, "q0.1")
-
-
-def test_scores_are_what_the_rank_tests_take(store):
-    wanted = reproducing.wanted("real", methods=["propall", "ipal", "cc"], data=["lost", "msrcv2"])
-    better = {"propall": 0.3, "ipal": 0.2, "cc": 0.1}
-    for cell in wanted:
-        level = better[cell.cell.row]
-        store.add(*(fake(spec, level + 0.01 * spec.split.fold) for spec in cell.specs))
-    found = reproducing.scores(wanted, store)
-    assert found["IPAL"]["real/lost"] == pytest.approx([20, 21, 22, 23, 24])
-    ranked = stats.ranking_of_runs(found)
-    assert ranked.ranks == {"ProPaLL": 1, "IPAL": 2, "CC": 3}
-    assert ranked.blocks == 2
-    (extra,) = reproducing.wanted("real", methods=["cc"], data=["birdsong"])
-    store.add(fake(extra.specs[0], 0.5))
-    assert "real/birdsong" not in reproducing.scores([*wanted, extra], store)["CC"]
 
 
 def test_unfinished_cells_say_so(root, store):

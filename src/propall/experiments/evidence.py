@@ -1,7 +1,6 @@
 """What a store knows of the paper's tables, read once and asked many times."""
 
 from functools import cached_property
-from pathlib import Path
 
 from propall.experiments import reproducing
 from propall.experiments.paper import TABLES
@@ -17,11 +16,10 @@ class Evidence:
 
     Args:
         store: the results; only the newest of every run counts.
-        root: folder of the data sets, to say what is not there.
     """
 
-    def __init__(self, store: Store, root: Path | None = None) -> None:
-        self.store, self.root = store, root
+    def __init__(self, store: Store) -> None:
+        self.store = store
         self._entries: dict[tuple[str, str], list[Entry]] = {}
         self._protocols: dict[str, list[str]] = {}
 
@@ -49,7 +47,7 @@ class Evidence:
         resolved = TABLES[table].protocol(protocol)
         if (table, resolved) not in self._entries:
             cells = reproducing.wanted(table, protocol=resolved)
-            self._entries[table, resolved] = reproducing.entries_from(cells, self.results, self.root)
+            self._entries[table, resolved] = reproducing.entries_from(cells, self.results)
         return self._entries[table, resolved]
 
     def columns(self, table: str, protocol: str) -> dict[tuple[str, int | None], dict[str, Entry]]:

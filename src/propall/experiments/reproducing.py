@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +87,8 @@ class Entry:
 
     @property
     def missing(self) -> bool:
-        """Whether the data set is not there."""
-        return self.note.startswith(ABSENT)
+        """Whether nothing ran and the data set has no download, whatever is on this disk."""
+        return self.expected > self.runs == 0 and not all(f.downloads for f in DATASETS[self.cell.data].files)
 
 
 def wanted(
@@ -255,27 +255,29 @@ def run(
 
 
 def entries(cells: Sequence[Wanted], store: Store, root: Path | None = None) -> list[Entry]:
-    """What a store knows of some cells."""
-    return entries_from(cells, store.find(specs(cells)), root)
-
-
-def entries_from(
-    cells: Sequence[Wanted], results: Mapping[str, Result], root: Path | None = None
-) -> list[Entry]:
-    """What results, by their keys, say of some cells."""
+    """What a store knows of some cells; unfinished ones whose data is not there say what to do."""
+    found = entries_from(cells, store.find(specs(cells)))
     here = {data: sweep.available(data, root) for data in {cell.cell.data for cell in cells}}
-    return [_entry(cell, results, here[cell.cell.data], root) for cell in cells]
+    return [
+        entry
+        if here[entry.cell.data] or entry.runs == entry.expected
+        else replace(entry, note=f"{ABSENT}; {how_to_run(entry.cell, entry.protocol, root)}")
+        for entry in found
+    ]
 
 
-def _entry(wanted: Wanted, results: Mapping[str, Result], here: bool, root: Path | None) -> Entry:
+def entries_from(cells: Sequence[Wanted], results: Mapping[str, Result]) -> list[Entry]:
+    """What results, by their keys, say of some cells."""
+    return [_entry(cell, results) for cell in cells]
+
+
+def _entry(wanted: Wanted, results: Mapping[str, Result]) -> Entry:
     cell, table = wanted.cell, TABLES[wanted.cell.table]
     own = [results[spec.key] for spec in wanted.specs if spec.key in results]
     mean, std = mean_and_std(list(_values(own, table).values())) if own else (None, None)
     note = wanted.left_out
     if not note and len(own) < len(wanted.specs):
         note = f"{len(own)} of {len(wanted.specs)} runs" if own else "not run"
-        if not here:
-            note = f"{ABSENT}; {how_to_run(cell, wanted.protocol, root)}"
     return Entry(
         cell=cell,
         title=table.row(cell.row).title,
@@ -303,43 +305,21 @@ def _values(results: Sequence[Result], table: Table) -> dict[int, float]:
     return {unit: statistics.fmean(values) for unit, values in by.items()}
 
 
-def scores(cells: Sequence[Wanted], store: Store) -> dict[str, dict[str, list[float]]]:
-    """Percent by line and block, run by run, as `stats.ranking_of_runs` takes them; finished cells alone.
-
-    A block is a data set of a table, and a number of candidates where the table varies it. The values are
-    those that an entry's mean is taken over.
-    """
-    results = store.find(specs(cells))
-    found: dict[str, dict[str, list[float]]] = {}
-    for wanted in cells:
-        table, cell = TABLES[wanted.cell.table], wanted.cell
-        if wanted.specs and all(spec.key in results for spec in wanted.specs):
-            block = "/".join(
-                str(part) for part in (cell.table, cell.data, cell.candidates) if part is not None
-            )
-            values = _values([results[spec.key] for spec in wanted.specs], table)
-            found.setdefault(table.row(cell.row).title, {})[block] = list(values.values())
-    return found
-
-
 def how_to_run(cell: Cell, protocol: str, root: Path | None = None) -> str:
     """What to do to get a cell whose data set is not there."""
     return ", then ".join(steps_to_run(cell, protocol, root))
 
 
-def steps_to_run(
-    cell: Cell, protocol: str, root: Path | None = None, shown_as: str | None = None
-) -> list[str]:
-    """The same step by step; the folder of the data sets may be called by another name."""
+def steps_to_run(cell: Cell, protocol: str, root: Path | None = None) -> list[str]:
+    """The same step by step."""
     folder = data_root(root)
-    shown = folder if shown_as is None else Path(shown_as)
     steps = []
     for files in DATASETS[cell.data].files:
         lacking = [content.name for content, path in files.locate(folder).items() if path is None]
         if lacking and files.downloads:
             steps.append(f"propall data get {cell.data}")
         elif lacking:
-            steps += [f"put {name} at {shown / files.folder / name}" for name in lacking]
+            steps += [f"put {name} at {folder / files.folder / name}" for name in lacking]
     command = f"propall reproduce {cell.table} --data {cell.data} --protocol {protocol}"
     return [*steps, command]
 
@@ -359,6 +339,7 @@ def as_dicts(found: Sequence[Entry]) -> list[dict[str, Any]]:
             "mean_candidates": entry.candidates,
             "published": None if entry.published is None else entry.published._asdict(),
             "note": entry.note,
+            "incomparable": entry.incomparable,
             "keys": list(entry.keys),
         }
         for entry in found

@@ -93,7 +93,7 @@ def _and(parts: Sequence[str]) -> str:
 
 def _key_figures(evidence: Evidence) -> list[KeyFigure]:
     found = coverage(evidence)
-    begun = f"{found.begun - found.measured} more in part, {found.absent} without data here"
+    begun = f"{found.begun - found.measured} more in part, {found.absent} whose data has no download"
     shown = [KeyFigure(f"{found.measured}", f"of {found.total} published cells measured", begun)]
     gaps = propall_gaps(evidence)
     if gaps:
