@@ -227,15 +227,15 @@ def run(
         launcher: "ray" for a Ray cluster that exists, see `launching.RayTasks`.
     """
     devices, wanted_runs = launching.all_devices(device), specs(cells)
-    if launcher == "local":
-        for name in devices:
-            best_device(name)  # refuses what is not there
     twice = next((name for name in devices if devices.count(name) > 1), None)
     if twice is not None and any(spec.is_timed for spec in wanted_runs):
         raise ValueError(
             f"device: {twice} is named twice, but runs of the protocol {TIMED} have to be alone on theirs. "
             "Name it once, or leave that protocol out."
         )
+    if launcher == "local":
+        for name in devices:
+            best_device(name)  # refuses what is not there
     with ExitStack() as opened:
         workers: launching.Workers | None = None
         if launcher == "ray":
