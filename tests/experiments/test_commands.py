@@ -56,10 +56,14 @@ def test_reproduce_and_results(run, tmp_path):
     assert "Table 4: real-world candidate sets. short: a smoke run" in out
     assert "data not available here; put soccer_player.mat at" in out.replace("\n", " ")
     assert "6 of 10 cells done, 4 data not available here." in out
+    assert out.count("not comparable with the paper: a smoke run, too short to compare with anything") == 3
     code, out, _ = run(*words, "--data", "lost", "--dry-run", "--json")
     assert json.loads(out)["stored"] == 2
     code, out, _ = run(*words, "--data", "lost", "--json")
     assert [row["cell"] for row in json.loads(out)] == ["real/lost/pl_knn", "real/lost/ga"]
+    assert {row["incomparable"] for row in json.loads(out)} == {
+        "a smoke run, too short to compare with anything"
+    }
     # and what is in the store now
     code, out, _ = run("results", "list", "--method", "ga")
     assert "3 results in runs/results.sqlite" in out
@@ -73,6 +77,8 @@ def test_reproduce_and_results(run, tmp_path):
     assert "no result's" in err
     code, out, _ = run("results", "export", "all.jsonl")
     assert out.strip() == "6 results written to all.jsonl"
+    assert run("results", "export", "new/folder/all.jsonl")[0] == 0
+    assert (tmp_path / "new/folder/all.jsonl").read_text() == (tmp_path / "all.jsonl").read_text()
     assert run("results", "export", "all.csv")[0] == 0
     assert len((tmp_path / "all.csv").read_text().splitlines()) == 7
     assert run("results", "export", "-")[1] == (tmp_path / "all.jsonl").read_text()

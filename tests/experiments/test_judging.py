@@ -69,16 +69,27 @@ def test_highest_of_all_needs_all_and_two_runs(store):
     ("proden", "verdict"), [(0.7, Verdict.HOLDS), (0.95, Verdict.PART), (None, Verdict.FAILS)]
 )
 def test_robustness(store, proden, verdict):
-    levels = {
+    last = {
         "propall": 0.9,
         "proden": proden or 0.95,
         "pc": 0.6 if proden else 0.96,
         "ova": 0.5 if proden else 0.97,
     }
-    put(store, "candidates5", lambda cell: levels[cell.row], data=["mnist"])
+    put(store, "candidates5", lambda cell: last[cell.row] if cell.candidates == 4 else 0.98, data=["mnist"])
     claim = judging.robustness(Evidence(store))
     assert claim.verdict == verdict
-    assert "0.00 below n = 1" in claim.measured[0]
+    assert "8.00 below n = 1" in claim.measured[0]
+
+
+def test_robustness_is_about_what_is_lost(store):
+    lower = lambda cell: 0.9 - 0.1 * (cell.row == "propall") - 0.1 * (cell.candidates == 4)  # noqa: E731
+    put(store, "candidates5", lower, data=["mnist"])
+    claim = judging.robustness(Evidence(store))
+    assert claim.verdict == Verdict.FAILS
+    assert (
+        "PRODEN 80.10 (0.10), 10.00 below n = 1, not significantly different from ProPaLL"
+        in claim.measured[0]
+    )
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(0.01, Verdict.HOLDS), (-0.01, Verdict.FAILS)])
@@ -95,6 +106,23 @@ def test_few_cells_leave_the_noise_undecided(store):
     claim = judging.noise(Evidence(store))
     assert claim.verdict == Verdict.OPEN
     assert "3 of 3 cells (sign test p = 0.25)" in claim.why
+
+
+def test_single_pairs_say_nothing_about_noise(store):
+    put(store, "noise_candidates10", lambda cell: 0.8 + 0.01 * (cell.row == "propall"), seeds=1)
+    claim = judging.noise(Evidence(store))
+    assert (claim.verdict, claim.measured) == (Verdict.UNKNOWN, [])
+
+
+@pytest.mark.parametrize("protocol", ["short-5epochs", "q0.5-50epochs"])
+def test_no_verdict_rests_on_cut_runs(store, protocol):
+    put(store, "uniform", lambda cell: 0.9 + 0.05 * (cell.row == "propall"), protocol, data=["mnist"])
+    put(store, "noise_uniform", lambda cell: 0.9, protocol, data=["mnist"])
+    evidence = Evidence(store)
+    assert protocol in evidence.protocols("uniform")
+    assert {claim.verdict for claim in judging.judged(evidence)} == {Verdict.UNKNOWN}
+    assert not any(claim.measured for claim in judging.judged(evidence))
+    assert (protocol in evidence.serious_protocols("uniform")) == (not protocol.startswith("short"))
 
 
 def test_a_cell_that_two_tables_print_counts_once(store):
@@ -193,6 +221,16 @@ def test_no_better_method_is_no_verdict_where_none_could_be_found(store, place, 
     )
     claim = judging.critical_differences(Evidence(store))[1]
     assert claim.verdict == verdict, claim.why
+
+
+def test_blocks_with_an_unfinished_cell_are_not_ranked(store):
+    fill(store, ["real"], data=["lost", "msrcv2"])
+    evidence = Evidence(store)
+    assert judging.ranked("real-world candidates", evidence)[0].blocks == 2
+    (unfinished, *others) = reproducing.wanted("real", data=["birdsong"])
+    store.add(made_up(unfinished.specs[0], 0.5))
+    store.add(*(made_up(spec, 0.5) for wanted in others for spec in wanted.specs))
+    assert judging.ranked("real-world candidates", Evidence(store))[0].blocks == 2
 
 
 def test_published_ranks_are_those_of_the_paper():

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
@@ -110,6 +111,25 @@ def test_a_folder_that_is_none_or_is_damaged_is_refused(store, tmp_path):
     (folder / "details.jsonl").write_text("{broken\n", encoding="utf-8")
     with pytest.raises(StoreError, match="line 1 of"):
         publishing.read_folder(folder)
+
+
+def test_a_smaller_store_leaves_no_files_of_a_larger_one(store, tmp_path):
+    folder = tmp_path / "results"
+    publishing.write_folder(store, folder)
+    (folder / "selection.csv").write_text("mine", encoding="utf-8")
+    with Store(tmp_path / "small.sqlite") as small:
+        fill(small, ["uniform"], ["timed"], data=["mnist"])
+        publishing.write_folder(small, folder)
+    assert {path.name for path in folder.glob("*.csv")} == {"uniform.csv", "selection.csv"}
+    assert len(publishing.read_folder(folder)) == 3
+
+
+def test_the_kept_description_is_the_written_one(store, tmp_path):
+    publishing.write_folder(store, tmp_path / "results")
+    kept = Path(__file__).parents[2] / "results" / "README.md"
+    written = tmp_path / "results" / "README.md"
+    assert written.read_text(encoding="utf-8") == kept.read_text(encoding="utf-8")
+    assert "`-dirty`" in kept.read_text(encoding="utf-8")
 
 
 def test_specs_are_whole(store, tmp_path):

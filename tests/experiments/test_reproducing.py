@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from propall.data import DATASETS
-from propall.experiments import reproducing, stats
+from propall.experiments import reproducing
 from propall.experiments.paper import TABLES
 from propall.experiments.running import Result
 from propall.experiments.store import Store
+from propall.registry import UnknownNameError
 from tests.experiments.conftest import write_mat
 
 
@@ -106,22 +107,6 @@ def test_a_result_of_one_protocol_is_never_shown_as_another(store):
     assert (entry.mean, entry.std, entry.protocol) == (pytest.approx(90), 0, "q0.1")
 
 
-def test_scores_are_what_the_rank_tests_take(store):
-    wanted = reproducing.wanted("real", methods=["propall", "ipal", "cc"], data=["lost", "msrcv2"])
-    better = {"propall": 0.3, "ipal": 0.2, "cc": 0.1}
-    for cell in wanted:
-        level = better[cell.cell.row]
-        store.add(*(fake(spec, level + 0.01 * spec.split.fold) for spec in cell.specs))
-    found = reproducing.scores(wanted, store)
-    assert found["IPAL"]["real/lost"] == pytest.approx([20, 21, 22, 23, 24])
-    ranked = stats.ranking_of_runs(found)
-    assert ranked.ranks == {"ProPaLL": 1, "IPAL": 2, "CC": 3}
-    assert ranked.blocks == 2
-    (extra,) = reproducing.wanted("real", methods=["cc"], data=["birdsong"])
-    store.add(fake(extra.specs[0], 0.5))
-    assert "real/birdsong" not in reproducing.scores([*wanted, extra], store)["CC"]
-
-
 def test_unfinished_cells_say_so(root, store):
     (wanted,) = reproducing.wanted("real", data=["lost"], methods=["ipal"])
     store.add(fake(wanted.specs[0], 0.5), fake(wanted.specs[3], 0.6))
@@ -152,6 +137,17 @@ def test_all_means_every_table_that_has_what_is_asked_for():
         reproducing.wanted("all", methods=["pc"], data=["lost"])
     with pytest.raises(ValueError, match="no line of table real"):
         reproducing.wanted("real", methods=["pc"])
+
+
+def test_a_name_that_no_table_has_is_refused_with_the_near_ones():
+    with pytest.raises(UnknownNameError, match="methods: 'prodn' is not known; did you mean proden"):
+        reproducing.wanted("all", methods=["propall", "prodn"])
+    with pytest.raises(UnknownNameError, match="data: 'mnits' is not known; did you mean mnist"):
+        reproducing.wanted("uniform,instance", data=["mnits"])
+    with pytest.raises(UnknownNameError, match="no table has pl_knn on mnist"):
+        reproducing.wanted("all", methods=["pl_knn"], data=["mnist"])
+    with pytest.raises(UnknownNameError, match=r"^cell: 'real/lost/nothing' is not one of table real"):
+        reproducing.wanted("real/lost/nothing")
 
 
 def test_a_single_cell_by_its_name():

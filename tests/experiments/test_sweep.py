@@ -76,8 +76,8 @@ def killed_specs():
     ]
 
 
-def heard_from(path, kill_after=None, delay=0.0):
-    """What a sweep in a process of its own tells, up to its end or to the kill some time after a word."""
+def begun(path):
+    """A sweep in a process of its own, and the pipe it talks to."""
     # One process imports everything once, and its children start at once.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
@@ -85,6 +85,12 @@ def heard_from(path, kill_after=None, delay=0.0):
     process = context.Process(target=sweep_and_tell, args=(path, theirs))
     process.start()
     theirs.close()
+    return process, ours
+
+
+def heard_from(path, kill_after=None, delay=0.0):
+    """What a sweep in a process of its own tells, up to its end or to the kill some time after a word."""
+    process, ours = begun(path)
     heard = []
     try:
         while True:
@@ -122,6 +128,42 @@ def test_killed_again_and_again_it_ends_as_if_undisturbed(tmp_path):
     for folder in ("a", "b"):
         assert not any((tmp_path / folder / "results.progress").iterdir())
         assert len(list((tmp_path / folder / "teachers").iterdir())) == 1
+
+
+def test_two_processes_share_the_work_and_one_takes_over_from_a_dead_one(tmp_path):
+    path = tmp_path / "results.sqlite"
+    first, first_pipe = begun(path)
+    assert first_pipe.recv() == "epoch"  # it is at the first group, and waits to be heard
+    second, pipe = begun(path)
+    heard = []
+    while pipe.poll(60 if heard.count("stored") < 3 else 2.5 * sweep.WAIT):
+        heard.append(pipe.recv())
+        pipe.send("heard")
+    assert heard.count("stored") == 3  # all groups but that one
+    assert second.is_alive()
+    first.kill()
+    first.join(60)
+    while heard[-1] != "end":
+        assert pipe.poll(60)
+        heard.append(pipe.recv())
+        if heard[-1] != "end":
+            pipe.send("heard")
+    second.join(60)
+    assert heard.count("epoch") <= 24
+    with Store(path) as store:
+        assert len(store) == len(store.keys()) == len(killed_specs())
+    assert not any((tmp_path / "results.progress").iterdir())
+
+
+def test_progress_hears_of_what_another_process_did(tmp_path):
+    specs, said = small(seeds=1), []
+    with (
+        Store(tmp_path / "r.sqlite") as store,
+        sweep.Progress({"all": [s.key for s in specs]}, said.append) as bar,
+    ):
+        bar.planned(sweep.plan(specs, store), sweep.Rates(store, "cpu"))
+        bar.elsewhere(specs[:2])
+        assert said == ["blobs: ProPaLL, CC (2 runs): done by another process; 0 of 1 cells done, 1 run left"]
 
 
 def test_runs_only_what_is_missing(tmp_path):
@@ -198,7 +240,11 @@ def test_forecasts_from_earlier_times(tmp_path):
         assert first.seconds == pytest.approx(10 * result.seconds)
         assert second.seconds is None
         nearest = sweep.forecast(sweep.plan(small(seeds=4), store), rates)[-1]
-        assert nearest == ("blobs", ("PL-KNN",), "", None, 4, nearest.seconds)
+        assert nearest == ("blobs", ("PL-KNN",), "", None, 4, None)
+        knn = small(seeds=1)[-1]
+        rates.learn(knn, 3.0)
+        other = replace(knn, recipe=replace(QUICK, epochs=500), net="mlp")
+        assert rates.seconds(other) == 3.0  # neither network nor epochs are its own
         assert result.hardware == hardware("cpu")
 
 

@@ -284,6 +284,19 @@ def test_long_traces_are_hovered_in_steps():
     assert len(chart.table().rows) == 399
 
 
+def test_points_below_the_axis_leave_the_plot():
+    slow = [(1, 0.0), *((i, 90.0 + i / 100) for i in range(2, 60))]
+    chart = TraceChart("Time", [Trace("CC", slow)])
+    assert chart.tips()[0].startswith("CC\n90.02")
+    drawn = "".join(chart.draw(WIDE).inside)
+    (start,) = re.findall(r'<path d="M[\d.]+ ([\d.]+)L[^"]*" class="line"', drawn)
+    (edge,) = re.findall(r'<rect x="0" y="0" width="720" height="([\d.]+)"', drawn)
+    assert float(start) > float(edge)
+    (name,) = re.findall(r'<clipPath id="([^"]+)"', drawn)
+    assert f'clip-path="url(#{name})"' in drawn
+    assert name not in "".join(chart.draw(NARROW).inside)
+
+
 def test_blank_cells_of_a_film_strip_are_not_drawn():
     blank = Grid(["a", "b"], ["a", "b"], [[1.0, 0.0], [0.001, 0.5]])
     film = FilmStrip("Film", [("epoch 1", blank), ("epoch 2", blank)])

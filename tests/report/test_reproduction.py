@@ -55,7 +55,7 @@ def test_the_whole_page_holds_the_stores_numbers_and_stays_small(full_page, full
     assert shown > 309
     for claim in ("Uniform superiority", "Speed", "Noise", "Consecutive learning of classes"):
         assert claim in text
-    assert "Soccer Player: data not available here. To run it: put soccer_player.mat at" in text
+    assert "Soccer Player: not run, its data has no download. To run it: put soccer_player.mat at" in text
     assert "propall reproduce real --data soccer_player --protocol folds5" in text
     assert "309 of the paper's 416 numbers were measured in full" in text
 
@@ -76,10 +76,20 @@ def test_a_partly_filled_store_names_what_is_not_run(store, outline):
     assert "Table 7: one complementary label: not run. propall reproduce complementary runs it." in text
     assert "not run" in text
     assert "Table 4: real-world candidate sets" in text
-    # Birdsong was not run: where its file is, the cell says so, elsewhere that there is no data.
+    assert "BirdSong: not run, its data has no download. To run it: put" in text
     names = {item.name for item in items(page)}
     assert {"real-folds5", "noise_real-folds5", "time", "time-mnist"} <= names
     assert not any(name.startswith(("candidates", "complementary")) for name in names)
+
+
+def test_the_text_does_not_depend_on_the_disk(store, tmp_path, monkeypatch):
+    evidence, folder = small(store), tmp_path / "data"
+    monkeypatch.setenv("PROPALL_DATA", str(folder))
+    empty = reproduction_text(evidence)
+    (folder / "realworld").mkdir(parents=True)
+    (folder / "realworld" / "soccer_player.mat").touch()
+    assert reproduction_text(Evidence(store)) == empty
+    assert "put soccer_player.mat at $PROPALL_DATA/realworld/soccer_player.mat" in empty
 
 
 def test_cells_that_cannot_be_compared_are_hatched_with_the_reason(store):
@@ -161,9 +171,12 @@ def test_every_item_is_exported_in_four_formats(store, tmp_path):
     text = (tmp_path / "files" / "real-folds5.csv").read_text(encoding="utf-8")
     (row,) = [row for row in csv.DictReader(io.StringIO(text)) if row["method"] == "IPAL"]
     (entry,) = [e for e in Evidence(store).entries("real") if e.cell[1:3] == ("lost", "ipal")]
-    assert float(row["Lost ours"]) == entry.mean
+    assert row["Lost ours"] == str(round(entry.mean, 6))
     assert float(row["Lost paper"]) == 72.10
-    assert r"\begin{table}" in (tmp_path / "files" / "time.tex").read_text(encoding="utf-8")
+    latex = (tmp_path / "files" / "real-folds5.tex").read_text(encoding="utf-8")
+    assert latex.startswith("% needs \\usepackage{booktabs,amssymb}\n\\begin{table}")
+    latex = (tmp_path / "files" / "time.tex").read_text(encoding="utf-8")
+    assert latex.startswith("% needs \\usepackage{booktabs}\n\\begin{table}")
     assert "commit 0123456789ab" in (tmp_path / "files" / "time-mnist.txt").read_text(encoding="utf-8")
 
 
@@ -174,6 +187,11 @@ def test_text_has_every_claim_and_the_cost(full_text):
     )
     assert re.search(r"NVIDIA H200: \d+ runs took \d+ min .* times as long \(an estimate\)", full_text)
     assert "/root" not in full_text
+    assert "<sub></sub>" not in full_text
+    assert "corruption instance_dependent · rate 0.4 · protocol full" in full_text
+    assert (
+        "over two or more (paired t-test, level 0.05); times come from one long run per method" in full_text
+    )
     assert "| ProPaLL | **78.8" in full_text
 
 

@@ -249,6 +249,11 @@ def _print_entries(console: Any, entries: list[Any]) -> None:
         lines = list(dict.fromkeys(entry.title for entry in entries if entry.note == note))
         whose = "" if len(lines) == len({entry.title for entry in entries}) else f"{'; '.join(lines)}: "
         console.print(f"{whose}{note}", highlight=False, markup=False)
+    compared = [entry for entry in entries if entry.mean is not None and entry.published is not None]
+    for reason in dict.fromkeys(entry.incomparable for entry in compared if entry.incomparable):
+        lines = list(dict.fromkeys(entry.title for entry in compared if entry.incomparable == reason))
+        whose = "" if len(lines) == len({entry.title for entry in compared}) else f"{'; '.join(lines)}: "
+        console.print(f"{whose}not comparable with the paper: {reason}", highlight=False, markup=False)
     console.print()
 
 
@@ -404,6 +409,7 @@ def results_export(
         if str(file) == "-":
             export(sys.stdout)
             return
+        file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(file.name + ".part")
         with part.open("w", encoding="utf-8", newline="") as out:
             count = export(out)

@@ -1,11 +1,10 @@
 """What a store knows of the paper's tables, read once and asked many times."""
 
 from functools import cached_property
-from pathlib import Path
 
 from propall.experiments import reproducing
 from propall.experiments.paper import TABLES
-from propall.experiments.paper.table import SHORT
+from propall.experiments.paper.table import SHORT, way
 from propall.experiments.reproducing import Entry
 from propall.experiments.running import Result
 from propall.experiments.spec import TIMED
@@ -17,11 +16,10 @@ class Evidence:
 
     Args:
         store: the results; only the newest of every run counts.
-        root: folder of the data sets, to say what is not there.
     """
 
-    def __init__(self, store: Store, root: Path | None = None) -> None:
-        self.store, self.root = store, root
+    def __init__(self, store: Store) -> None:
+        self.store = store
         self._entries: dict[tuple[str, str], list[Entry]] = {}
         self._protocols: dict[str, list[str]] = {}
 
@@ -38,14 +36,18 @@ class Evidence:
 
     def serious_protocols(self, table: str) -> list[str]:
         """The same but for smoke runs and timings."""
-        return [name for name in self.protocols(table) if name != SHORT and not name.startswith(TIMED)]
+        return [name for name in self.protocols(table) if way(name).base not in (SHORT, TIMED)]
+
+    def uncut_protocols(self, table: str) -> list[str]:
+        """Those of them that give every network its own number of epochs; verdicts rest on no others."""
+        return [name for name in self.serious_protocols(table) if way(name).epochs is None]
 
     def entries(self, table: str, protocol: str | None = None) -> list[Entry]:
         """All cells of a table under a protocol, the first one by default."""
         resolved = TABLES[table].protocol(protocol)
         if (table, resolved) not in self._entries:
             cells = reproducing.wanted(table, protocol=resolved)
-            self._entries[table, resolved] = reproducing.entries_from(cells, self.results, self.root)
+            self._entries[table, resolved] = reproducing.entries_from(cells, self.results)
         return self._entries[table, resolved]
 
     def columns(self, table: str, protocol: str) -> dict[tuple[str, int | None], dict[str, Entry]]:

@@ -11,7 +11,7 @@ import os
 import socket
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -121,7 +121,7 @@ class Workers(ABC):
 
 
 def carry_out(
-    tasks: Sequence[Task],
+    tasks: Iterable[Task],
     workers: Workers,
     *,
     started: Callable[[Task], None] = lambda task: None,
@@ -131,21 +131,23 @@ def carry_out(
     """Keep all workers busy until everything is done; what a dead one had is begun again.
 
     Args:
-        tasks: the groups.
+        tasks: the groups; the next one is asked for when a worker is free.
         workers: where.
         started: is told when a group begins.
         finished: takes the results of a stack.
         failed: takes a group that ended with an error, or whose workers died `ATTEMPTS` times.
     """
-    waiting = deque((task, 1) for task in tasks)
+    fresh, again = ((task, 1) for task in tasks), deque[tuple[Task, int]]()
     free = deque(workers.slots)
     busy: dict[Hashable, tuple[Task, int, set[str]]] = {}
-    while waiting or busy:
-        while waiting and free:
-            slot, (task, attempt) = free.popleft(), waiting.popleft()
+    while True:
+        while free and (begun := next(fresh, None) or (again.popleft() if again else None)):
+            slot, (task, attempt) = free.popleft(), begun
             busy[slot] = (task, attempt, set())
             started(task)
             workers.start(slot, task)
+        if not busy:
+            return
         news = workers.listen()
         task, attempt, stored = busy[news.slot]
         if news.kind == "results":
@@ -158,7 +160,7 @@ def carry_out(
         if news.kind == "lost" and left:
             rest = Task(**{**vars(task), "specs": left})
             if attempt < ATTEMPTS:
-                waiting.append((rest, attempt + 1))
+                again.append((rest, attempt + 1))
             else:
                 failed(rest, f"its worker died {attempt} times, last: {news.reason}")
         elif news.kind == "failed":

@@ -32,7 +32,8 @@ Written by `propall results export results/`; read by `propall report --results 
 - `covered`, `transductive`: shares of training rows whose prediction is a candidate, and whose likeliest
   candidate is true; `candidates`: their mean number.
 - `seconds`: of computing with all testing, an equal share where `stack` runs were trained together.
-- `hardware`, `version`, `commit`, `torch`, `date`: where it came from; `key`: of the run's full description.
+- `hardware`, `version`, `commit`, `torch`, `date`: where it came from; a commit that ends in `-dirty` had
+  changes that were not committed yet; `key`: of the run's full description.
 
 `details.jsonl` has that description and what is known by epoch, thinned out.
 
@@ -55,7 +56,10 @@ _CLASSES_UP_TO, _FRAMES = 30, 8
 
 
 def write_folder(store: Store, folder: Path) -> dict[str, int]:
-    """Write what a store holds of the paper's tables; returns the number of runs by table."""
+    """Write what a store holds of the paper's tables; returns the number of runs by table.
+
+    The files of tables that it holds nothing of are removed: their runs would lack details.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     results = {result.spec.key: result for result in store.newest()}
     counts: dict[str, int] = {}
@@ -71,6 +75,8 @@ def write_folder(store: Store, folder: Path) -> dict[str, int]:
         if lines:
             counts[name] = len(lines)
             _write(folder / f"{name}.csv", [_csv(lines)])
+        else:
+            (folder / f"{name}.csv").unlink(missing_ok=True)
     _write(folder / "README.md", [_README])
     details = (
         json.dumps(_details(result), sort_keys=True, separators=(",", ":")) for result in written.values()

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from propall.experiments.running import Result
 from propall.experiments.spec import TIMED, Spec
 from propall.experiments.stats import mean_and_std
 from propall.experiments.store import Store
-from propall.registry import UnknownNameError
+from propall.registry import Registry, UnknownNameError
+from propall.training.compiled import best_device
 
 #: The name that asks for every table.
 ALL = "all"
@@ -86,8 +87,8 @@ class Entry:
 
     @property
     def missing(self) -> bool:
-        """Whether the data set is not there."""
-        return self.note.startswith(ABSENT)
+        """Whether nothing ran and the data set has no download, whatever is on this disk."""
+        return self.expected > self.runs == 0 and not all(f.downloads for f in DATASETS[self.cell.data].files)
 
 
 def wanted(
@@ -115,6 +116,9 @@ def wanted(
         raise ValueError(f"methods, data: {table} has a single cell, which names both; leave them out.")
     chosen = [TABLES[name] for name in names]
     strict = len(chosen) * len(protocols) == 1
+    if not strict:
+        _check("methods", methods, [row.name for of in chosen for row in of.rows])
+        _check("data", data, [name for of in chosen for name in of.data])
     found: dict[tuple[Cell, str], Wanted] = {}
     for how in protocols:
         refusals: list[UnknownNameError] = []
@@ -128,10 +132,16 @@ def wanted(
             raise refusals[0]
         found |= {(cell.cell, cell.protocol): cell for cell in own}
     if not found:
-        raise UnknownNameError(
-            f"methods, data: no table has {', '.join(methods or ())} on {', '.join(data or ())}."
-        )
+        asked = " on ".join(", ".join(names) for names in (methods, data) if names)
+        raise UnknownNameError(f"methods, data: no table has {asked or 'what is asked for'}.")
     return list(found.values())
+
+
+def _check(what: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
+    """Refuse a name that no chosen table has."""
+    registry = Registry(what, dict.fromkeys(known).items())
+    for name in names or ():
+        registry[name]
 
 
 def _single(name: str, protocol: str | None, seeds: int | None) -> Wanted:
@@ -223,6 +233,9 @@ def run(
             f"device: {twice} is named twice, but runs of the protocol {TIMED} have to be alone on theirs. "
             "Name it once, or leave that protocol out."
         )
+    if launcher == "local":
+        for name in devices:
+            best_device(name)  # refuses what is not there
     with ExitStack() as opened:
         workers: launching.Workers | None = None
         if launcher == "ray":
@@ -242,27 +255,29 @@ def run(
 
 
 def entries(cells: Sequence[Wanted], store: Store, root: Path | None = None) -> list[Entry]:
-    """What a store knows of some cells."""
-    return entries_from(cells, store.find(specs(cells)), root)
-
-
-def entries_from(
-    cells: Sequence[Wanted], results: Mapping[str, Result], root: Path | None = None
-) -> list[Entry]:
-    """What results, by their keys, say of some cells."""
+    """What a store knows of some cells; unfinished ones whose data is not there say what to do."""
+    found = entries_from(cells, store.find(specs(cells)))
     here = {data: sweep.available(data, root) for data in {cell.cell.data for cell in cells}}
-    return [_entry(cell, results, here[cell.cell.data], root) for cell in cells]
+    return [
+        entry
+        if here[entry.cell.data] or entry.runs == entry.expected
+        else replace(entry, note=f"{ABSENT}; {how_to_run(entry.cell, entry.protocol, root)}")
+        for entry in found
+    ]
 
 
-def _entry(wanted: Wanted, results: Mapping[str, Result], here: bool, root: Path | None) -> Entry:
+def entries_from(cells: Sequence[Wanted], results: Mapping[str, Result]) -> list[Entry]:
+    """What results, by their keys, say of some cells."""
+    return [_entry(cell, results) for cell in cells]
+
+
+def _entry(wanted: Wanted, results: Mapping[str, Result]) -> Entry:
     cell, table = wanted.cell, TABLES[wanted.cell.table]
     own = [results[spec.key] for spec in wanted.specs if spec.key in results]
     mean, std = mean_and_std(list(_values(own, table).values())) if own else (None, None)
     note = wanted.left_out
     if not note and len(own) < len(wanted.specs):
         note = f"{len(own)} of {len(wanted.specs)} runs" if own else "not run"
-        if not here:
-            note = f"{ABSENT}; {how_to_run(cell, wanted.protocol, root)}"
     return Entry(
         cell=cell,
         title=table.row(cell.row).title,
@@ -290,43 +305,21 @@ def _values(results: Sequence[Result], table: Table) -> dict[int, float]:
     return {unit: statistics.fmean(values) for unit, values in by.items()}
 
 
-def scores(cells: Sequence[Wanted], store: Store) -> dict[str, dict[str, list[float]]]:
-    """Percent by line and block, run by run, as `stats.ranking_of_runs` takes them; finished cells alone.
-
-    A block is a data set of a table, and a number of candidates where the table varies it. The values are
-    those that an entry's mean is taken over.
-    """
-    results = store.find(specs(cells))
-    found: dict[str, dict[str, list[float]]] = {}
-    for wanted in cells:
-        table, cell = TABLES[wanted.cell.table], wanted.cell
-        if wanted.specs and all(spec.key in results for spec in wanted.specs):
-            block = "/".join(
-                str(part) for part in (cell.table, cell.data, cell.candidates) if part is not None
-            )
-            values = _values([results[spec.key] for spec in wanted.specs], table)
-            found.setdefault(table.row(cell.row).title, {})[block] = list(values.values())
-    return found
-
-
 def how_to_run(cell: Cell, protocol: str, root: Path | None = None) -> str:
     """What to do to get a cell whose data set is not there."""
     return ", then ".join(steps_to_run(cell, protocol, root))
 
 
-def steps_to_run(
-    cell: Cell, protocol: str, root: Path | None = None, shown_as: str | None = None
-) -> list[str]:
-    """The same step by step; the folder of the data sets may be called by another name."""
+def steps_to_run(cell: Cell, protocol: str, root: Path | None = None) -> list[str]:
+    """The same step by step."""
     folder = data_root(root)
-    shown = folder if shown_as is None else Path(shown_as)
     steps = []
     for files in DATASETS[cell.data].files:
         lacking = [content.name for content, path in files.locate(folder).items() if path is None]
         if lacking and files.downloads:
             steps.append(f"propall data get {cell.data}")
         elif lacking:
-            steps += [f"put {name} at {shown / files.folder / name}" for name in lacking]
+            steps += [f"put {name} at {folder / files.folder / name}" for name in lacking]
     command = f"propall reproduce {cell.table} --data {cell.data} --protocol {protocol}"
     return [*steps, command]
 
@@ -346,6 +339,7 @@ def as_dicts(found: Sequence[Entry]) -> list[dict[str, Any]]:
             "mean_candidates": entry.candidates,
             "published": None if entry.published is None else entry.published._asdict(),
             "note": entry.note,
+            "incomparable": entry.incomparable,
             "keys": list(entry.keys),
         }
         for entry in found

@@ -170,21 +170,6 @@ def nemenyi_p(scores: Scores) -> dict[str, dict[str, float]]:
     return {a: {b: p[abs(ranks[a] - ranks[b])] for b in ranks} for a in ranks}
 
 
-def nemenyi_p_by_posthocs(scores: Scores) -> dict[str, dict[str, float]]:
-    """The same p-values from scikit-posthocs (extra `report`), to check against."""
-    import pandas as pd
-
-    try:
-        from scikit_posthocs import posthoc_nemenyi_friedman
-    except ImportError as error:
-        raise ImportError(
-            "nemenyi_p_by_posthocs: scikit-posthocs is not installed; pip install 'propall[report]', "
-            "or use nemenyi_p."
-        ) from error
-    table = posthoc_nemenyi_friedman(pd.DataFrame(_complete(scores), columns=list(scores)))
-    return {a: {b: float(table.loc[a, b]) for b in scores} for a in scores}
-
-
 def groups_within(ranks: Mapping[str, Number], difference: Number) -> list[tuple[str, ...]]:
     """Largest sets of two or more methods, neighbours in rank, whose extremes differ by less than that."""
     ordered = sorted(ranks, key=lambda name: ranks[name])

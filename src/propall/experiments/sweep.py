@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,8 @@ EVERY = 10
 QUIET = 30.0
 #: Seconds between looks at what is left, where the line moves.
 LOOK = 0.5
+#: Seconds between looks at what other processes are at, where nothing else is left.
+WAIT = 1.0
 
 
 def available(data: str, root: Path | None = None) -> bool:
@@ -89,6 +91,47 @@ def plan(specs: Iterable[Spec], store: Store, root: Path | None = None) -> Plan:
     )
 
 
+class Claims:
+    """Which runs this process is at, told to others by locks that a dead process gives back.
+
+    A context manager; what was claimed stays so until its end. Where the system has no such locks, everything
+    can be claimed.
+
+    Args:
+        path: a file in which a byte stands for a run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._file = path, path.open("wb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Whoever opened it just now has claims that nobody sees: that may cost work, never results.
+        if self._lock():
+            self._path.unlink(missing_ok=True)
+        self._file.close()
+
+    def take(self, specs: Iterable[Spec]) -> list[Spec]:
+        """Claim runs; returns those that no other process is at."""
+        return [spec for spec in specs if self._lock(1, int(spec.key[:15], 16))]
+
+    def _lock(self, length: int = 0, start: int = 0) -> bool:
+        try:
+            import fcntl
+        except ImportError:
+            return True
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+
 class Rates:
     """How long runs took on this hardware, from the results in a store.
 
@@ -110,7 +153,7 @@ class Rates:
             self._seconds.setdefault(kind, []).append(seconds / _work(spec))
 
     def seconds(self, spec: Spec) -> float | None:
-        """The expected time of a run: by its method on its data, else by its network on its data."""
+        """The expected time of a run: by its method on its data, else by its network, if it has one."""
         for kind in _kinds(spec):
             if own := self._seconds.get(kind):
                 return sum(own) / len(own) * _work(spec)
@@ -119,11 +162,13 @@ class Rates:
 
 def _kinds(spec: Spec) -> list[tuple[str, ...]]:
     size = json.dumps(dataclasses.asdict(dataclasses.replace(spec.split, fold=None)))
+    if not spec.trains_a_net:
+        return [(spec.data, size, "", spec.method.name)]
     return [(spec.data, size, spec.net, spec.method.name), (spec.data, size, spec.net)]
 
 
 def _work(spec: Spec) -> int:
-    return max(1, spec.recipe.epochs)
+    return max(1, spec.recipe.epochs) if spec.trains_a_net else 1
 
 
 class Forecast(NamedTuple):
@@ -180,7 +225,8 @@ def run(
     """Run what is missing; returns the plan that was carried out.
 
     The results of a stack are added in one transaction. Progress within a stack is kept in a folder beside
-    the store's file, and so are the teachers of instance-dependent candidate sets.
+    the store's file, and so are the teachers of instance-dependent candidate sets. Several processes may run
+    the same specs: each leaves alone what another one is at, and waits for it in the end.
 
     Args:
         specs: what is wanted.
@@ -214,54 +260,86 @@ def run(
             progress.failed(failure)
 
     teachers = store.path.parent / "teachers"
-    if workers is not None:
-        tasks = [
-            Task(
-                group,
-                str(device),
-                every,
-                checkpoint=str(folder.resolve()),  # a worker may be in another folder
-                root=None if root is None else str(root.resolve()),
-                teachers=str(teachers.resolve()),
-                confusions=[spec.key for spec in group if confusions(spec)],
-                recalls=[spec.key for spec in group if recalls(spec)],
+
+    def carry(groups: Iterable[list[Spec]]) -> None:
+        if workers is not None:
+            tasks = (
+                Task(
+                    group,
+                    str(device),
+                    every,
+                    checkpoint=str(folder.resolve()),  # a worker may be in another folder
+                    root=None if root is None else str(root.resolve()),
+                    teachers=str(teachers.resolve()),
+                    confusions=[spec.key for spec in group if confusions(spec)],
+                    recalls=[spec.key for spec in group if recalls(spec)],
+                )
+                for group in groups
             )
-            for group in planned.groups
-        ]
-        carry_out(
-            tasks,
-            workers,
-            started=lambda task: None if progress is None else progress.start(task.specs),
-            finished=keep,
-            failed=lambda task, reason: note(Failure(list(task.specs), RuntimeError(reason))),
-        )
+            carry_out(
+                tasks,
+                workers,
+                started=lambda task: None if progress is None else progress.start(task.specs),
+                finished=keep,
+                failed=lambda task, reason: note(Failure(list(task.specs), RuntimeError(reason))),
+            )
+            return
+        for group in groups:
+            if progress is not None:
+                progress.start(group)
+            try:
+                for results in run_stacks(
+                    group,
+                    device=device,
+                    monitor=progress,
+                    checkpoint=folder,
+                    root=root,
+                    teachers=teachers,
+                    every=every,
+                    confusions=confusions,
+                    recalls=recalls,
+                ):
+                    keep(results)
+            except StoreError:
+                raise
+            except (ValueError, RuntimeError, OSError) as error:
+                # Out of memory, say: a night's other work is not lost for it.
+                note(Failure(group, error))
+
+    if not planned.groups:
         return planned
-    for group in planned.groups:
-        done = store.keys()  # another process may have been here
-        left = [spec for spec in group if spec.key not in done]
-        if not left:
-            continue
-        if progress is not None:
-            progress.start(left)
-        try:
-            for results in run_stacks(
-                left,
-                device=device,
-                monitor=progress,
-                checkpoint=folder,
-                root=root,
-                teachers=teachers,
-                every=every,
-                confusions=confusions,
-                recalls=recalls,
-            ):
-                keep(results)
-        except StoreError:
-            raise
-        except (ValueError, RuntimeError, OSError) as error:
-            # Out of memory, say: a night's other work is not lost for it.
-            note(Failure(left, error))
+    with Claims(folder / "claims") as claims:
+        waiting = planned.groups
+        while waiting:
+            held: list[list[Spec]] = []
+            carry(_claimed(waiting, claims, store, held, progress))
+            if held == waiting:
+                if progress is not None:
+                    progress.start(held[0])
+                time.sleep(WAIT)
+            waiting = held
     return planned
+
+
+def _claimed(
+    groups: Iterable[list[Spec]],
+    claims: Claims,
+    store: Store,
+    held: list[list[Spec]],
+    progress: "Progress | None",
+) -> Iterator[list[Spec]]:
+    """Of each group what neither is stored nor another process is at; `held` gets what one is at."""
+    for group in groups:
+        mine = claims.take(group)
+        done = store.keys()  # after the claims: what another process gave back is stored, or was not done
+        seen = done | {spec.key for spec in mine}
+        others = [spec for spec in group if spec.key not in seen]
+        if others:
+            held.append(others)
+        if progress is not None and (theirs := [spec for spec in group if spec.key in done]):
+            progress.elsewhere(theirs)
+        if left := [spec for spec in mine if spec.key not in done]:
+            yield left
 
 
 class Progress(Watcher):
@@ -347,11 +425,7 @@ class Progress(Watcher):
 
     def finished(self, results: Sequence[tuple[Spec, float]]) -> None:
         """A stack is done and stored."""
-        for spec, _ in results:
-            self._waiting.pop(spec.key, None)
-            for keys in self._cells.values():
-                keys.discard(spec.key)
-        self._current = [spec for spec in self._current if spec.key in self._waiting]
+        self._drop([spec for spec, _ in results])
         self._epoch = 0
         done = sum(not keys for keys in self._cells.values())
         news = done > self._said_cells or time.monotonic() - self._said_at > QUIET or not self._waiting
@@ -360,6 +434,20 @@ class Progress(Watcher):
             mean = 100 * sum(accuracy for _, accuracy in results) / len(results)
             self._say(f"{_named([spec for spec, _ in results])}: {mean:.1f} % right; {self._status()}")
         self._show()
+
+    def elsewhere(self, specs: Sequence[Spec]) -> None:
+        """Another process did some runs."""
+        self._drop(specs)
+        if self._say is not None:
+            self._say(f"{_named(specs)}: done by another process; {self._status()}")
+        self._show()
+
+    def _drop(self, specs: Sequence[Spec]) -> None:
+        for spec in specs:
+            self._waiting.pop(spec.key, None)
+            for keys in self._cells.values():
+                keys.discard(spec.key)
+        self._current = [spec for spec in self._current if spec.key in self._waiting]
 
     def failed(self, failure: Failure) -> None:
         """A group ended with an error."""

@@ -143,7 +143,7 @@ class Table:
         return mean_std(cell.mean, cell.std, style.decimals)
 
     def to_csv(self) -> str:
-        """Comma-separated values in full precision, a column of its own for each std."""
+        """Comma-separated values of up to six decimals, a column of its own for each std."""
         has_std = [any(row.cells[c].std is not None for row in self.rows) for c in range(len(self.columns))]
         header = [self.row_title]
         for column, std in zip(self.columns, has_std, strict=True):
@@ -152,9 +152,9 @@ class Table:
         for row in self.rows:
             line = [row.title]
             for cell, std in zip(row.cells, has_std, strict=True):
-                line.append(cell.text if cell.mean is None else repr(float(cell.mean)))
+                line.append(cell.text if cell.mean is None else repr(round(float(cell.mean), 6)))
                 if std:
-                    line.append("" if cell.std is None else repr(float(cell.std)))
+                    line.append("" if cell.std is None else repr(round(float(cell.std), 6)))
             lines.append(line)
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows(lines)
@@ -176,7 +176,7 @@ class Table:
         return body + "\n" + "".join(f"\n{note}\n" for note in self._numbered_notes("{}. {}"))
 
     def to_latex(self) -> str:
-        """A `booktabs` tabular in a table environment."""
+        """A `booktabs` tabular in a table environment; its first line says which packages it needs."""
         spec = "l" + "".join("l" if column.kind == "text" else "r" for column in self.columns)
         lines = [r"\begin{table}", r"\centering"]
         if self.caption:
@@ -194,7 +194,9 @@ class Table:
             lines[-1] += r" \\"
         lines += [r"\bottomrule", r"\end{tabular}"]
         lines += [rf"\par\footnotesize {note}" for note in map(_tex, self._numbered_notes("({}) {}"))]
-        return "\n".join([*lines, r"\end{table}", ""])
+        text = "\n".join([*lines, r"\end{table}", ""])
+        packages = "booktabs" + (",amssymb" if r"\blacktriangle" in text else "")
+        return rf"% needs \usepackage{{{packages}}}" + f"\n{text}"
 
     def _tex_cell(self, r: int, c: int) -> str:
         cell, column = self.rows[r].cells[c], self.columns[c]

@@ -33,10 +33,19 @@ ACTIVATION_COPIES = 6
 
 
 def best_device(name: str = "auto") -> torch.device:
-    """The named device, or for "auto" a GPU where there is one."""
+    """The named device, or for "auto" a GPU where there is one; one that cannot be used is refused."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(
+            f"device: {name!r} given, which torch does not know. Use 'cpu', 'cuda', 'cuda:1' or 'auto'."
+        ) from error
+    if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
+        there = f"only {count} of them" if count else "no CUDA device that torch can use"
+        raise ValueError(f"device: {name!r} given, but this machine has {there}. Use 'cpu' or 'auto'.")
+    return device
 
 
 @contextlib.contextmanager

@@ -1,6 +1,8 @@
 """The tables: every published number has its runs, and no protocol passes for another."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -221,6 +223,45 @@ def test_any_protocol_can_be_shorter_under_a_name_of_its_own():
     assert len(table.specs(own, "q0.1+same-rates-50epochs", seeds=2)) == 2
     with pytest.raises(ValueError, match="-50epochs behind one"):
         table.protocol("q0.7-50epochs")
+    with pytest.raises(KeyError, match="none of table uniform"):
+        table.protocol("q0.5-50epochs-5epochs")
+
+
+@pytest.mark.parametrize("name", ["candidates5", "noise_candidates5"])
+def test_the_first_five_classes_are_a_protocol_of_their_own(name):
+    table, cell = TABLES[name], Cell(name, "mnist", "propall", 1)
+    assert table.protocol() == "full"
+    assert {spec.split.classes for spec in table.specs(cell)} == {(5, 6, 7, 8, 9)}
+    first = table.specs(cell, "classes0-4")
+    assert {(spec.split.classes, spec.protocol) for spec in first} == {((0, 1, 2, 3, 4), "classes0-4")}
+    assert {spec.protocol for spec in table.specs(cell, "classes0-4-5epochs")} == {"classes0-4-5epochs"}
+    assert "classes0-4" in table.remark
+
+
+def test_remarks_are_about_lines_that_a_table_has():
+    for name in ("noise_real", "noise_complementary"):
+        assert not any(word in TABLES[name].remark for word in ("GA", "L-W"))
+
+
+def test_what_is_said_of_falling_methods_is_in_the_results():
+    folder = Path(__file__).parents[3] / "results"
+    table = TABLES["complementary"]
+    rows = ("pc_ishida", "nn", "l_w", "l_uw")
+    keys = {table.specs(Cell("complementary", "mnist", row))[0].key: row for row in rows}
+    for line in (folder / "details.jsonl").read_text(encoding="utf-8").splitlines():
+        run = json.loads(line)
+        if row := keys.pop(run["key"], None):
+            curve = {int(epoch): 100 * share for epoch, share in run["curve"].items()}
+            best, last = max(curve.values()), curve[max(curve)]
+            assert f"{table.row(row).title} {best:.1f}, then {last:.1f}" in table.remark
+    assert not keys
+
+
+def test_a_smoke_run_stays_one_however_long():
+    cell = Cell("uniform", "mnist", "cc")
+    assert TABLES["uniform"].incomparable(cell, "short-5epochs").startswith("a smoke run")
+    assert TABLES["uniform"].incomparable(cell, "q0.5-50epochs") == "trained for 50 epochs only"
+    assert "longer" in TABLES["uniform"].incomparable(cell, "q0.5-900epochs")
 
 
 @pytest.mark.parametrize(

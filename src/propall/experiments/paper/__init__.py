@@ -20,7 +20,7 @@ from propall.experiments.paper.table import Row as Row
 from propall.experiments.paper.table import Setting as Setting
 from propall.experiments.paper.table import Table as Table
 from propall.experiments.paper.table import published as published
-from propall.registry import Registry
+from propall.registry import Registry, UnknownNameError
 
 _TABLES = (
     uniform.TABLE,
@@ -46,7 +46,7 @@ def cell(name: str) -> Cell:
     for found in TABLES[table].cells():
         if found.name == name:
             return found
-    raise KeyError(
+    raise UnknownNameError(
         f"cell: {name!r} is not one of table {table}; names are TABLE/DATA/METHOD, and in candidates10 and "
         f"candidates5 also /N. For instance: {TABLES[table].cells()[0].name}"
     )

@@ -23,8 +23,8 @@ SHORT = "short"
 SHORT_EPOCHS, SHORT_PER_CLASS = 2, 50
 #: What is appended to a protocol's name where every method is trained as ProPaLL is.
 SAME_RATES = "+same-rates"
-#: What is appended where every network is trained for another number of epochs than its own.
-_FEWER = re.compile(r"(?P<base>.+)-(?P<epochs>[1-9]\d*)epochs")
+#: A protocol's name; at its end stands what networks are trained for in place of their own number of epochs.
+_NAME = re.compile(r"(?P<base>.+?)(?P<same>\+same-rates)?(-(?P<epochs>[1-9]\d*)epochs)?")
 #: What networks compute in on a GPU. For perceptrons that is what PyTorch did by itself when the compared
 #: code was published. Networks that are not named here compute in float32.
 _PRECISIONS: Mapping[str, Precision] = {
@@ -109,6 +109,32 @@ class Cell(NamedTuple):
         return "/".join(str(part) for part in self if part is not None)
 
 
+class Way(NamedTuple):
+    """A protocol's name, taken apart.
+
+    Attributes:
+        base: what is run.
+        same_rates: whether every method is trained as ProPaLL is.
+        epochs: what networks are trained for; None for their own numbers.
+    """
+
+    base: str
+    same_rates: bool
+    epochs: int | None
+
+    @property
+    def uncut(self) -> str:
+        """The protocol in which networks have their own numbers of epochs."""
+        return self.base + (SAME_RATES if self.same_rates else "")
+
+
+def way(protocol: str) -> Way:
+    """A protocol's name, taken apart."""
+    found = _NAME.fullmatch(protocol)
+    assert found is not None
+    return Way(found["base"], found["same"] is not None, int(found["epochs"]) if found["epochs"] else None)
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of the paper.
@@ -141,16 +167,16 @@ class Table:
 
     def incomparable(self, cell: Cell, protocol: str) -> str:
         """Why a measured number cannot be held against the published one; empty where it can."""
-        if protocol == SHORT:
+        own = way(protocol)
+        if own.base == SHORT:
             return "a smoke run, too short to compare with anything"
-        if fewer := _FEWER.fullmatch(protocol):
-            epochs = int(fewer["epochs"])
-            if any(spec.recipe.epochs < epochs for spec in self.specs(cell, fewer["base"], seeds=1)):
-                return f"trained for {epochs} epochs, longer than by its own values"
-            if self.specs(cell, protocol, seeds=1) != self.specs(cell, fewer["base"], seeds=1):
-                return f"trained for {epochs} epochs only"
-            protocol = fewer["base"]
-        return self.caveat(cell.row, protocol.removesuffix(SAME_RATES))
+        if own.epochs is not None:
+            uncut = self.specs(cell, own.uncut, seeds=1)
+            if any(spec.recipe.epochs < own.epochs for spec in uncut):
+                return f"trained for {own.epochs} epochs, longer than by its own values"
+            if self.specs(cell, protocol, seeds=1) != uncut:
+                return f"trained for {own.epochs} epochs only"
+        return self.caveat(cell.row, own.base)
 
     def row(self, name: str) -> Row:
         """A line by its name."""
@@ -188,24 +214,26 @@ class Table:
         Behind any name, "-50epochs" trains every network for 50 epochs instead of its own number.
         """
         default = next(iter(self.protocols))
-        if name is not None and (fewer := _FEWER.fullmatch(name)):
-            return f"{self.protocol(fewer['base'])}-{fewer['epochs']}epochs"
-        if name is None or (name == "full" and "full" not in self.protocols):
+        if name is None:
             return default
-        if name == SAME_RATES.removeprefix("+"):
-            name = default + SAME_RATES
-        if name not in self.protocols:
+        own = way(name)
+        asked = own.uncut
+        if asked == "full" and "full" not in self.protocols:
+            asked = default
+        elif asked == SAME_RATES.removeprefix("+"):
+            asked = default + SAME_RATES
+        if asked not in self.protocols:
             raise UnknownNameError(
                 f"protocol: {name!r} is none of table {self.name}; it has {', '.join(self.protocols)}; "
                 "-50epochs behind one of them trains that long."
             )
-        return name
+        return asked if own.epochs is None else f"{asked}-{own.epochs}epochs"
 
     def describe(self, protocol: str) -> str:
         """A sentence on what a protocol is."""
-        if fewer := _FEWER.fullmatch(protocol):
-            return f"{self.protocols[fewer['base']]}; networks trained for {fewer['epochs']} epochs"
-        return self.protocols[protocol]
+        own = way(protocol)
+        longer = "" if own.epochs is None else f"; networks trained for {own.epochs} epochs"
+        return self.protocols[own.uncut] + longer
 
     def specs(self, cell: Cell, protocol: str | None = None, *, seeds: int | None = None) -> list[Spec]:
         """The runs behind a cell; none where the protocol leaves it out (see `left_out`).
@@ -218,21 +246,18 @@ class Table:
         protocol = self.protocol(protocol)
         if self.left_out(cell, protocol):
             return []
-        if fewer := _FEWER.fullmatch(protocol):
-            own = [(spec, spec.protocol) for spec in self.specs(cell, fewer["base"], seeds=seeds)]
-            return [_trained_for(int(fewer["epochs"]), spec, label) for spec, label in own]
-        base = protocol.removesuffix(SAME_RATES)
-        setting = self.settings(cell.data, cell.row)
-        label = base
-        if base != protocol:
+        own = way(protocol)
+        setting, label = self.settings(cell.data, cell.row), own.base
+        if own.same_rates:
             changed = setting.at_rates_of(self.settings(cell.data, "propall"))
             # A line that is trained the same either way is the same run, and is not run twice.
-            setting, label = changed, protocol if changed != setting else base
-        if base == SHORT:
-            specs = [_shortened(spec) for spec in self.runs(cell, setting, base)[:1]]
-        else:
-            specs = self.runs(cell, setting, base)
+            setting, label = changed, own.uncut if changed != setting else own.base
+        specs = self.runs(cell, setting, own.base)
+        if own.base == SHORT:
+            specs = [_shortened(spec) for spec in specs[:1]]
         specs = [replace(_computed(spec), protocol=label) for spec in specs]
+        if own.epochs is not None:
+            specs = [_trained_for(own.epochs, spec) for spec in specs]
         if seeds is None:
             return specs
         per_seed = [spec for spec in specs if spec.seed == 0]
@@ -240,11 +265,10 @@ class Table:
 
     def left_out(self, cell: Cell, protocol: str) -> str:
         """Why a protocol has no runs for a cell; empty where it has some."""
-        if fewer := _FEWER.fullmatch(protocol):
-            protocol = fewer["base"]
-        if protocol == SHORT and len(DATASETS[cell.data].shape) > 1:
+        base = way(protocol).base
+        if base == SHORT and len(DATASETS[cell.data].shape) > 1:
             return "short runs leave images with channels out"
-        if protocol == TIMED and (cell.row not in TIMED_ROWS or len(DATASETS[cell.data].shape) > 1):
+        if base == TIMED and (cell.row not in TIMED_ROWS or len(DATASETS[cell.data].shape) > 1):
             return "timed are ProPaLL, PRODEN and VALEN on vectors"
         return ""
 
@@ -276,11 +300,13 @@ def _shortened(spec: Spec) -> Spec:
     )
 
 
-def _trained_for(epochs: int, spec: Spec, protocol: str) -> Spec:
+def _trained_for(epochs: int, spec: Spec) -> Spec:
     """A run of so many epochs; the same run where it has no epochs, or just as many."""
     if not spec.trains_a_net or spec.recipe.epochs == epochs:
         return spec
-    return replace(spec, recipe=replace(spec.recipe, epochs=epochs), protocol=f"{protocol}-{epochs}epochs")
+    return replace(
+        spec, recipe=replace(spec.recipe, epochs=epochs), protocol=f"{spec.protocol}-{epochs}epochs"
+    )
 
 
 @functools.cache

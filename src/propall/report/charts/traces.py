@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,12 +74,12 @@ class TraceChart(Figure):
 
     @cached_property
     def _shown(self) -> list[list[tuple[Number, Number]]]:
-        """The points that can be hovered, line by line: few, and the last one always."""
+        """The points that can be hovered, line by line: few of those above the axis, and the last of them."""
         chosen = []
         for trace in self.traces:
-            every = -(-len(trace.points) // HOVERED)
-            picked = sorted({*range(0, len(trace.points), every), len(trace.points) - 1})
-            chosen.append([trace.points[i] for i in picked])
+            inside = [point for point in trace.points if point[1] >= self._ranges[2]]
+            every = max(1, -(-len(inside) // HOVERED))
+            chosen.append([*inside[:-1:every], *inside[-1:]])
         return chosen
 
     def tips(self) -> list[str]:
@@ -128,9 +129,13 @@ class TraceChart(Figure):
             inside.append(words(tick_text(mark), at, height - 24, class_="tick", text_anchor="middle"))
         inside.append(words(self.x_title, right, height - 5, class_="axis", text_anchor="end"))
         ends = spread([y(trace.points[-1][1]) for trace in self.traces], 16, top + 4, height - 42)
+        # What lies below the axis leaves the plot, as in the saved figure.
+        name = f"plot-{hashlib.sha256(f'{self.caption} {self.traces} {width}'.encode()).hexdigest()[:12]}"
+        plot = element("rect", x=0, y=0, width=width, height=y.start)
+        inside.append(element("clipPath", plot, id=name))
         groups, tip = {}, 0
         for trace, shown, end in zip(self.traces, self._shown, ends, strict=True):
-            groups[trace.name] = self._line(trace, shown, x, y, end, tip)
+            groups[trace.name] = self._line(trace, shown, x, y, end, tip, f"url(#{name})")
             tip += len(shown)
         return Drawing(height, [*inside, *(groups[name] for name in ours_last(list(groups)))])
 
@@ -142,9 +147,10 @@ class TraceChart(Figure):
         y: Scale,
         label_at: Number,
         first_tip: int,
+        clip: str,
     ) -> str:
         def place(point: tuple[Number, Number]) -> tuple[float, float]:
-            return x(math.log10(point[0])), min(y(point[1]), y.start)
+            return x(math.log10(point[0])), y(point[1])
 
         style, points = look(trace.name), [place(point) for point in trace.points]
         parts = [element("path", d=path(points), class_="line", style=stroke(style))]
@@ -155,8 +161,9 @@ class TraceChart(Figure):
             parts.append(
                 element("g", area, marker(style, at, height, 2.5), class_="hit", data_t=str(first_tip + i))
             )
-        parts.append(pickable(trace.name, x.end + 12, label_at + 4))
-        return element("g", *parts, class_="series", data_series=key(trace.name))
+        inside = element("g", *parts, clip_path=clip)
+        label = pickable(trace.name, x.end + 12, label_at + 4)
+        return element("g", inside, label, class_="series", data_series=key(trace.name))
 
     def paint(self, canvas: Canvas) -> None:
         """The same lines on a logarithmic axis."""

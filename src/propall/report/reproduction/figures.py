@@ -96,6 +96,7 @@ class CandidatesFigure(NamedTuple):
 
     item: Item
     table: str
+    protocol: str
     data: str
     entries: list[Entry]
 
@@ -112,7 +113,7 @@ def against_candidates(evidence: Evidence) -> list[CandidatesFigure]:
                 if chart is not None:
                     results = [result for entry in own for result in entry.results]
                     item = Item(f"{table}-{protocol}-{data}-chart", chart, provenance(results))
-                    found.append(CandidatesFigure(item, table, data, own))
+                    found.append(CandidatesFigure(item, table, protocol, data, own))
     return found
 
 

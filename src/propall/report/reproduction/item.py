@@ -48,9 +48,10 @@ def provenance(results: Iterable[Result]) -> dict[str, str]:
     found = {
         "data": _listed(DATASETS[spec.data].title for spec in specs),
         "corruption": _listed("the data's own" if law is None else law.name for law in laws),
-        "q": _listed(
-            _number(q) for law in laws if (q := getattr(law, "q", getattr(law, "rate", None))) is not None
-        ),
+        **{
+            name: _listed(f"{getattr(law, name):g}" for law in laws if hasattr(law, name))
+            for name in ("q", "rate")
+        },
         "protocol": _listed(spec.protocol for spec in specs),
         "runs": str(len(own)),
         "seeds": _span({spec.seed for spec in specs}),
@@ -64,10 +65,6 @@ def provenance(results: Iterable[Result]) -> dict[str, str]:
         "date": days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}",
     }
     return {name: value for name, value in found.items() if value}
-
-
-def _number(value: float) -> str:
-    return f"{value:g}"
 
 
 def _listed(words: Iterable[str], at_most: int = 6) -> str:

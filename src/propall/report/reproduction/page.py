@@ -16,6 +16,7 @@ from propall.experiments.judging import (
     worse_than_ours,
 )
 from propall.experiments.paper import TABLES
+from propall.experiments.paper.table import way
 from propall.experiments.stats import Blocks
 from propall.report.numbers import decimal
 from propall.report.page import KeyFigure, Page, Section
@@ -92,7 +93,7 @@ def _and(parts: Sequence[str]) -> str:
 
 def _key_figures(evidence: Evidence) -> list[KeyFigure]:
     found = coverage(evidence)
-    begun = f"{found.begun - found.measured} more in part, {found.absent} without data here"
+    begun = f"{found.begun - found.measured} more in part, {found.absent} whose data has no download"
     shown = [KeyFigure(f"{found.measured}", f"of {found.total} published cells measured", begun)]
     gaps = propall_gaps(evidence)
     if gaps:
@@ -126,8 +127,9 @@ def propall_gaps(evidence: Evidence) -> list[float]:
 
 def _claims(evidence: Evidence) -> Section:
     text = (
-        "Each verdict follows by a fixed rule from the stored numbers: methods are compared seed by seed or "
-        "fold by fold (paired t-test, 0.05), and nothing is concluded from single runs."
+        "Each verdict follows by a fixed rule from the stored numbers: accuracies are compared seed by seed "
+        "or fold by fold, over two or more (paired t-test, 0.05); times come from one long run per method, "
+        "alone on the device."
     )
     claims = judged(evidence)
     holds = sum(claim.verdict is Verdict.HOLDS for claim in claims)
@@ -149,9 +151,10 @@ def _table(name: str, evidence: Evidence) -> Section | None:
 
 def _seen(name: str, evidence: Evidence) -> str:
     """What a table shows, in a few words: where ProPaLL leads, or whether noise helps."""
-    protocols = evidence.serious_protocols(name)
+    protocols = evidence.uncut_protocols(name)
     if not protocols:
-        return "Smoke runs and timings only"
+        cut = evidence.serious_protocols(name)
+        return "Runs of fewer epochs only" if cut else "Smoke runs and timings only"
     columns = [column for p in protocols for column in evidence.columns(name, p).values() if len(column) > 1]
     ours = [column for column in columns if "propall" in column]
     if not ours:
@@ -197,6 +200,8 @@ def _candidates(evidence: Evidence) -> list[Section]:
         most, least = max(TABLES[table].candidates), min(TABLES[table].candidates)
         drops: dict[str, list[float]] = {}
         for figure in own:
+            if way(figure.protocol).epochs is not None:
+                continue  # shown, not concluded from
             by_cell = {(entry.title, entry.cell.candidates): entry.mean or 0.0 for entry in figure.entries}
             for title, n in by_cell:
                 if n == most and (title, least) in by_cell:

@@ -1,19 +1,22 @@
 """The paper's tables: ours and the published numbers side by side."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from propall.data import DATASETS
 from propall.experiments.evidence import Evidence
 from propall.experiments.judging import ALPHA, compared
 from propall.experiments.paper import TABLES
-from propall.experiments.reproducing import ABSENT, Entry, steps_to_run
+from propall.experiments.reproducing import Entry, steps_to_run
 from propall.experiments.running import Result
 from propall.experiments.spec import TIMED
 from propall.report.reproduction.item import Item, provenance
 from propall.report.tables import Cell, Table, beside_paper
 
-#: Where data sets are put, in words that fit every machine.
-DATA_FOLDER = "$PROPALL_DATA"
+#: Where data sets are put, in words that fit every machine; nothing is there.
+DATA_FOLDER = Path("$PROPALL_DATA")
+#: Why a data set may be empty.
+NO_DOWNLOAD = "its data has no download"
 
 
 def table_items(name: str, evidence: Evidence) -> list[Item]:
@@ -47,15 +50,15 @@ def _begun(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def missing_data(name: str, evidence: Evidence) -> list[str]:
-    """A sentence for every data set of a table that is not here and was not run: how to run it."""
+    """A sentence for every data set of a table that has no download and was not run: how to run it."""
     sentences = []
     entries = evidence.entries(name)
     for data in dict.fromkeys(entry.cell.data for entry in entries):
         own = [entry for entry in entries if entry.cell.data == data]
-        if all(entry.missing and not entry.runs for entry in own):
-            steps = steps_to_run(own[0].cell, own[0].protocol, evidence.root, shown_as=DATA_FOLDER)
+        if all(entry.missing for entry in own):
+            steps = steps_to_run(own[0].cell, own[0].protocol, DATA_FOLDER)
             said = ", then ".join(f"`{step}`" if step.startswith("propall") else step for step in steps)
-            sentences.append(f"{DATASETS[data].title}: {ABSENT}. To run it: {said}.")
+            sentences.append(f"{DATASETS[data].title}: not run, {NO_DOWNLOAD}. To run it: {said}.")
     return sentences
 
 
@@ -115,7 +118,7 @@ def _not_worse(entries: Sequence[Entry]) -> list[Entry]:
 
 def _ours(entry: Entry, close: bool) -> Cell:
     if entry.mean is None:
-        return Cell(text="no data", remark=ABSENT) if entry.missing else Cell(text=entry.note)
+        return Cell(text=entry.note, remark=NO_DOWNLOAD if entry.missing else "")
     remark = "" if entry.runs == entry.expected else f"{entry.runs} of {entry.expected} runs"
     return Cell(entry.mean, entry.std, close=close, remark=remark)
 
