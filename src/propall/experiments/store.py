@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -148,7 +149,7 @@ class Store:
             )
         if kind and (state := self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(state)
-        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._write_ahead()
         self._connection.execute("PRAGMA synchronous = FULL")
         if kind == 0:
             with self._transaction():
@@ -164,6 +165,18 @@ class Store:
                 "Export it with the version that wrote it (propall results export) and import that into a "
                 "new file."
             )
+
+    def _write_ahead(self) -> None:
+        """Keep a write-ahead log. Whoever asks for it while another process does is refused without waiting."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
 
     def _pragma(self, name: str) -> int:
         return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
