@@ -167,7 +167,7 @@ class Store:
             )
 
     def _write_ahead(self) -> None:
-        """Keep a write-ahead log. Whoever asks for it while another process does is refused without waiting."""
+        """Keep a write-ahead log; where another process just asks for it too, SQLite itself does not wait."""
         end = time.monotonic() + PATIENCE
         while True:
             try:
