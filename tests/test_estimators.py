@@ -157,17 +157,17 @@ def test_pipeline_grid_search_and_pandas():
     assert search.score(frame, truth) > 0.95
 
 
-@pytest.mark.parametrize("method", ["propall", "proden", "ipal", "pl_knn", "clpl", "pl_svm", "plle", "cpe"])
+@pytest.mark.parametrize("method", METHODS)
 def test_saved_and_loaded_is_the_same(method, tmp_path):
-    X, S, truth = problem()
-    S = ~np.eye(3, dtype=bool)[(truth + 1) % 3] if method == "cpe" else S
-    clf = PartialLabelClassifier(method, random_state=0, epochs=20).fit(X, [tuple(NAMES[row]) for row in S])
+    X, S, truth = problem(60)
+    S = ~np.eye(3, dtype=bool)[(truth + 1) % 3] if method in ONE_COMPLEMENTARY_LABEL else S
+    clf = PartialLabelClassifier(method, random_state=0, epochs=2).fit(X, [tuple(NAMES[row]) for row in S])
     path = tmp_path / "model.propall"
     clf.save(path)
     again = PartialLabelClassifier.load(path)
-    np.testing.assert_allclose(again.predict_proba(X), clf.predict_proba(X), rtol=1e-12)
+    np.testing.assert_array_equal(again.decision_function(X), clf.decision_function(X))
     np.testing.assert_array_equal(again.predict(X), clf.predict(X))
-    assert again.get_params()["epochs"] == 20
+    assert again.get_params()["epochs"] == 2
 
 
 def test_a_network_of_one_s_own(tmp_path):

@@ -701,7 +701,7 @@ def _digest(text: str, tensors: dict[str, Tensor]) -> str:
 
 def _plain_fields(method: Objective | Algorithm) -> dict[str, Any]:
     fields = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}  # type: ignore[arg-type]
-    return {name: value for name, value in fields.items() if name not in ("net", "recipe")}
+    return {name: value for name, value in fields.items() if name not in ("net", "recipe", "checkpoint")}
 
 
 def _dismantled(classifier: Classifier) -> tuple[dict[str, Tensor], dict[str, Any]]:
