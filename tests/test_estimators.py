@@ -7,7 +7,7 @@ import torch
 from scipy.sparse import csr_array
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, LeaveOneOut, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -17,6 +17,7 @@ from propall import CandidateLabels, PartialLabelClassifier
 from propall.calibration import fit_temperature
 from propall.estimators import Resolution
 from propall.methods import METHODS
+from propall.model_selection import SCORERS
 from propall.training.contract import Algorithm
 
 WEIGHTS = "this method has no place for instance weights, and says so"
@@ -124,6 +125,28 @@ def test_strings_name_the_classes():
     assert (clf.predict(X) == NAMES[truth]).mean() > 0.95
     assert clf.score(X, y) > 0.95  # candidate sets: the share of predictions among them
     assert clf.score(X, NAMES[truth]) == (clf.predict(X) == NAMES[truth]).mean()
+
+
+def test_the_score_knows_the_model_s_classes():
+    X, S, truth = problem()
+    clf = PartialLabelClassifier(random_state=0, epochs=30, learning_rate=0.1)
+    clf.fit(X, ["|".join(NAMES[row]) for row in S])
+    right = clf.predict(X)
+    assert [clf.score(X[:1], own) for own in ([right[0]], ["zebra"], [f"!{right[0]}"], ["!zebra"])] == [
+        1,
+        0,
+        0,
+        1,
+    ]
+    assert clf.score(X, [f"!{name}" for name in right]) == 0
+    assert clf.score(X[:2], ["!zebra", f"zebra|{right[1]}"]) == 1
+    assert clf.score(X[:1], pd.Series(right[:1], dtype="category")) == 1
+    assert (
+        SCORERS["covering_rate"](clf, X[:2], ["!ape", f"zebra|{right[1]}"])
+        == (right[:1] != "ape").mean() / 2 + 0.5
+    )
+    alone = cross_val_score(clf.set_params(epochs=2), X[:6], truth[:6], cv=LeaveOneOut())
+    assert set(alone) <= {0.0, 1.0}
 
 
 def test_the_order_of_rows_does_not_matter():

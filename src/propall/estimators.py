@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from propall import __version__, draws
 from propall.calibration import fit_temperature, log_softmax
 from propall.data.dataset import PartialDataset
+from propall.forms.cells import with_new_names
 from propall.labels import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
@@ -258,17 +259,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
 
     def score(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Share of rows whose predicted label is among the candidates in y; the accuracy for ordinary y."""
-        labels = self._labels(y, classes=self._classes_for_scoring(y))
+        check_is_fitted(self)
+        own = isinstance(y, CandidateLabels)
+        labels = self._labels(y, None if own else with_new_names(self.classes_.tolist(), y, "y"))
         position = {name: i for i, name in enumerate(labels.classes)}
         index = [position.get(name, -1) for name in self.predict(X).tolist()]
         mask = labels.mask.numpy()
         found = mask[np.arange(len(index)), index] & (np.asarray(index) >= 0)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
         return float(np.average(found.astype(float), weights=weight))
-
-    def _classes_for_scoring(self, y: Any) -> Sequence[Hashable] | None:
-        # A matrix has a column per class known from `fit`; names are looked up whatever the order.
-        return self.classes_.tolist() if getattr(y, "ndim", 1) == 2 and not hasattr(y, "columns") else None
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file of tensors and JSON; nothing in it is ever executed."""

@@ -26,6 +26,7 @@ from torch import Tensor
 from propall import draws
 from propall.calibration import LOWEST_LOG, fit_temperature, log_mass, log_softmax
 from propall.estimators import PartialLabelClassifier, Resolution
+from propall.forms.cells import with_new_names
 from propall.labels import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.registry import Registry
@@ -239,12 +240,7 @@ def _candidate_labels(y: Any, classes: Iterable[Hashable] | None = None) -> Cand
 def _mask_on(classes: NDArray[Any], y: Any) -> NDArray[np.bool_]:
     """The candidate sets y with a column for each of some classes; candidates beyond them are left out."""
     names = classes.tolist()
-    try:
-        return _candidate_labels(y, names).to_numpy()
-    except ValueError:
-        labels = _candidate_labels(y)
-        if set(labels.classes) <= set(names):
-            raise
+    labels = _candidate_labels(y, None if isinstance(y, CandidateLabels) else with_new_names(names, y, "y"))
     mask = np.zeros((len(labels), len(names)), dtype=bool)
     column = {name: j for j, name in enumerate(labels.classes)}
     for j, name in enumerate(names):
