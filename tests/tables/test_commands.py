@@ -223,3 +223,17 @@ def test_hierarchies_and_embeddings(run, tmp_path) -> None:
     )
     assert code == 1
     assert "embeddings: none given" in err
+
+
+def test_repeated_rows_are_held_out_together(run, tmp_path) -> None:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.normal(size=(60, 20)), columns=[f"x{i}" for i in range(20)])
+    frame["label"] = draw.choice(["a", "b", "c", "d"], size=60)
+    path = tmp_path / "twice.csv"
+    pd.concat([frame, frame]).to_csv(path, index=False)
+    assert "120 rows have the same features as another" in run("inspect", path)[1]
+    code, out, _ = run("fit", path, "--out", tmp_path / "model", *QUICKLY, "--epochs", 60, "--no-page")
+    assert code == 0
+    assert "120 rows have the same features as another" in out
+    account = TableModel.load(tmp_path / "model").account
+    assert account["held_out"]["covering_rate"] < 0.6

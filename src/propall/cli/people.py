@@ -244,12 +244,13 @@ MOST_SHOWN = 30
 
 
 def _print_remarks(console: Any, remarks: Sequence[Any]) -> None:
+    from propall.tables.reading import ACTIONS
+
     if not remarks:
         return
     console.print()
     table = plain_table("what", "done", "which")
-    order = ("row dropped", "repaired", "column left out", "noted")
-    for remark in sorted(remarks, key=lambda remark: order.index(remark.action)):
+    for remark in sorted(remarks, key=lambda remark: ACTIONS.index(remark.action)):
         table.add_row(remark.kind, remark.action, _plain(str(remark)))
     console.print(table, highlight=False)
 

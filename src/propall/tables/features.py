@@ -16,6 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from propall.forms.cells import is_missing, listed
+from propall.model_selection import COPIES
 from propall.tables.images import ImageColumn
 from propall.tables.labelling import as_text
 from propall.tables.reading import Remark
@@ -239,6 +240,21 @@ class Features:
         if columns:
             read.transformer = _refitted(columns, values)
         return read
+
+
+def on_copies(alike: NDArray[np.int64], rows: pd.Index) -> list[Remark]:
+    """A remark on rows that have the same features as another, if there are any.
+
+    Args:
+        alike: a number from 0 on for each row, the same for equal ones.
+        rows: their places in the file.
+    """
+    times = np.bincount(alike)[alike]
+    copies = (times > 1) & (times <= COPIES)
+    if not copies.any():
+        return []
+    text = f"{int(copies.sum())} rows have the same features as another"
+    return [Remark("repeated rows", text, "held out together", tuple(int(row) for row in rows[copies]))]
 
 
 def _transformer(columns: Sequence[FeatureColumn]) -> ColumnTransformer:

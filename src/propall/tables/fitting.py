@@ -21,9 +21,10 @@ from propall.model_selection import (
     CandidateStratifiedKFold,
     PartialLabelClassifierCV,
     covering_rate,
+    equal_rows,
 )
 from propall.nets import NETS
-from propall.tables.features import Features
+from propall.tables.features import Features, on_copies
 from propall.tables.images import ImageColumn
 from propall.tables.labelling import Table, copies_of_labels
 from propall.tables.model import HeldOut, TableModel
@@ -198,6 +199,8 @@ def fit_table(
     )
     remarks = [*table.remarks, *copies.values(), *features.remarks]
     X = features.transform(frame, embedding=given, folder=table.sheet.folder)
+    if (alike := equal_rows(X, len(X))) is not None:
+        remarks += on_copies(alike, frame.index)
     grid = _grid(options, effort, X)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninformativeRowsWarning)
@@ -343,7 +346,7 @@ def _curves(
     if not isinstance(chosen._method(), Objective) or not isinstance(chosen.net, str):
         return None
     mask = labels.to_numpy()
-    held_out = CandidateStratifiedKFold(search.n_splits_, random_state=options.seed).assign(mask) == 0
+    held_out = CandidateStratifiedKFold(search.n_splits_, random_state=options.seed).assign(mask, X) == 0
     device = chosen._device()
     seen, unseen = (torch.from_numpy(X[part]).to(device) for part in (~held_out, held_out))
     train = PartialDataset(seen, torch.from_numpy(mask[~held_out]).to(device))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from propall.forms import votes
 from propall.forms.cells import is_missing, listed
 
-#: What was done about something: nothing, a repair, a row or a column left out.
-Action = Literal["noted", "repaired", "row dropped", "column left out"]
+#: What was done about something, the gravest first: rows or columns left out, a repair, nothing.
+Action = Literal["row dropped", "left blank", "repaired", "column left out", "held out together", "noted"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
 
 #: Endings that are read, and what they are.
 FORMATS = {
