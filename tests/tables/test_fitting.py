@@ -1,6 +1,7 @@
 """From a table to a model."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -173,3 +174,18 @@ def test_unknown_names_are_answered_at_once(birds_file) -> None:
         fit_table(table, FitOptions(nets=("lineer",)))
     with pytest.raises(ValueError, match="the table has no labels"):
         fit_table(open_table(birds_file))
+
+
+def test_named_columns_are_checked(birds_file) -> None:
+    table = open_table(birds_file, LabelSource(label="species"))
+    with pytest.raises(ValueError, match=r"features: 'species' says where the labels stand.*Leave it out"):
+        fit_table(table, QUICK, columns=["wing_mm", "species"])
+    with pytest.raises(
+        ValueError, match=r"features: birds.csv has no column 'wing_m'; did you mean 'wing_mm'"
+    ):
+        fit_table(table, QUICK, columns=["wing_m"])
+    with pytest.raises(ValueError, match=r"ignore: birds.csv has no column 'trut'; did you mean 'truth'"):
+        fit_table(table, QUICK, without=["trut"])
+    found = fit_table(table, replace(QUICK, epochs=2, folds=2), columns=["wing_mm", "truth"])
+    assert [column.name for column in found.model.features.columns] == ["wing_mm", "truth"]
+    assert "'truth' names classes: is it known of new rows, too?" in [r.text for r in found.remarks]

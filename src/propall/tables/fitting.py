@@ -26,7 +26,7 @@ from propall.model_selection import (
 from propall.nets import NETS
 from propall.tables.features import Features, on_copies
 from propall.tables.images import ImageColumn
-from propall.tables.labelling import Table, copies_of_labels
+from propall.tables.labelling import LabelSource, Table, copies_of_labels
 from propall.tables.model import HeldOut, TableModel
 from propall.tables.reading import Remark
 from propall.tables.voting import Heard, hear
@@ -170,6 +170,7 @@ def fit_table(
     if table.labelled is None or table.source is None:
         raise ValueError("label: the table has no labels; say where they stand.")
     start = time.perf_counter()
+    _check_columns(table, table.source, columns or (), without)
     # An unknown name is answered before anything takes time.
     _ = [METHODS[name] for name in options.methods], [NETS[name] for name in options.nets]
     if images is not None:
@@ -181,7 +182,15 @@ def fit_table(
     frame, labels = table.frame, labelled.labels
     given = None if embedding is None else table.sheet.rows_of(embedding)[labelled.rows]
     aside = (*source.columns, *without)
-    copies = copies_of_labels(table, aside) if columns is None else {}
+    copies = copies_of_labels(table, aside)
+    if columns is not None:
+        copies = {
+            name: Remark(
+                remark.kind, f"{name!r} names classes: is it known of new rows, too?", "used as asked"
+            )
+            for name, remark in copies.items()
+            if name in columns
+        }
     features = Features.fit(
         frame,
         columns=columns,
@@ -225,6 +234,19 @@ def fit_table(
     fitted.seconds = time.perf_counter() - start
     model.account = account(fitted, options)
     return fitted
+
+
+def _check_columns(table: Table, source: LabelSource, columns: Sequence[str], without: Sequence[str]) -> None:
+    for name in columns:
+        table.sheet.column(name, "features")
+        if name in source.columns:
+            raise ValueError(
+                f"features: {name!r} says where the labels stand; a model that learns from it learns nothing "
+                "else. Leave it out."
+            )
+    # Of a file with a line per answer, columns may be gone already.
+    for name in () if table.sheet.answers is not None else without:
+        table.sheet.column(name, "ignore")
 
 
 def account(fitted: Fitted, options: FitOptions) -> dict[str, Any]:

@@ -78,6 +78,15 @@ class LabelSource:
             )
         if not self.separator:
             raise ValueError("separator: it is empty; expected what stands between two names, such as '|'.")
+        if not (self.rule in ("union", "plurality") or (isinstance(self.rule, int) and self.rule >= 1)):
+            raise ValueError(
+                f"rule: {self.rule!r}; expected union, plurality or a number of votes from 1 on."
+            )
+        if self.annotators and isinstance(self.rule, int) and self.rule > len(self.annotators):
+            raise ValueError(
+                f"rule: {self.rule} votes for a label, but there are {len(self.annotators)} annotators; give "
+                f"1 to {len(self.annotators)}."
+            )
         if self.unlabelled not in ("keep", "drop"):
             raise ValueError(f"unlabelled: {self.unlabelled!r}; expected keep or drop.")
 
@@ -506,6 +515,11 @@ def _dropped(faults: Mapping[int, str], remarks: list[Remark]) -> None:
 def _from_cells(sheet: Sheet, source: LabelSource) -> Labelled:
     assert source.label is not None
     column = sheet.column(source.label, "label")
+    if source.rule != "union":
+        raise ValueError(
+            f"rule: {source.rule!r} given, but a cell of {source.label!r} is not what several people "
+            "answered; leave the rule out, or name annotators, votes or item."
+        )
     remarks: list[Remark] = []
     known = frozenset(source.classes or ())
     parsed: dict[int, Cell] = {}
@@ -623,15 +637,20 @@ def _from_answers(
             for name, cell in zip(who[row], parsed[row], strict=True):
                 if name in seat and len(cell.names) == 1:
                     found.answers[i, seat[name]] = place.get(meant[cell.names[0]], -1)
+    _remark_on_agreement(found.counts, at, source, remarks)
+    return found
+
+
+def _remark_on_agreement(
+    counts: NDArray[np.int64], rows: Sequence[int], source: LabelSource, remarks: list[Remark]
+) -> None:
     if isinstance(source.rule, int):
-        votes = found.counts
         split = tuple(
-            row for row, own in zip(at, votes, strict=True) if own.any() and (own < source.rule).all()
+            row for row, own in zip(rows, counts, strict=True) if own.any() and (own < source.rule).all()
         )
         if split:
             text = f"no label has {source.rule} votes; everything that was answered stays possible"
             remarks.append(Remark("no agreement", text, "noted", split))
-    return found
 
 
 def _answers_kind(said: Sequence[Cell], meant: Mapping[str, str]) -> str:
@@ -655,10 +674,16 @@ def _from_votes(sheet: Sheet, source: LabelSource) -> Labelled:
         rows = tuple(index[i] for i in np.flatnonzero(blank.any(1)))
         remarks.append(Remark("blank votes", "empty cells read as no vote", "repaired", rows))
     bad = ~(np.isfinite(values) & (values >= 0) & (values == np.floor(values)))
-    faults = {}
-    for i in np.flatnonzero(bad.any(1)):
-        column = int(bad[i].argmax())
-        faults[index[i]] = f"{written[i, column]!r} is no number of votes"
+    faults: dict[int, str] = {}
+    for name, own, cells in zip(source.votes, bad.T, written.T, strict=True):
+        if not own.any():
+            continue
+        text = f"{name!r} holds what is no number of votes, such as {cells[own.argmax()]!r}"
+        if own.sum() * 2 > len(own):
+            raise ValueError(
+                f"votes: {text}, in {own.sum()} of {len(own)} rows; name one column of votes per class."
+            )
+        faults |= {index[i]: text for i in np.flatnonzero(own)}
     good = [i for i in range(len(index)) if index[i] not in faults]
     counts = {index[i]: values[i].astype(np.int64) for i in good}
     kept = {row: chosen(own[None], source.rule)[0] for row, own in counts.items()}
@@ -669,6 +694,7 @@ def _from_votes(sheet: Sheet, source: LabelSource) -> Labelled:
     }
     found = _finished(sheet, source, source.votes, mask, kinds, faults, remarks)
     found.counts = np.stack([counts[index[i]] for i in found.rows])
+    _remark_on_agreement(found.counts, [index[i] for i in found.rows], source, remarks)
     return found
 
 

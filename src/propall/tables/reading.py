@@ -18,7 +18,9 @@ from propall.forms import votes
 from propall.forms.cells import is_missing, listed
 
 #: What was done about something, the gravest first: rows or columns left out, a repair, nothing.
-Action = Literal["row dropped", "left blank", "repaired", "column left out", "held out together", "noted"]
+Action = Literal[
+    "row dropped", "left blank", "repaired", "column left out", "used as asked", "held out together", "noted"
+]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
 #: Endings that are read, and what they are.
