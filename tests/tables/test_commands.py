@@ -237,3 +237,20 @@ def test_repeated_rows_are_held_out_together(run, tmp_path) -> None:
     assert "120 rows have the same features as another" in out
     account = TableModel.load(tmp_path / "model").account
     assert account["held_out"]["covering_rate"] < 0.6
+
+
+def test_the_file_s_separator_stays(run, birds_file, tmp_path) -> None:
+    path = tmp_path / "birds.csv"
+    path.write_text(birds_file.read_text().replace(",", ";"))
+    code, _, err = run(
+        "resolve", path, "--fit", "-l", "species", "-o", tmp_path / "r.csv", "--no-page", *QUICKLY
+    )
+    assert code == 0, err
+    heading, first = (tmp_path / "r.csv").read_text().splitlines()[:2]
+    assert ";truth;propall_label;" in heading
+    assert first.startswith(path.read_text().splitlines()[1])
+    run("fit", path, "-l", "species", "-o", tmp_path / "m", "--no-page", *QUICKLY)
+    run("predict", path, "-m", tmp_path / "m", "-o", tmp_path / "p.csv")
+    assert ";propall_label;" in (tmp_path / "p.csv").read_text()
+    run("predict", path, "-m", tmp_path / "m", "-o", tmp_path / "p.tsv")
+    assert "\tpropall_label\t" in (tmp_path / "p.tsv").read_text()

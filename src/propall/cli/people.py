@@ -595,7 +595,7 @@ def resolve(
         embedding = None if embeddings is None else load_embedding(embeddings)
         given = source if source.is_given else None
         found = resolving.resolve_file(TableModel.load(model), file, given, embedding=embedding)
-    write_table(found.frame(alternatives), out)
+    write_table(found.frame(alternatives), out, separator=found.sheet.separator)
     path = None
     if page:
         from propall.report.people import write_resolve_page
@@ -652,7 +652,7 @@ def predict(
     _check_out(out, file)
     embedding = None if embeddings is None else load_embedding(embeddings)
     found = resolving.predict_file(TableModel.load(model), file, embedding=embedding, every=probabilities)
-    write_table(found.frame, out)
+    write_table(found.frame, out, separator=found.separator)
     if json_output:
         print_json({**found.as_dict(), "out": str(out)})
         return

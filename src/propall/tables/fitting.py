@@ -198,6 +198,7 @@ def fit_table(
         embedding=given,
         images=images,
         folder=table.sheet.folder,
+        separator=table.sheet.separator,
     )
     effort = TABLES if images is None else IMAGES
     options = replace(

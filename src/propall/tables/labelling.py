@@ -247,7 +247,7 @@ def one_row_per_item(sheet: Sheet, source: LabelSource) -> Sheet:
         who = sheet.column(source.annotator, "annotator").map(as_text)
         people = [[who.loc[line] for line in own] for own in by_item.values()]
         frame[source.annotator] = [f" {source.separator} ".join(own) for own in people]
-    return Sheet(frame, sheet.source, remarks, answers=said, people=people, folder=sheet.folder)
+    return replace(sheet, frame=frame, remarks=remarks, answers=said, people=people)
 
 
 def read_labels(sheet: Sheet, source: LabelSource) -> Labelled:

@@ -96,6 +96,7 @@ class Sheet:
         answers: what people answered on each row, where the file has a line per answer.
         people: who gave each of these answers, where that is known.
         folder: where relative paths in cells start from.
+        separator: what stands between two columns of a CSV file.
     """
 
     frame: pd.DataFrame
@@ -105,6 +106,7 @@ class Sheet:
     answers: list[list[Any]] | None = None
     people: list[list[str]] | None = None
     folder: Path = field(default_factory=Path)
+    separator: str | None = None
 
     @property
     def whole(self) -> int:
@@ -205,7 +207,8 @@ def _read_separated(path: Path) -> Sheet:
     frame = pd.DataFrame(np.array(cells, dtype=object).reshape(len(cells), width), dtype=object)
     frame, renamed = _named_apart(frame, heading)
     # Dropped rows keep their places until the end, so that all remarks count the file's own rows.
-    return Sheet(frame.drop(index=long + empty), path.name, remarks + renamed)
+    own = None if path.suffix.lower() == ".tsv" else separator
+    return Sheet(frame.drop(index=long + empty), path.name, remarks + renamed, separator=own)
 
 
 def _decoded(data: bytes, name: str) -> tuple[str, list[Remark]]:

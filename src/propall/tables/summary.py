@@ -135,7 +135,9 @@ def summarise(table: Table, features: Features | None = None) -> Summary:
     copies = copies_of_labels(table, reserved) if table.labelled is not None else {}
     if features is None:
         try:
-            features = Features.fit(table.frame, without=(*reserved, *copies))
+            features = Features.fit(
+                table.frame, without=(*reserved, *copies), separator=table.sheet.separator
+            )
         except ValueError:
             features = Features(())
     used = {column.name: column for column in features.columns}
