@@ -243,10 +243,48 @@ def test_refusals():
         PartialLabelClassifier("propal").fit(X, S)
     with pytest.raises(ValueError, match="did you mean linear"):
         PartialLabelClassifier(net="liner").fit(X, S)
+    with pytest.raises(ValueError, match=r"y: 1 row has no usable label \(first: 119, nan\)"):
+        PartialLabelClassifier().fit(X, ["ape", "bee", "cat"] * 39 + ["ape", "bee", float("nan")])
     with pytest.raises(ValueError, match="119 entries for 120 rows"):
         PartialLabelClassifier().fit(X, S[1:])
     with pytest.raises(ValueError, match="sample_weight: IPAL has no place"):
         PartialLabelClassifier("ipal").fit(X, S, sample_weight=np.ones(120))
+
+
+def test_settings_that_cannot_be_are_refused_in_words(tmp_path):
+    X, S, _ = problem(30)
+    for count in (0, 2.5, "3"):
+        with pytest.raises(ValueError, match=r"n_estimators: .* given; expected a whole number from 1 on"):
+            PartialLabelClassifier(n_estimators=count).fit(X, S)
+    with pytest.raises(
+        ValueError, match="net_options: 'hidden' is no option of the network 'mlp', which takes 'w"
+    ):
+        PartialLabelClassifier(net="mlp", net_options={"hidden": 5}).fit(X, S)
+    drawn = [
+        PartialLabelClassifier(epochs=2, random_state=np.random.default_rng(seed)).fit(X, S).predict_proba(X)
+        for seed in (0, 0, 1)
+    ]
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert (drawn[0] != drawn[2]).any()
+    PartialLabelClassifier(epochs=2).fit(X, S).save(tmp_path / "new" / "folder" / "model")
+    assert (tmp_path / "new" / "folder" / "model").is_file()
+
+
+def test_resolving_speaks_of_candidates():
+    X, S, _ = problem(30)
+    clf = PartialLabelClassifier(epochs=2, random_state=0).fit(X, ["|".join(NAMES[row]) for row in S])
+    with pytest.raises(ValueError, match=r"candidates: 'bea' is no class of the model, .* mean 'bee'"):
+        clf.resolve(X[:2], ["ape|bea", "cat"])
+    with pytest.raises(ValueError, match="candidates: 1 sets for 2 rows"):
+        clf.resolve(X[:2], ["ape"])
+    with pytest.raises(TypeError, match="candidates: None; expected one entry per row"):
+        clf.resolve(X[:2], None)
+    for blank in ("", None, float("nan")):
+        found = clf.resolve(X[:3], [blank, "cat", "ape|bee"])
+        assert found.candidates.sum(1).tolist() == [3, 1, 2]
+    assert repr(found).startswith(
+        "Resolution(3 rows, 2 of them ambiguous, 3 classes ('ape', 'bee', 'cat'), mean"
+    )
 
 
 def overlapping(n=300, seed=0):

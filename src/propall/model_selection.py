@@ -20,13 +20,13 @@ from scipy.sparse import csr_array, issparse
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import BaseCrossValidator
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from propall import draws
 from propall.calibration import LOWEST_LOG, fit_temperature, log_mass, log_softmax
-from propall.estimators import PartialLabelClassifier, Resolution
+from propall.estimators import PartialLabelClassifier, RandomState, Resolution, seed_from
 from propall.forms.cells import with_new_names
 from propall.labels import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
@@ -743,7 +743,7 @@ class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
         classes: Sequence[Hashable] | None = None,
         device: str = "auto",
         verbose: bool = False,
-        random_state: int | np.random.RandomState | None = None,
+        random_state: RandomState = None,
     ) -> None:
         self.methods = methods
         self.nets = nets
@@ -778,7 +778,7 @@ class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
             sample_weight: one weight per row, in training and in the criterion.
         """
         criterion = CRITERIA[self.scoring] if isinstance(self.scoring, str) else self.scoring
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        seed = seed_from(self.random_state)
         settings = self._settings()
         models = [self._model(seed, **setting) for setting in settings]
         features, labels, weight = models[0]._checked(X, y, sample_weight)

@@ -337,3 +337,8 @@ def test_columns_that_hold_no_votes() -> None:
     (dropped,) = [r for r in table.remarks if r.action == "row dropped"]
     assert str(dropped) == "'a' holds what is no number of votes, such as 'many' (rows 4, 6, 8)"
     assert any(r.kind == "no agreement" for r in table.remarks)
+
+
+def test_a_hierarchy_that_is_not_there(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"hierarchy: there is no file .*nope.txt"):
+        read_hierarchy(tmp_path / "nope.txt")

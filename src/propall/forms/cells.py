@@ -78,14 +78,16 @@ def read_any(
     return read_labels(values, category_names(y) if classes is None else classes, parameter, blanks=blanks)
 
 
-def with_new_names(classes: Sequence[Hashable], y: Any, parameter: str) -> list[Hashable] | None:
+def with_new_names(
+    classes: Sequence[Hashable], y: Any, parameter: str, *, blanks: bool = False
+) -> list[Hashable] | None:
     """Some classes and after them the other names in y, as it is read where it may name anything.
 
     None where y has named columns, which then are its classes; of a bare matrix they are the classes given.
     """
     if is_matrix(y):
         return None if is_frame(y) else list(classes)
-    seen = category_names(y) or read_any(y, None, parameter).classes
+    seen = category_names(y) or read_any(y, None, parameter, blanks=blanks).classes
     return list(dict.fromkeys([*classes, *seen]))
 
 

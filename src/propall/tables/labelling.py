@@ -177,6 +177,8 @@ class Cell(NamedTuple):
 def read_hierarchy(path: str | Path) -> Any:
     """A tree from a file: nested JSON objects, a CSV of parents and children, or one path `a/b/c` a line."""
     path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"hierarchy: there is no file {path}.")
     text = path.read_text(encoding="utf-8-sig")
     if path.suffix.lower() == ".json":
         try:
