@@ -78,7 +78,10 @@ def fit_page(fitted: Fitted) -> Page:
     )
     figures = [
         KeyFigure(
-            percent(covering, 1), "of held-out predictions are candidates", f"{account['folds']} folds"
+            percent(covering, 1),
+            "of held-out predictions are candidates",
+            f"guessing: {percent(100 * account['mean_candidates'] / len(account['classes']), 0)}; "
+            f"{account['folds']} folds",
         ),
         KeyFigure(str(account["used"]), f"of {account['rows']} rows used", _dropped(fitted.remarks)),
         KeyFigure(

@@ -1,6 +1,7 @@
 """Columns to numbers: what kind each is, the scikit-learn transformer that reads it, and that one as JSON."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -129,7 +130,13 @@ class Features:
         if images is not None:
             images = images.fit(frame, folder or Path())
         if not found and embedding is None and images is None:
-            raise ValueError("features: no column is left to learn from; name some with --features.")
+            why = [remark.text for remark in remarks if remark.action == "column left out"]
+            pictures = [name for name in wanted if _names_images(frame[name])]
+            hint = f"Learn from images with --images {shlex.quote(pictures[0])}" if pictures else ""
+            raise ValueError(
+                f"features: no column is left to learn from{': ' * bool(why)}{'; '.join(why)}. "
+                f"{hint or 'Name some with --features'}."
+            )
         read = cls(tuple(found), None, None, images, remarks)
         if found:
             read._fit_transformer(frame)
@@ -509,6 +516,11 @@ def _with_unreadable(
             Remark("unreadable values", text, "repaired", tuple(int(r) for r in column.index[bad]))
         )
     return FeatureColumn(name, kind, bool((gaps | bad).any()), form=form)
+
+
+def _names_images(column: "pd.Series[Any]") -> bool:
+    endings = r"(?i).*\.(png|jpe?g|gif|bmp|webp|tiff?)"
+    return bool(column.map(as_text).str.fullmatch(endings).mean() >= MOSTLY)
 
 
 def _counts_rows(numbers: NDArray[np.float64]) -> bool:

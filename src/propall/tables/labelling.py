@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -209,6 +210,12 @@ def looks_like_labels(sheet: Sheet) -> list[str]:
     return found
 
 
+def likely_label(sheet: Sheet) -> str:
+    """A sentence that names the column which looks like labels; empty where none does."""
+    likely = looks_like_labels(sheet)
+    return f" It may be {likely[0]!r}: --label {shlex.quote(likely[0])}." if likely else ""
+
+
 def guess_source(sheet: Sheet) -> LabelSource | None:
     """The label column by its name, if there is one that is usually called so."""
     if sheet.tasks is not None:
@@ -273,7 +280,8 @@ def read_labels(sheet: Sheet, source: LabelSource) -> Labelled:
         return _from_votes(sheet, source)
     if source.label is None:
         names = listed([str(name) for name in sheet.frame.columns], 12)
-        raise ValueError(f"label: no column is named; say where the labels stand. There are {names}.")
+        hint = likely_label(sheet)
+        raise ValueError(f"label: no column is named; say where the labels stand.{hint} There are {names}.")
     return _from_cells(sheet, source)
 
 
@@ -546,6 +554,7 @@ def _from_cells(sheet: Sheet, source: LabelSource) -> Labelled:
     faults = {row: cell.fault for row, cell in parsed.items() if cell.fault}
     usable = {row: cell for row, cell in parsed.items() if not cell.fault}
     rows_of = _rows_by_name({row: cell.names for row, cell in usable.items()})
+    remarks += _remark_on_lists([name for name in rows_of if name not in known])
     names, meant = _names({n: len(r) for n, r in rows_of.items()}, rows_of, source, remarks)
     _refuse_odd_column(len(names.classes), len(column), f"column {source.label!r}")
     mask: dict[int, NDArray[np.bool_]] = {}
@@ -567,6 +576,21 @@ def _from_cells(sheet: Sheet, source: LabelSource) -> Labelled:
         mask[row] = marked
     kinds = {row: usable[row].kind for row in mask}
     return _finished(sheet, source, names.classes, mask, kinds, faults, remarks)
+
+
+def _remark_on_lists(names: Sequence[str]) -> list[Remark]:
+    """A remark where names hold another separator than was said, with other cells' names on both sides."""
+    for sign in (",", ";", "/", "+", "&"):
+        parts = {name: [part.strip() for part in name.split(sign)] for name in names}
+        times = Counter(part for own in parts.values() for part in set(own))
+        several = [name for name, own in parts.items() if len(own) > 1]
+        lists = [name for name in several if all(part and times[part] > 1 for part in parts[name])]
+        if lists and len(lists) >= MOSTLY * len(several):
+            text = (
+                f"cells such as {lists[0]!r} look like lists; --separator {shlex.quote(sign)} reads them so"
+            )
+            return [Remark("lists", text)]
+    return []
 
 
 def _hint(name: str, names: _Names) -> str:
