@@ -180,7 +180,7 @@ def test_unknown_names_are_answered_at_once(birds_file) -> None:
 
 def test_named_columns_are_checked(birds_file) -> None:
     table = open_table(birds_file, LabelSource(label="species"))
-    with pytest.raises(ValueError, match=r"features: 'species' says where the labels stand.*Leave it out"):
+    with pytest.raises(ValueError, match=r"features: 'species' belongs to the labels.*Leave it out"):
         fit_table(table, QUICK, columns=["wing_mm", "species"])
     with pytest.raises(
         ValueError, match=r"features: birds.csv has no column 'wing_m'; did you mean 'wing_mm'"

@@ -242,7 +242,7 @@ def _check_columns(table: Table, source: LabelSource, columns: Sequence[str], wi
         table.sheet.column(name, "features")
         if name in source.columns:
             raise ValueError(
-                f"features: {name!r} says where the labels stand; a model that learns from it learns nothing "
+                f"features: {name!r} belongs to the labels; a model that learns from it learns nothing "
                 "else. Leave it out."
             )
     # Of a file with a line per answer, columns may be gone already.
