@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, cross_val_predict, cross_val_score
@@ -256,6 +257,33 @@ def test_many_rows_take_no_time():
     folds = list(CandidateStratifiedKFold(5).split(mask, mask))
     assert time.process_time() - start < 5
     assert imbalance(mask, folds) <= 1
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array, pd.DataFrame, lambda X: X.astype(str)])
+def test_copies_of_a_row_are_held_out_together(form):
+    mask = uneven_sets(200, 4)
+    X = np.random.default_rng(0).normal(size=(200, 3)).round(3)
+    X[100:180] = X[:80]
+    X[180:188] = X[90]
+    folds = list(CandidateStratifiedKFold(5).split(form(X), mask))
+    assert sorted(np.concatenate([hold for _, hold in folds])) == list(range(200))
+    rows = [set(map(tuple, X[hold])) for _, hold in folds]
+    assert sum(map(len, rows)) == len(set.union(*rows))
+    assert max(len(hold) for _, hold in folds) - min(len(hold) for _, hold in folds) <= 1
+    assert imbalance(mask, folds) <= 2
+    # More equal rows than these are what coarse features look like.
+    X[:] = np.arange(200)[:, None] % 8
+    assert imbalance(mask, CandidateStratifiedKFold(5).split(form(X), mask)) <= 1
+
+
+def test_a_copy_tells_nothing_about_its_row():
+    """Sets drawn by chance: of rows that stand there twice a leak would guess far more."""
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(60, 40)), random.integers(4, size=60)
+    X, y = np.concatenate([X, X]), np.concatenate([y, y])
+    clf = PartialLabelClassifier("cc", "mlp", epochs=60, random_state=0, classes=range(4))
+    found = resolve_out_of_fold(clf, X, y, calibrate=False)
+    assert (found.probabilities.argmax(1) == y).mean() < 0.5
 
 
 def test_splitters_refuse_in_words():

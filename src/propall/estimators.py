@@ -3,10 +3,12 @@
 import copy
 import dataclasses
 import functools
+import inspect
 import json
 import math
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -33,6 +35,7 @@ from torch import Tensor, nn
 from propall import __version__, draws
 from propall.calibration import fit_temperature, log_softmax
 from propall.data.dataset import PartialDataset
+from propall.forms.cells import counted, listed, nearest, with_new_names
 from propall.labels import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
@@ -47,6 +50,8 @@ from propall.training.recipe import Recipe
 NUMBERS_AT_ONCE = 1 << 18
 #: Version of the layout of saved models; a file with a higher one is refused.
 SAVED_LAYOUT = 1
+#: What makes results repeatable: a seed, or a generator.
+RandomState = int | np.random.RandomState | np.random.Generator | None
 
 
 class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
@@ -106,7 +111,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         classes: Sequence[Hashable] | None = None,
         device: str = "auto",
         verbose: bool = False,
-        random_state: int | np.random.RandomState | None = None,
+        random_state: RandomState = None,
     ) -> None:
         self.method = method
         self.net = net
@@ -222,8 +227,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: rows.
-            candidates: their candidate sets, in any form that `fit` takes; all classes where nothing is
-                known.
+            candidates: their candidate sets, in any form that `fit` takes; blank, or all classes, where
+                nothing is known.
         """
         known = self.predict_log_proba(X)
         return Resolution(known, self.candidate_matrix(candidates), self.classes_)
@@ -231,10 +236,20 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
     def candidate_matrix(self, candidates: Any) -> NDArray[np.bool_]:
         """Candidate sets in any form as a matrix with a column for each of the model's classes."""
         check_is_fitted(self)
+        known, name = self.classes_.tolist(), "candidates"
+        if getattr(candidates, "shape", ())[1:] == (1,):
+            candidates = column_or_1d(candidates)
+        if not isinstance(candidates, CandidateLabels):
+            new = (with_new_names(known, candidates, name, blanks=True) or known)[len(known) :]
+            if new:
+                raise ValueError(
+                    f"{name}: {new[0]!r} is no class of the model, which knows {listed(known)}"
+                    f"{nearest(new[0], tuple(known))}. Correct the rows, or fit a model with this class."
+                )
         with warnings.catch_warnings():
             # A row without information cannot be learnt from, but can well be resolved.
             warnings.simplefilter("ignore", UninformativeRowsWarning)
-            return self._labels(candidates, classes=self.classes_.tolist()).to_numpy()
+            return CandidateLabels.from_any(candidates, known, empty="all", parameter=name).to_numpy()
 
     def to_torch(self) -> nn.Module:
         """The fitted model as one module: raw features in, logits out.
@@ -258,17 +273,15 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
 
     def score(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Share of rows whose predicted label is among the candidates in y; the accuracy for ordinary y."""
-        labels = self._labels(y, classes=self._classes_for_scoring(y))
+        check_is_fitted(self)
+        own = isinstance(y, CandidateLabels)
+        labels = self._labels(y, None if own else with_new_names(self.classes_.tolist(), y, "y"))
         position = {name: i for i, name in enumerate(labels.classes)}
         index = [position.get(name, -1) for name in self.predict(X).tolist()]
         mask = labels.mask.numpy()
         found = mask[np.arange(len(index)), index] & (np.asarray(index) >= 0)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
         return float(np.average(found.astype(float), weights=weight))
-
-    def _classes_for_scoring(self, y: Any) -> Sequence[Hashable] | None:
-        # A matrix has a column per class known from `fit`; names are looked up whatever the order.
-        return self.classes_.tolist() if getattr(y, "ndim", 1) == 2 and not hasattr(y, "columns") else None
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file of tensors and JSON; nothing in it is ever executed."""
@@ -307,6 +320,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
                 "Use strings or numbers as class names."
             ) from error
         path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
         save_file(tensors, part, metadata={"propall": text, "digest": _digest(text, tensors)})
         part.replace(path)
@@ -391,6 +405,13 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
     def _net(self) -> NetFactory | nn.Module:
         if isinstance(self.net, str):
             options = self.net_options or {}
+            taken = list(inspect.signature(NETS[self.net]).parameters)[2:]
+            for name in options:
+                if name not in taken:
+                    raise ValueError(
+                        f"net_options: {name!r} is no option of the network {self.net!r}, which takes "
+                        f"{listed(taken) or 'none'}."
+                    )
             return functools.partial(NETS[self.net], **options)
         return self.net
 
@@ -416,9 +437,11 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         return dataclasses.replace(method, **{k: v for k, v in trained.items() if k in own})  # type: ignore[type-var]
 
     def _seeds(self) -> list[int]:
-        random = check_random_state(self.random_state)
-        first = int(random.randint(np.iinfo(np.int32).max))
-        return [draws.seed_for(first, f"member {i}") for i in range(self.n_estimators)]
+        members: Any = self.n_estimators
+        if not isinstance(members, Integral) or members < 1:
+            raise ValueError(f"n_estimators: {members!r} given; expected a whole number from 1 on.")
+        first = seed_from(self.random_state)
+        return [draws.seed_for(first, f"member {i}") for i in range(members)]
 
     def _device(self) -> torch.device:
         return best_device(self.device)
@@ -467,6 +490,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         if y is None:
             raise ValueError("y: this classifier requires y to be passed, but the target y is None.")
         if _is_ordinary(y):
+            if isinstance(y, list | tuple) and len({isinstance(value, str) for value in y}) > 1:
+                y = np.array(y, dtype=object)  # numpy would write NaN among strings as the word
             y = column_or_1d(y, warn=True)
             if y.dtype.kind in "fc":
                 assert_all_finite(y, input_name="y")
@@ -481,7 +506,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         return _mixed([_scores(classifier, x) for classifier in self.classifiers_], self.temperature_)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Resolution:
     """What a model makes of candidate sets: the likeliest candidate of each row, and how sure that is.
 
@@ -504,6 +529,12 @@ class Resolution:
 
     def __len__(self) -> int:
         return len(self.candidates)
+
+    def __repr__(self) -> str:
+        several = int((self.candidates.sum(1) > 1).sum())
+        text = f"{counted(len(self))}, {several} of them ambiguous, {len(self.classes)} classes"
+        mean = f", mean probability {self.probability.mean():.2f}" if len(self) else ""
+        return f"{type(self).__name__}({text} ({listed(self.classes.tolist())}){mean})"
 
     @property
     def probabilities(self) -> Float[np.ndarray, "n k"]:
@@ -635,6 +666,13 @@ def _module(classifier: Classifier) -> nn.Module:
     )
 
 
+def seed_from(random_state: RandomState) -> int:
+    """A seed that a random state gives; a generator moves on."""
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(np.iinfo(np.int32).max))
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
 def _scores(classifier: Classifier, x: Tensor) -> Tensor:
     """Scores whose softmax is what the classifier says; a method may have probabilities of its own."""
     if type(classifier).probabilities is Classifier.probabilities:
@@ -701,7 +739,7 @@ def _digest(text: str, tensors: dict[str, Tensor]) -> str:
 
 def _plain_fields(method: Objective | Algorithm) -> dict[str, Any]:
     fields = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}  # type: ignore[arg-type]
-    return {name: value for name, value in fields.items() if name not in ("net", "recipe")}
+    return {name: value for name, value in fields.items() if name not in ("net", "recipe", "checkpoint")}
 
 
 def _dismantled(classifier: Classifier) -> tuple[dict[str, Tensor], dict[str, Any]]:

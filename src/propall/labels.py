@@ -351,7 +351,14 @@ class CandidateLabels:
         return cls._accept(votes.tallied(answers, classes, rule, "export"), "export", empty)
 
     @classmethod
-    def from_any(cls, y: Any, classes: Iterable[Hashable] | None = None, *, empty: Empty = "refuse") -> Self:
+    def from_any(
+        cls,
+        y: Any,
+        classes: Iterable[Hashable] | None = None,
+        *,
+        empty: Empty = "refuse",
+        parameter: str = "y",
+    ) -> Self:
         """Candidate sets from whatever form they come in.
 
         Two dimensions (array, tensor, sparse, data frame) are read as a matrix. One dimension is read as sets
@@ -363,6 +370,7 @@ class CandidateLabels:
             y: the labels.
             classes: names of all classes in order; by default those seen (see the class).
             empty: "all" gives rows without a label every class; "refuse" refuses them.
+            parameter: what errors call y.
 
         Raises:
             ValueError: besides all that the other constructors refuse, nested lists of 0 and 1: they may be
@@ -371,7 +379,7 @@ class CandidateLabels:
         classes = None if classes is None else class_names(classes)
         if isinstance(y, cls) and classes in (None, y.classes):
             return y
-        return cls._accept(_marks_of(y, classes, "y", blanks=empty == "all"), "y", empty)
+        return cls._accept(_marks_of(y, classes, parameter, blanks=empty == "all"), parameter, empty)
 
     @property
     def n_classes(self) -> int:

@@ -16,16 +16,18 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import BaseCrossValidator
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from propall import draws
 from propall.calibration import LOWEST_LOG, fit_temperature, log_mass, log_softmax
-from propall.estimators import PartialLabelClassifier, Resolution
+from propall.estimators import PartialLabelClassifier, RandomState, Resolution, seed_from
+from propall.forms.cells import with_new_names
 from propall.labels import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.registry import Registry
@@ -40,6 +42,8 @@ Criterion = Callable[[ArrayLike, ArrayLike, ArrayLike | None], float]
 
 #: Epochs at which early stopping may stop.
 STOPS = 20
+#: Rows with equal features that are taken for copies of one.
+COPIES = 10
 #: Bytes that the data and the memories of the runs of one stack may take.
 STACK_BYTES = 1 << 30
 
@@ -239,12 +243,7 @@ def _candidate_labels(y: Any, classes: Iterable[Hashable] | None = None) -> Cand
 def _mask_on(classes: NDArray[Any], y: Any) -> NDArray[np.bool_]:
     """The candidate sets y with a column for each of some classes; candidates beyond them are left out."""
     names = classes.tolist()
-    try:
-        return _candidate_labels(y, names).to_numpy()
-    except ValueError:
-        labels = _candidate_labels(y)
-        if set(labels.classes) <= set(names):
-            raise
+    labels = _candidate_labels(y, None if isinstance(y, CandidateLabels) else with_new_names(names, y, "y"))
     mask = np.zeros((len(labels), len(names)), dtype=bool)
     column = {name: j for j, name in enumerate(labels.classes)}
     for j, name in enumerate(names):
@@ -257,7 +256,9 @@ class CandidateStratifiedKFold(BaseCrossValidator):
     """Folds in which every candidate label has about the same weight, as a scikit-learn splitter.
 
     A row with candidate set S counts 1/|S| for each of its labels. Smallest sets first, each row goes to the
-    fold that lacks its labels most; fold sizes differ by at most one row.
+    fold that lacks its labels most; fold sizes differ by at most one row. Up to `COPIES` rows with equal
+    features go to one fold, so that no model is asked about a row that it has seen under another number; more
+    are what coarse features look like, and where there are fewer different rows than folds X tells nothing.
 
     Args:
         n_splits: number of folds.
@@ -289,15 +290,16 @@ class CandidateStratifiedKFold(BaseCrossValidator):
     def _iter_test_indices(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[NDArray[Any]]:
         if y is None:
             raise ValueError("y: None; folds are balanced by the candidate sets in y. Pass them to `split`.")
-        fold = self.assign(_candidate_labels(y).to_numpy())
+        fold = self.assign(_candidate_labels(y).to_numpy(), X)
         for number in range(self.n_splits):
             yield np.flatnonzero(fold == number)
 
-    def assign(self, candidates: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def assign(self, candidates: NDArray[np.bool_], X: Any = None) -> NDArray[np.int64]:
         """The number of the fold that holds each row out.
 
         Args:
             candidates: (n, k), True on the candidates.
+            X: the rows' features, by which copies of a row are known.
         """
         n, folds = len(candidates), self.n_splits
         if not 2 <= folds <= n:
@@ -307,6 +309,12 @@ class CandidateStratifiedKFold(BaseCrossValidator):
         ties = draws.uniform(seed, torch.arange(n)[:, None], torch.arange(folds)).numpy()
         fold = np.full(n, -1)
         room = np.full(folds, n // folds) + (np.arange(folds) < n % folds)
+        wanted = np.zeros((folds, candidates.shape[1]))
+        if (alike := equal_rows(X, n)) is not None and alike.max() + 1 >= folds:
+            by_contents = np.split(np.argsort(alike, kind="stable"), np.cumsum(np.bincount(alike))[:-1])
+            together = [rows for rows in by_contents if 1 < len(rows) <= COPIES]
+            self._deal(together, candidates, fold, room, wanted, ties)
+            shuffled = shuffled[fold[shuffled] < 0]
         left = []
         _, kind = np.unique(np.packbits(candidates[shuffled], axis=1), axis=0, return_inverse=True)
         by_kind = np.argsort(kind.ravel(), kind="stable")
@@ -315,29 +323,59 @@ class CandidateStratifiedKFold(BaseCrossValidator):
             fold[rows[: even * folds]] = np.tile(np.arange(folds), even)
             room -= even
             left.append(rows[even * folds :])
-        self._deal(np.concatenate(left), candidates, fold, room, ties)
+        self._deal(np.concatenate(left)[:, None], candidates, fold, room, wanted, ties)
         return fold
 
     def _deal(
         self,
-        rows: NDArray[Any],
+        groups: Sequence[NDArray[Any]] | NDArray[Any],
         candidates: NDArray[np.bool_],
         fold: NDArray[Any],
         room: NDArray[Any],
+        wanted: NDArray[Any],
         ties: NDArray[Any],
     ) -> None:
-        """Give the remaining rows to folds one by one, in place."""
-        weight = candidates / candidates.sum(1, keepdims=True)
-        wanted = np.tile(weight[rows].sum(0) / self.n_splits, (self.n_splits, 1))
+        """Give groups of rows to folds one by one, in place; `wanted` is what folds lack of each label."""
+        if not len(groups):
+            return
+        shares = candidates / candidates.sum(1, keepdims=True)
+        begins = np.cumsum([0, *map(len, groups[:-1])])
+        weight = np.add.reduceat(shares[np.concatenate(groups)], begins)
+        wanted += weight.sum(0) / self.n_splits
+        first = np.array([ties[rows[0], 0] for rows in groups])
         # What weighs most on one label comes first; the small shares of large sets can still even it out.
-        for row in rows[np.lexsort((ties[rows, 0], -np.square(weight[rows]).sum(1)))]:
+        for i in np.lexsort((first, -np.square(weight).sum(1))):
+            rows = groups[i]
             # The fold where the sum of squared lacks falls most.
-            lack = np.where(room > 0, wanted @ weight[row], -np.inf)
+            lack = np.where(room >= min(len(rows), room.max()), wanted @ weight[i], -np.inf)
             # Sums of 1/|S| are rounded, so equal lacks need not be equal to the last digit.
-            best = np.lexsort((ties[row], -room, -np.round(lack, 9)))[0]
-            fold[row] = best
-            wanted[best] -= weight[row]
-            room[best] -= 1
+            best = np.lexsort((ties[rows[0]], -room, -np.round(lack, 9)))[0]
+            fold[rows] = best
+            wanted[best] -= weight[i]
+            room[best] -= len(rows)
+
+
+def equal_rows(X: Any, n: int) -> NDArray[np.int64] | None:
+    """A number from 0 on for each row, the same for equal ones; None where all differ or X tells nothing.
+
+    Args:
+        X: the rows: an array, a sparse matrix, a data frame, lists.
+        n: how many there should be.
+    """
+    if issparse(X):
+        rows: Any = csr_array(X, copy=True)  # type: ignore[call-overload]
+        rows.sum_duplicates()
+        ends = itertools.pairwise(rows.indptr)
+        keys: Iterable[Any] = ((rows.indices[a:b].tobytes(), rows.data[a:b].tobytes()) for a, b in ends)
+    else:
+        values = np.asarray(X)
+        if values.ndim == 0 or len(values) != n:
+            return None
+        flat = values.reshape(n, -1)
+        keys = map(tuple, flat.tolist()) if flat.dtype == object else (row.tobytes() for row in flat)
+    place: dict[int, int] = {}
+    alike = np.array([place.setdefault(hash(key), len(place)) for key in keys], dtype=np.int64)
+    return alike if len(place) < n else None
 
 
 class _HeldOutCurves(Monitor):
@@ -705,7 +743,7 @@ class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
         classes: Sequence[Hashable] | None = None,
         device: str = "auto",
         verbose: bool = False,
-        random_state: int | np.random.RandomState | None = None,
+        random_state: RandomState = None,
     ) -> None:
         self.methods = methods
         self.nets = nets
@@ -740,7 +778,7 @@ class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
             sample_weight: one weight per row, in training and in the criterion.
         """
         criterion = CRITERIA[self.scoring] if isinstance(self.scoring, str) else self.scoring
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        seed = seed_from(self.random_state)
         settings = self._settings()
         models = [self._model(seed, **setting) for setting in settings]
         features, labels, weight = models[0]._checked(X, y, sample_weight)

@@ -223,3 +223,73 @@ def test_hierarchies_and_embeddings(run, tmp_path) -> None:
     )
     assert code == 1
     assert "embeddings: none given" in err
+
+
+def test_repeated_rows_are_held_out_together(run, tmp_path) -> None:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.normal(size=(60, 20)), columns=[f"x{i}" for i in range(20)])
+    frame["label"] = draw.choice(["a", "b", "c", "d"], size=60)
+    path = tmp_path / "twice.csv"
+    pd.concat([frame, frame]).to_csv(path, index=False)
+    assert "120 rows have the same features as another" in run("inspect", path)[1]
+    code, out, _ = run("fit", path, "--out", tmp_path / "model", *QUICKLY, "--epochs", 60, "--no-page")
+    assert code == 0
+    assert "120 rows have the same features as another" in out
+    account = TableModel.load(tmp_path / "model").account
+    assert account["held_out"]["covering_rate"] < 0.6
+
+
+def test_the_file_s_separator_stays(run, birds_file, tmp_path) -> None:
+    path = tmp_path / "birds.csv"
+    path.write_text(birds_file.read_text().replace(",", ";"))
+    code, _, err = run(
+        "resolve", path, "--fit", "-l", "species", "-o", tmp_path / "r.csv", "--no-page", *QUICKLY
+    )
+    assert code == 0, err
+    heading, first = (tmp_path / "r.csv").read_text().splitlines()[:2]
+    assert ";truth;propall_label;" in heading
+    assert first.startswith(path.read_text().splitlines()[1])
+    run("fit", path, "-l", "species", "-o", tmp_path / "m", "--no-page", *QUICKLY)
+    run("predict", path, "-m", tmp_path / "m", "-o", tmp_path / "p.csv")
+    assert ";propall_label;" in (tmp_path / "p.csv").read_text()
+    run("predict", path, "-m", tmp_path / "m", "-o", tmp_path / "p.tsv")
+    assert "\tpropall_label\t" in (tmp_path / "p.tsv").read_text()
+
+
+def test_what_fit_says_in_one_line(run, dirty_birds, tmp_path) -> None:
+    words = ["fit", dirty_birds, "-l", "species", "-o", tmp_path / "m", "--no-page", "-q", *QUICKLY]
+    _, out, _ = run(*words)
+    assert out.startswith("Fitted on 298 of 300 rows in ")
+    account = TableModel.load(tmp_path / "m").account
+    guessing = f"(guessing: {100 * account['mean_candidates'] / 6:.0f} %)"
+    assert f"among the row's candidates {guessing}; this is not accuracy, which needs true labels" in out
+    assert f"Model: {tmp_path / 'm'}\n" in out
+    assert "too few" not in out
+    _, out, _ = run(*words, "--folds", "40")
+    assert "Fewer than 10 rows a fold are too few to judge or choose by." in out
+    assert f"Model: {tmp_path / 'm'} (replaces the one before)\n" in out
+
+
+def test_fit_names_the_column_that_looks_like_labels(run, dirty_birds, tmp_path) -> None:
+    _, _, err = run("fit", dirty_birds, "-o", tmp_path / "m")
+    assert "It may be 'species': --label species." in err
+
+
+def test_cells_that_look_like_lists(run, tmp_path) -> None:
+    cells = ["Bär, Fuß", "Bär", "Fuß", "Möwe, Bär", "Möwe", "Fuß"] * 5
+    pd.DataFrame({"x": np.arange(30) % 7, "art": cells}).to_csv(tmp_path / "t.csv", index=False)
+    _, out, _ = run("inspect", tmp_path / "t.csv", "-l", "art")
+    assert "cells such as 'Bär, Fuß' look like lists; --separator , reads them so" in out
+    assert "look like lists" not in run("inspect", tmp_path / "t.csv", "-l", "art", "--separator", ",")[1]
+    names = ["Smith, Ann", "Smith, Bob", "Miller"] * 10
+    pd.DataFrame({"x": np.arange(30) % 7, "art": names}).to_csv(tmp_path / "t.csv", index=False)
+    assert "look like lists" not in run("inspect", tmp_path / "t.csv", "-l", "art")[1]
+
+
+def test_a_table_of_images_asks_for_them(run, tmp_path) -> None:
+    frame = pd.DataFrame({"file": [f"a/{i}.PNG" for i in range(30)], "label": ["a", "b", "a|b"] * 10})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    _, _, err = run("fit", tmp_path / "t.csv", "-o", tmp_path / "m")
+    said = err.replace("\n", " ")
+    assert "no column is left to learn from: 'file' has 30 different values in 30 rows" in said
+    assert "Learn from images with --images file." in said

@@ -46,3 +46,10 @@ def test_truth_with_gaps_slips_and_strangers(fitted, birds_file, tmp_path) -> No
     assert said == {"unknown truth": ("row dropped", (100,)), "slip of the pen": ("repaired", (101,))}
     with pytest.raises(ValueError, match="no row of data frame has a true label"):
         evaluate(fitted.model, read(frame.assign(truth="")), "truth")
+
+
+def test_a_truth_of_several_labels_is_one_remark(fitted, birds_file) -> None:
+    found = evaluate(fitted.model, read(birds_file), "species")
+    (remark,) = [r for r in found.remarks if r.kind == "unknown truth"]
+    assert remark.text.startswith(f"--truth holds several labels in {len(remark.rows)} rows; name a column")
+    assert found.rows + len(remark.rows) <= 240

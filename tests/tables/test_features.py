@@ -177,3 +177,53 @@ def test_images(tmp_path) -> None:
     (tmp_path / "pictures" / "2.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"row 3: .*2.png cannot be read as an image"):
         read.transform(frame, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("cells", "separator", "numbers", "remark"),
+    [
+        (["1,234", "987", "12,500"], ",", [1234, 987, 12500], "'1,234' separate thousands"),
+        (["1,234", "987", "12,500"], ";", [1.234, 987, 12.5], "'1,234' are decimal commas"),
+        (["1,234", "987", "12,500,000"], ";", [1234, 987, 12500000], "separate thousands"),
+        (["1,234.5", "987", "12,500"], None, [1234.5, 987, 12500], "separate thousands"),
+        (["1,234", "98.7", "12,500"], None, [1234, 98.7, 12500], "separate thousands"),
+        (["1,234", "2,345", "3,456"], ",", [1.234, 2.345, 3.456], "are decimal commas"),
+        (["1,234", "98,7", "12"], ",", [1.234, 98.7, 12], None),
+        (["0,234", "987", "12,500"], ",", [0.234, 987, 12.5], None),
+    ],
+)
+def test_commas_in_numbers(cells, separator, numbers, remark) -> None:
+    frame = pd.DataFrame({"price": cells}, dtype=object)
+    read = Features.fit(frame, separator=separator)
+    assert read.prepared(frame)["price"].tolist() == numbers
+    again = Features.from_dict(json.loads(json.dumps(read.as_dict())))
+    assert again.prepared(frame)["price"].tolist() == numbers
+    said = [r.text for r in read.remarks if r.kind == "commas"]
+    assert len(said) == (remark is not None)
+    assert remark is None or remark in said[0]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["31.12.2023", "1.2.2024", "03.04.2024"],
+        ["31/12/2023", "1/2/2024", "03/04/2024"],
+        ["12/31/2023", "2/1/2024", "04/03/2024"],
+        ["31.12.2023 00:00", "1.2.2024 00:00", "03.04.2024 00:00"],
+        ["1.12.2023", "1.2.2024", "03.04.2024"],
+    ],
+)
+def test_dates_with_the_year_last(cells) -> None:
+    frame = pd.DataFrame({"seen": cells}, dtype=object)
+    read = Features.from_dict(json.loads(json.dumps(Features.fit(frame).as_dict())))
+    first = "2023-12-01" if cells[0] == "1.12.2023" else "2023-12-31"
+    iso = pd.Series([first, "2024-02-01", "2024-04-03"], dtype=object)
+    assert read.columns[0].kind == "date"
+    assert read.prepared(frame)["seen"].tolist() == as_days(iso).tolist()
+
+
+def test_dates_that_may_be_two_are_left_out() -> None:
+    frame = pd.DataFrame({"seen": ["1/2/2024", "3/4/2024", "5/6/2024"], "x": [1.5, 2.5, 3.0]}, dtype=object)
+    read = Features.fit(frame)
+    assert [column.name for column in read.columns] == ["x"]
+    assert str(read.remarks[0]) == "'seen' looks like dates; write them as 2023-12-31"

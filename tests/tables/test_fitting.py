@@ -1,6 +1,7 @@
 """From a table to a model."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -159,7 +160,9 @@ def test_a_model_of_images_and_other_files(tmp_path) -> None:
     assert found.frame()["propall_note"][3] == "left out: the file is no image, or a damaged one"
     predicted = predict_file(model, tmp_path / "here" / "t.csv")
     assert predicted.frame["propall_label"].notna().tolist() == [i != 3 for i in range(12)]
-    assert [remark.kind for remark in predicted.remarks] == ["broken image"]
+    (remark,) = predicted.remarks
+    assert remark.action == "left blank"
+    assert str(remark) == "the file is no image, or a damaged one; not predicted (row 4)"
     assert evaluate(model, read(tmp_path / "here" / "t.csv"), "truth").rows == 11
     with pytest.raises(ValueError, match="images: they are learnt from alone"):
         fit_table(table, options, images=ImageColumn("file", 8), columns=["truth"])
@@ -173,3 +176,18 @@ def test_unknown_names_are_answered_at_once(birds_file) -> None:
         fit_table(table, FitOptions(nets=("lineer",)))
     with pytest.raises(ValueError, match="the table has no labels"):
         fit_table(open_table(birds_file))
+
+
+def test_named_columns_are_checked(birds_file) -> None:
+    table = open_table(birds_file, LabelSource(label="species"))
+    with pytest.raises(ValueError, match=r"features: 'species' belongs to the labels.*Leave it out"):
+        fit_table(table, QUICK, columns=["wing_mm", "species"])
+    with pytest.raises(
+        ValueError, match=r"features: birds.csv has no column 'wing_m'; did you mean 'wing_mm'"
+    ):
+        fit_table(table, QUICK, columns=["wing_m"])
+    with pytest.raises(ValueError, match=r"ignore: birds.csv has no column 'trut'; did you mean 'truth'"):
+        fit_table(table, QUICK, without=["trut"])
+    found = fit_table(table, replace(QUICK, epochs=2, folds=2), columns=["wing_mm", "truth"])
+    assert [column.name for column in found.model.features.columns] == ["wing_mm", "truth"]
+    assert "'truth' names classes: is it known of new rows, too?" in [r.text for r in found.remarks]

@@ -307,3 +307,38 @@ def test_columns_that_are_no_labels() -> None:
 def test_a_source_survives_json() -> None:
     source = LabelSource(annotators=("a", "b"), rule=2, classes=("x", "y"), hierarchy={"p": ["x", "y"]})
     assert LabelSource.from_dict(json.loads(json.dumps(source.as_dict()))) == source
+
+
+def test_rules_that_cannot_be_meant_are_refused() -> None:
+    frame = pd.DataFrame({"x": [1, 2, 3], "a": ["u", "v", "u"], "b": ["u", "u", "v"], "c": ["v", "v", "u"]})
+    with pytest.raises(ValueError, match="rule: 'foo'; expected union, plurality or a number"):
+        LabelSource(label="a", rule="foo")  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match="rule: 5 votes for a label, but there are 3 annotators; give 1 to 3"
+    ):
+        LabelSource(annotators=("a", "b", "c"), rule=5)
+    with pytest.raises(ValueError, match="rule: 'plurality' given, but a cell of 'a' is not what several"):
+        open_table(frame, LabelSource(label="a", rule="plurality"))
+
+
+def test_columns_that_hold_no_votes() -> None:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"a": draw.integers(3, size=40), "b": draw.integers(1, 3, size=40), "x": draw.normal(size=40)}
+    )
+    with pytest.raises(
+        ValueError, match=r"votes: 'x' holds what is no number of votes, such as '.*in 40 of 40 rows"
+    ):
+        open_table(frame, LabelSource(votes=("a", "b", "x")))
+    odd = frame.astype({"a": object})
+    odd.loc[[3, 5, 7], "a"] = ["many", "few", -1]
+    table = open_table(odd, LabelSource(votes=("a", "b"), rule=2))
+    assert table.labelled is not None
+    (dropped,) = [r for r in table.remarks if r.action == "row dropped"]
+    assert str(dropped) == "'a' holds what is no number of votes, such as 'many' (rows 4, 6, 8)"
+    assert any(r.kind == "no agreement" for r in table.remarks)
+
+
+def test_a_hierarchy_that_is_not_there(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"hierarchy: there is no file .*nope.txt"):
+        read_hierarchy(tmp_path / "nope.txt")

@@ -145,7 +145,7 @@ def inspect(
     json_output: AsJson = False,
 ) -> None:
     """What a file holds: columns, label sets, labels that occur together, agreement, and what is odd."""
-    from propall.tables.labelling import guess_source, looks_like_labels, open_table
+    from propall.tables.labelling import guess_source, likely_label, open_table
     from propall.tables.reading import read
     from propall.tables.summary import summarise
 
@@ -163,8 +163,7 @@ def inspect(
     _print_columns(console, found)
     if source is None:
         _print_remarks(console, found.remarks)
-        likely = looks_like_labels(table.sheet)
-        hint = f" It may be {likely[0]!r}: --label {shlex.quote(likely[0])}." if likely else ""
+        hint = likely_label(table.sheet)
         _say(
             console,
             f"\nWhich column holds the labels?{hint} Say --label COLUMN, --annotators A,B,C or "
@@ -241,15 +240,18 @@ def _print_labels(console: Any, found: Any) -> None:
 
 #: Classes that are listed on a terminal.
 MOST_SHOWN = 30
+#: Rows of a fold, fewer than which tell nothing.
+FEW_A_FOLD = 10
 
 
 def _print_remarks(console: Any, remarks: Sequence[Any]) -> None:
+    from propall.tables.reading import ACTIONS
+
     if not remarks:
         return
     console.print()
     table = plain_table("what", "done", "which")
-    order = ("row dropped", "repaired", "column left out", "noted")
-    for remark in sorted(remarks, key=lambda remark: order.index(remark.action)):
+    for remark in sorted(remarks, key=lambda remark: ACTIONS.index(remark.action)):
         table.add_row(remark.kind, remark.action, _plain(str(remark)))
     console.print(table, highlight=False)
 
@@ -449,13 +451,13 @@ def fit(
 
     Interrupted while it chooses, it leaves a model in the default setting.
     """
-    from propall.tables.model import PAGE, place_for_model
+    from propall.tables.model import CONTENTS, PAGE, place_for_model
 
     source = _label_source(
         label, annotators, votes, item, annotator, separator, rule, classes, hierarchy, unlabelled, repair
     )
     options = _fit_options(method, net, epochs, members, folds, search, seed, device, quiet or json_output)
-    place_for_model(out)
+    replaces = (place_for_model(out) / CONTENTS).exists()
     kept = []
 
     def keep(model: Any) -> None:
@@ -480,12 +482,20 @@ def fit(
     console = open_console()
     if not quiet:
         _print_account(console, fitted)
-    where = f"Model: {out}" + ("" if path is None else f". Report: {path}")
+    where = f"Model: {out}{' (replaces the one before)' * replaces}"
+    where += "" if path is None else f". Report: {path}"
     covering = f"{100 * account['held_out']['covering_rate']:.1f} %"
+    guessing = f"{100 * account['mean_candidates'] / len(account['classes']):.0f} %"
+    whole = f" of {account['rows']}" if account["used"] < account["rows"] else ""
+    few = account["used"] < FEW_A_FOLD * account["folds"]
     _say(
         console,
-        f"Fitted on {_counted(account['used'], 'row')} in {human_time(fitted.seconds)}; {covering} of the "
-        f"predictions for rows held out are candidates. {where}",
+        f"Fitted on {account['used']}{whole} row{'s' * (account['rows'] != 1)} in "
+        f"{human_time(fitted.seconds)}; {covering} of the predictions for rows held out are among the row's "
+        f"candidates (guessing: {guessing}); this is not accuracy, which needs true labels: propall "
+        "evaluate. "
+        + f"Fewer than {FEW_A_FOLD} rows a fold are too few to judge or choose by. " * few
+        + where,
     )
 
 
@@ -594,7 +604,7 @@ def resolve(
         embedding = None if embeddings is None else load_embedding(embeddings)
         given = source if source.is_given else None
         found = resolving.resolve_file(TableModel.load(model), file, given, embedding=embedding)
-    write_table(found.frame(alternatives), out)
+    write_table(found.frame(alternatives), out, separator=found.sheet.separator)
     path = None
     if page:
         from propall.report.people import write_resolve_page
@@ -651,7 +661,7 @@ def predict(
     _check_out(out, file)
     embedding = None if embeddings is None else load_embedding(embeddings)
     found = resolving.predict_file(TableModel.load(model), file, embedding=embedding, every=probabilities)
-    write_table(found.frame, out)
+    write_table(found.frame, out, separator=found.separator)
     if json_output:
         print_json({**found.as_dict(), "out": str(out)})
         return

@@ -18,7 +18,7 @@ NEGATION = "!"
 
 
 class Marks(NamedTuple):
-    """What rows name, before it is known whether every row says enough.
+    """What rows name, before it is known whether they say enough.
 
     Attributes:
         mask: True where a row names a class; rows may be empty or full.
@@ -32,6 +32,13 @@ class Marks(NamedTuple):
 
     def candidates(self, parameter: str) -> tuple[Bool[Tensor, "n k"], tuple[Hashable, ...]]:
         """The candidates, negated rows turned around; a row that rules out everything is refused."""
+        if len(self.classes) < 2:
+            refuse_empty((set_sizes(self.mask) == 0).cpu().numpy(), parameter)
+            found = f"only {self.classes[0]!r}" if self.classes else "no class"
+            raise ValueError(
+                f"{parameter}: {found} in {counted(len(self.mask))}; a classifier needs two or more classes. "
+                "Name those not seen with classes=."
+            )
         if self.negated is None or not self.negated.any():
             return self.mask, self.classes
         everything = (set_sizes(self.mask) == len(self.classes)).cpu().numpy()
@@ -69,6 +76,19 @@ def read_any(
         if any(isinstance(value, str) and _is_written(value) and value not in known for value in values):
             return read_strings(values, "|", classes, parameter, blanks=blanks)
     return read_labels(values, category_names(y) if classes is None else classes, parameter, blanks=blanks)
+
+
+def with_new_names(
+    classes: Sequence[Hashable], y: Any, parameter: str, *, blanks: bool = False
+) -> list[Hashable] | None:
+    """Some classes and after them the other names in y, as it is read where it may name anything.
+
+    None where y has named columns, which then are its classes; of a bare matrix they are the classes given.
+    """
+    if is_matrix(y):
+        return None if is_frame(y) else list(classes)
+    seen = category_names(y) or read_any(y, None, parameter, blanks=blanks).classes
+    return list(dict.fromkeys([*classes, *seen]))
 
 
 def _is_written(text: str) -> bool:
@@ -304,12 +324,6 @@ def mark(
     """The mask of n rows with True where a value names a class; `rows[i]` is the row of `values[i]`."""
     codes, seen = _encoded(values, rows, parameter)
     names = class_names(classes) if classes is not None else tuple(_ordered(seen, codes, rows, unordered))
-    if len(names) < 2:
-        refuse_empty(np.bincount(rows, minlength=n) == 0, parameter)
-        raise ValueError(
-            f"{parameter}: {f'only {names[0]!r}' if names else 'no class'} in {counted(n)}; a classifier "
-            "needs two or more classes. Name those not seen with classes=."
-        )
     column_of = {name: column for column, name in enumerate(names)}
     columns = np.array([column_of.get(name, -1) for name in seen], dtype=np.int64)[codes]
     outside = columns < 0

@@ -565,7 +565,7 @@ class VALEN(Algorithm):
         assert self.net is not None
         assert self.recipe is not None
         trainer = Trainer(
-            PRODEN(log_floor=LOG_FLOOR),
+            self.objective(),
             self.net,
             replace(self.recipe, epochs=self.warm_up),
             checkpoint=self.checkpoint,
@@ -618,11 +618,15 @@ class VALEN(Algorithm):
         return torch.cat([embed(part).flatten(1) for part in x.split(SCORING_CHUNK)])
 
     @staticmethod
-    def _finished(twins: NetClassifier) -> NetClassifier:
+    def objective() -> Objective:
+        """Of the warm-up, and what decodes the outputs of the network that is left in the end."""
+        return PRODEN(log_floor=LOG_FLOOR)
+
+    def _finished(self, twins: NetClassifier) -> NetClassifier:
         """The classifier of the two networks, with the memories it ended with."""
         assert isinstance(twins.net, Twins)
         rows = {name: twins.state.rows[name] for name in ("weights", "sampled")}
-        return NetClassifier(twins.net.classifier, PRODEN(log_floor=LOG_FLOOR), State(rows=rows))
+        return NetClassifier(twins.net.classifier, self.objective(), State(rows=rows))
 
 
 class _WarmUpMonitor(Monitor):

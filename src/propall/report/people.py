@@ -20,7 +20,7 @@ from propall.tables.features import Features
 from propall.tables.fitting import Fitted
 from propall.tables.images import ImageColumn
 from propall.tables.labelling import as_text
-from propall.tables.reading import Remark
+from propall.tables.reading import ACTIONS, Remark
 from propall.tables.resolving import SURE, Resolved, resolved_by_fit
 from propall.tables.writing import ranked
 
@@ -78,7 +78,10 @@ def fit_page(fitted: Fitted) -> Page:
     )
     figures = [
         KeyFigure(
-            percent(covering, 1), "of held-out predictions are candidates", f"{account['folds']} folds"
+            percent(covering, 1),
+            "of held-out predictions are candidates",
+            f"guessing: {percent(100 * account['mean_candidates'] / len(account['classes']), 0)}; "
+            f"{account['folds']} folds",
         ),
         KeyFigure(str(account["used"]), f"of {account['rows']} rows used", _dropped(fitted.remarks)),
         KeyFigure(
@@ -181,8 +184,7 @@ def _file_sections(resolved: Resolved, features: Features | None, origin: Mappin
 
 
 def _remarks(remarks: Sequence[Remark], origin: Mapping[str, str]) -> Section:
-    order = ("row dropped", "repaired", "column left out", "noted")
-    ranked_remarks = sorted(remarks, key=lambda remark: order.index(remark.action))
+    ranked_remarks = sorted(remarks, key=lambda remark: ACTIONS.index(remark.action))
     table = Table(
         [Column("done", kind="text"), Column("rows", decimals=0), Column("which", kind="text", wraps=True)],
         [

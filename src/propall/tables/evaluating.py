@@ -10,10 +10,12 @@ from propall.calibration import Reliability, reliability
 from propall.estimators import Resolution
 from propall.tables.labelling import (
     NO_LABEL,
+    ONE,
     Labelled,
     LabelSource,
     as_text,
     one_row_per_item,
+    parse_cell,
     read_labels,
     spelling,
 )
@@ -148,6 +150,10 @@ def true_columns(model: TableModel, sheet: Sheet, truth: str, remarks: list[Rema
     words = [as_text(cell) for cell in sheet.column(truth, "truth")]
     names = [str(name) for name in model.classes]
     counts = {word: words.count(word) for word in dict.fromkeys(words) if word.lower() not in NO_LABEL}
+    lists = {
+        word for word in counts if parse_cell(word, model.labels.separator, frozenset(names)).kind != ONE
+    }
+    counts = {word: times for word, times in counts.items() if word not in lists}
     meant = spelling(counts, names).meant
     place = {name: i for i, name in enumerate(names)}
     columns = np.array([place.get(meant.get(word, word), -1) for word in words], dtype=np.int64)
@@ -155,6 +161,10 @@ def true_columns(model: TableModel, sheet: Sheet, truth: str, remarks: list[Rema
     for word, name in meant.items():
         rows = tuple(index[i] for i, own in enumerate(words) if own == word)
         remarks.append(Remark("slip of the pen", f"{word!r} is read as {name!r}", "repaired", rows))
+    if lists:
+        rows = tuple(index[i] for i, word in enumerate(words) if word in lists)
+        text = f"--truth holds several labels in {len(rows)} rows; name a column with one true label"
+        remarks.append(Remark("unknown truth", text, "row dropped", rows))
     for word in counts:
         if meant.get(word, word) not in place:
             rows = tuple(index[i] for i, own in enumerate(words) if own == word)

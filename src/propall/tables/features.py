@@ -1,6 +1,7 @@
 """Columns to numbers: what kind each is, the scikit-learn transformer that reads it, and that one as JSON."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,11 +17,14 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from propall.forms.cells import is_missing, listed
+from propall.model_selection import COPIES
 from propall.tables.images import ImageColumn
 from propall.tables.labelling import as_text
 from propall.tables.reading import Remark
 
 Kind = Literal["number", "date", "category", "text"]
+#: How numbers and dates are written: `1.5` or `1,5` and 2023-12-31, `1,234`, 31.12.2023, 12/31/2023.
+Form = Literal["usual", "thousands", "day first", "month first"]
 
 #: Words in a cell that stand for a missing value.
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "?", "-", "--", "."})
@@ -41,12 +45,20 @@ class FeatureColumn:
         kind: numbers and dates are standardised, categories get a column each, text is weighted by TF-IDF.
         gaps: whether values were missing; a column of 0 and 1 then says where.
         values: the categories, or the terms of a text.
+        form: how its numbers or dates are written.
     """
 
     name: str
     kind: Kind
     gaps: bool = False
     values: tuple[str, ...] = ()
+    form: Form = "usual"
+
+    def read(self, cells: "pd.Series[Any]") -> NDArray[Any]:
+        """The cells, clean: numbers as numbers, words as words, gaps as gaps."""
+        if self.kind == "number":
+            return as_numbers(cells, self.form)
+        return as_days(cells, self.form) if self.kind == "date" else as_words(cells)
 
     def says(self) -> str:
         """What becomes of it, in words."""
@@ -86,6 +98,7 @@ class Features:
         embedding: NDArray[Any] | None = None,
         images: ImageColumn | None = None,
         folder: Path | None = None,
+        separator: str | None = None,
     ) -> Self:
         """Find out what each column is, and learn how to read it.
 
@@ -96,6 +109,7 @@ class Features:
             embedding: (n, d) precomputed features of the rows.
             images: a column of image files.
             folder: where relative paths of images start from.
+            separator: between the columns of the file, if it has one: commas in numbers depend on it.
         """
         if images is not None and (embedding is not None or columns):
             raise ValueError(
@@ -108,13 +122,21 @@ class Features:
             [str(c) for c in frame.columns if str(c) not in without] if columns is None else list(columns)
         )
         remarks: list[Remark] = []
-        found = [
-            kind for name in wanted if (kind := _kind_of(frame[name], remarks, asked=columns is not None))
-        ]
+        found = []
+        for name in wanted:
+            kind = _kind_of(frame[name], remarks, asked=columns is not None, separator=separator)
+            if kind is not None:
+                found.append(kind)
         if images is not None:
             images = images.fit(frame, folder or Path())
         if not found and embedding is None and images is None:
-            raise ValueError("features: no column is left to learn from; name some with --features.")
+            why = [remark.text for remark in remarks if remark.action == "column left out"]
+            pictures = [name for name in wanted if _names_images(frame[name])]
+            hint = f"Learn from images with --images {shlex.quote(pictures[0])}" if pictures else ""
+            raise ValueError(
+                f"features: no column is left to learn from{': ' * bool(why)}{'; '.join(why)}. "
+                f"{hint or 'Name some with --features'}."
+            )
         read = cls(tuple(found), None, None, images, remarks)
         if found:
             read._fit_transformer(frame)
@@ -140,17 +162,15 @@ class Features:
         self.transformer = _transformer(self.columns).fit(prepared)
 
     def prepared(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The used columns with clean cells: numbers as numbers, words as words, gaps as gaps."""
+        """The used columns with clean cells, see `FeatureColumn.read`."""
         absent = [column.name for column in self.columns if column.name not in frame.columns]
         if absent:
             raise ValueError(
                 f"features: the table lacks {', '.join(map(repr, absent))}, which the model was fitted with; "
                 "add the column under this name."
             )
-        readers = {"number": as_numbers, "date": as_days, "category": as_words, "text": as_words}
         return pd.DataFrame(
-            {column.name: readers[column.kind](frame[column.name]) for column in self.columns},
-            index=frame.index,
+            {column.name: column.read(frame[column.name]) for column in self.columns}, index=frame.index
         )
 
     def transform(
@@ -204,7 +224,7 @@ class Features:
         """Everything that was learnt, as plain JSON; `from_dict` reads it back to the last digit."""
         values: dict[str, Any] = {
             "columns": [
-                {"name": c.name, "kind": c.kind, "gaps": c.gaps, "values": list(c.values)}
+                {"name": c.name, "kind": c.kind, "gaps": c.gaps, "values": list(c.values), "form": c.form}
                 for c in self.columns
             ]
         }
@@ -228,7 +248,8 @@ class Features:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Rebuild from `as_dict`: the same transformer, fitted, without the rows it was fitted on."""
         columns = tuple(
-            FeatureColumn(c["name"], c["kind"], c["gaps"], tuple(c["values"])) for c in values["columns"]
+            FeatureColumn(c["name"], c["kind"], c["gaps"], tuple(c["values"]), c.get("form", "usual"))
+            for c in values["columns"]
         )
         embedding = values.get("embedding")
         read = cls(
@@ -239,6 +260,21 @@ class Features:
         if columns:
             read.transformer = _refitted(columns, values)
         return read
+
+
+def on_copies(alike: NDArray[np.int64], rows: pd.Index) -> list[Remark]:
+    """A remark on rows that have the same features as another, if there are any.
+
+    Args:
+        alike: a number from 0 on for each row, the same for equal ones.
+        rows: their places in the file.
+    """
+    times = np.bincount(alike)[alike]
+    copies = (times > 1) & (times <= COPIES)
+    if not copies.any():
+        return []
+    text = f"{int(copies.sum())} rows have the same features as another"
+    return [Remark("repeated rows", text, "held out together", tuple(int(row) for row in rows[copies]))]
 
 
 def _transformer(columns: Sequence[FeatureColumn]) -> ColumnTransformer:
@@ -319,24 +355,28 @@ def is_gap(value: Any) -> bool:
     return value.strip().lower() in MISSING if isinstance(value, str) else is_missing(value)
 
 
-def as_numbers(column: "pd.Series[Any]") -> NDArray[np.float64]:
-    """Numbers; what is none is NaN. `1,5` is read as 1.5 where no cell has both signs."""
+def as_numbers(column: "pd.Series[Any]", form: Form = "usual") -> NDArray[np.float64]:
+    """Numbers; what is none is NaN. `1,500` is 1.5, or 1500 where commas separate thousands."""
     if pd.api.types.is_bool_dtype(column.dtype) or pd.api.types.is_numeric_dtype(column.dtype):
         numbers = column.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        numbers = np.array([_number(value) for value in column], dtype=np.float64)
+        numbers = np.array([_number(value, form) for value in column], dtype=np.float64)
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
 _COMMA = re.compile(r"[+-]?\d+,\d+")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 
 
-def _number(value: Any) -> float:
+def _number(value: Any, form: Form = "usual") -> float:
     if isinstance(value, str):
         text = value.strip()
         if text.lower() in ("true", "false"):
             return float(text.lower() == "true")
-        text = text.replace(",", ".") if _COMMA.fullmatch(text) else text
+        if form == "thousands":
+            text = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
+        elif _COMMA.fullmatch(text):
+            text = text.replace(",", ".")
         # Python reads 1_000 as a number; files do not mean one by it.
         return np.nan if "_" in text else _float(text)
     return np.nan if is_missing(value) else _float(value)
@@ -349,8 +389,44 @@ def _float(value: Any) -> float:
         return np.nan
 
 
-def as_days(column: "pd.Series[Any]") -> NDArray[np.float64]:
+def _form_of_numbers(name: str, words: Sequence[str], separator: str | None, remarks: list[Remark]) -> Form:
+    """What commas in numbers mean, with a remark where they may mean two things."""
+    with_comma = [word for word in words if re.fullmatch(r"[+-]?[\d.,]*,[\d.,]*", word)]
+    if not with_comma or not all(map(_THOUSANDS.fullmatch, with_comma)):
+        return "usual"
+    others = [word for word in words if "," not in word and np.isfinite(_float(word))]
+    certain = any(word.count(",") > 1 or "." in word for word in with_comma) or any("." in w for w in others)
+    # A decimal comma would have to be quoted in every cell of a file whose columns commas separate.
+    thousands = certain or (separator == "," and bool(others))
+    means = "separate thousands" if thousands else "are decimal commas"
+    remarks.append(Remark("commas", f"{name!r}: commas as in {with_comma[0]!r} {means}", "repaired"))
+    return "thousands" if thousands else "usual"
+
+
+_OTHER_DATE = re.compile(r"(\d{1,2})([./])(\d{1,2})\2(\d{4})([T ].*)?")
+
+
+def _form_of_dates(words: "pd.Series[Any]") -> Form | None:
+    """The order of day and month where the year comes last; None where it cannot be told."""
+    found = [match for word in words if (match := _OTHER_DATE.fullmatch(word))]
+    days, months = (sum(int(match[part]) > 12 for match in found) for part in (1, 3))
+    if days == months:
+        return "day first" if all(match[2] == "." for match in found) else None
+    return "day first" if days > months else "month first"
+
+
+def _year_first(cell: Any, form: Form) -> Any:
+    match = _OTHER_DATE.fullmatch(cell.strip()) if isinstance(cell, str) else None
+    if match is None:
+        return cell
+    day, month = (match[1], match[3]) if form == "day first" else (match[3], match[1])
+    return f"{match[4]}-{month:0>2}-{day:0>2}{match[5] or ''}"
+
+
+def as_days(column: "pd.Series[Any]", form: Form = "usual") -> NDArray[np.float64]:
     """Dates as days since 1970; what is none is NaN."""
+    if form != "usual":
+        column = column.map(lambda cell: _year_first(cell, form))
     dates = pd.to_datetime(column.where(~column.map(is_gap)), errors="coerce", utc=True, format="ISO8601")
     return np.asarray((dates - EPOCH) / DAY, dtype=np.float64)
 
@@ -363,7 +439,9 @@ def as_words(column: "pd.Series[Any]") -> NDArray[np.object_]:
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 
 
-def _kind_of(column: "pd.Series[Any]", remarks: list[Remark], *, asked: bool) -> FeatureColumn | None:
+def _kind_of(
+    column: "pd.Series[Any]", remarks: list[Remark], *, asked: bool, separator: str | None = None
+) -> FeatureColumn | None:
     """What a column is; None, with a remark, where it cannot help."""
     name = str(column.name)
     gaps = column.map(is_gap).to_numpy(dtype=bool)
@@ -385,14 +463,24 @@ def _kind_of(column: "pd.Series[Any]", remarks: list[Remark], *, asked: bool) ->
         or words.map(_DATE.fullmatch).notna().mean() >= MOSTLY
     ):
         return _with_unreadable(name, "date", column, as_days(column), gaps, remarks)
-    numbers = as_numbers(column)
+    if words.map(_OTHER_DATE.fullmatch).notna().mean() >= MOSTLY:
+        order = _form_of_dates(words)
+        if order is None:
+            text = f"{name!r} looks like dates; write them as 2023-12-31"
+            remarks.append(Remark("ambiguous dates", text, "column left out"))
+            return None
+        return _with_unreadable(name, "date", column, as_days(column, order), gaps, remarks, order)
+    commas: list[Remark] = []
+    form = _form_of_numbers(name, words.tolist(), separator, commas)
+    numbers = as_numbers(column, form)
     readable = np.isfinite(numbers)
     if readable[~gaps].mean() >= MOSTLY:
         if not asked and _counts_rows(numbers[~gaps]) and not gaps.any():
             text = f"{name!r} numbers the rows; --features can include it"
             remarks.append(Remark("row numbers", text, "column left out"))
             return None
-        return _with_unreadable(name, "number", column, numbers, gaps, remarks)
+        remarks += commas
+        return _with_unreadable(name, "number", column, numbers, gaps, remarks, form)
     if words.map(lambda text: len(text.split())).mean() >= 3 and distinct > CATEGORIES / 2:
         return FeatureColumn(name, "text", bool(gaps.any()))
     if distinct > max(20, len(present) / 2) and not asked:
@@ -417,6 +505,7 @@ def _with_unreadable(
     numbers: NDArray[np.float64],
     gaps: NDArray[np.bool_],
     remarks: list[Remark],
+    form: Form = "usual",
 ) -> FeatureColumn:
     bad = ~np.isfinite(numbers) & ~gaps
     if bad.any():
@@ -426,7 +515,12 @@ def _with_unreadable(
         remarks.append(
             Remark("unreadable values", text, "repaired", tuple(int(r) for r in column.index[bad]))
         )
-    return FeatureColumn(name, kind, bool((gaps | bad).any()))
+    return FeatureColumn(name, kind, bool((gaps | bad).any()), form=form)
+
+
+def _names_images(column: "pd.Series[Any]") -> bool:
+    endings = r"(?i).*\.(png|jpe?g|gif|bmp|webp|tiff?)"
+    return bool(column.map(as_text).str.fullmatch(endings).mean() >= MOSTLY)
 
 
 def _counts_rows(numbers: NDArray[np.float64]) -> bool:

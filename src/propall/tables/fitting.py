@@ -21,11 +21,12 @@ from propall.model_selection import (
     CandidateStratifiedKFold,
     PartialLabelClassifierCV,
     covering_rate,
+    equal_rows,
 )
 from propall.nets import NETS
-from propall.tables.features import Features
+from propall.tables.features import Features, on_copies
 from propall.tables.images import ImageColumn
-from propall.tables.labelling import Table, copies_of_labels
+from propall.tables.labelling import LabelSource, Table, copies_of_labels
 from propall.tables.model import HeldOut, TableModel
 from propall.tables.reading import Remark
 from propall.tables.voting import Heard, hear
@@ -169,6 +170,7 @@ def fit_table(
     if table.labelled is None or table.source is None:
         raise ValueError("label: the table has no labels; say where they stand.")
     start = time.perf_counter()
+    _check_columns(table, table.source, columns or (), without)
     # An unknown name is answered before anything takes time.
     _ = [METHODS[name] for name in options.methods], [NETS[name] for name in options.nets]
     if images is not None:
@@ -180,7 +182,15 @@ def fit_table(
     frame, labels = table.frame, labelled.labels
     given = None if embedding is None else table.sheet.rows_of(embedding)[labelled.rows]
     aside = (*source.columns, *without)
-    copies = copies_of_labels(table, aside) if columns is None else {}
+    copies = copies_of_labels(table, aside)
+    if columns is not None:
+        copies = {
+            name: Remark(
+                remark.kind, f"{name!r} names classes: is it known of new rows, too?", "used as asked"
+            )
+            for name, remark in copies.items()
+            if name in columns
+        }
     features = Features.fit(
         frame,
         columns=columns,
@@ -188,6 +198,7 @@ def fit_table(
         embedding=given,
         images=images,
         folder=table.sheet.folder,
+        separator=table.sheet.separator,
     )
     effort = TABLES if images is None else IMAGES
     options = replace(
@@ -198,6 +209,8 @@ def fit_table(
     )
     remarks = [*table.remarks, *copies.values(), *features.remarks]
     X = features.transform(frame, embedding=given, folder=table.sheet.folder)
+    if (alike := equal_rows(X, len(X))) is not None:
+        remarks += on_copies(alike, frame.index)
     grid = _grid(options, effort, X)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninformativeRowsWarning)
@@ -222,6 +235,19 @@ def fit_table(
     fitted.seconds = time.perf_counter() - start
     model.account = account(fitted, options)
     return fitted
+
+
+def _check_columns(table: Table, source: LabelSource, columns: Sequence[str], without: Sequence[str]) -> None:
+    for name in columns:
+        table.sheet.column(name, "features")
+        if name in source.columns:
+            raise ValueError(
+                f"features: {name!r} belongs to the labels; a model that learns from it learns nothing "
+                "else. Leave it out."
+            )
+    # Of a file with a line per answer, columns may be gone already.
+    for name in () if table.sheet.answers is not None else without:
+        table.sheet.column(name, "ignore")
 
 
 def account(fitted: Fitted, options: FitOptions) -> dict[str, Any]:
@@ -343,7 +369,7 @@ def _curves(
     if not isinstance(chosen._method(), Objective) or not isinstance(chosen.net, str):
         return None
     mask = labels.to_numpy()
-    held_out = CandidateStratifiedKFold(search.n_splits_, random_state=options.seed).assign(mask) == 0
+    held_out = CandidateStratifiedKFold(search.n_splits_, random_state=options.seed).assign(mask, X) == 0
     device = chosen._device()
     seen, unseen = (torch.from_numpy(X[part]).to(device) for part in (~held_out, held_out))
     train = PartialDataset(seen, torch.from_numpy(mask[~held_out]).to(device))

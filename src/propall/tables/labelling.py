@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -78,6 +79,15 @@ class LabelSource:
             )
         if not self.separator:
             raise ValueError("separator: it is empty; expected what stands between two names, such as '|'.")
+        if not (self.rule in ("union", "plurality") or (isinstance(self.rule, int) and self.rule >= 1)):
+            raise ValueError(
+                f"rule: {self.rule!r}; expected union, plurality or a number of votes from 1 on."
+            )
+        if self.annotators and isinstance(self.rule, int) and self.rule > len(self.annotators):
+            raise ValueError(
+                f"rule: {self.rule} votes for a label, but there are {len(self.annotators)} annotators; give "
+                f"1 to {len(self.annotators)}."
+            )
         if self.unlabelled not in ("keep", "drop"):
             raise ValueError(f"unlabelled: {self.unlabelled!r}; expected keep or drop.")
 
@@ -168,6 +178,8 @@ class Cell(NamedTuple):
 def read_hierarchy(path: str | Path) -> Any:
     """A tree from a file: nested JSON objects, a CSV of parents and children, or one path `a/b/c` a line."""
     path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"hierarchy: there is no file {path}.")
     text = path.read_text(encoding="utf-8-sig")
     if path.suffix.lower() == ".json":
         try:
@@ -196,6 +208,12 @@ def looks_like_labels(sheet: Sheet) -> list[str]:
         if good and len(good) >= MOSTLY * len(cells) and len(names) * 2 <= len(sheet.frame):
             found.append(str(name))
     return found
+
+
+def likely_label(sheet: Sheet) -> str:
+    """A sentence that names the column which looks like labels; empty where none does."""
+    likely = looks_like_labels(sheet)
+    return f" It may be {likely[0]!r}: --label {shlex.quote(likely[0])}." if likely else ""
 
 
 def guess_source(sheet: Sheet) -> LabelSource | None:
@@ -238,7 +256,7 @@ def one_row_per_item(sheet: Sheet, source: LabelSource) -> Sheet:
         who = sheet.column(source.annotator, "annotator").map(as_text)
         people = [[who.loc[line] for line in own] for own in by_item.values()]
         frame[source.annotator] = [f" {source.separator} ".join(own) for own in people]
-    return Sheet(frame, sheet.source, remarks, answers=said, people=people, folder=sheet.folder)
+    return replace(sheet, frame=frame, remarks=remarks, answers=said, people=people)
 
 
 def read_labels(sheet: Sheet, source: LabelSource) -> Labelled:
@@ -262,7 +280,8 @@ def read_labels(sheet: Sheet, source: LabelSource) -> Labelled:
         return _from_votes(sheet, source)
     if source.label is None:
         names = listed([str(name) for name in sheet.frame.columns], 12)
-        raise ValueError(f"label: no column is named; say where the labels stand. There are {names}.")
+        hint = likely_label(sheet)
+        raise ValueError(f"label: no column is named; say where the labels stand.{hint} There are {names}.")
     return _from_cells(sheet, source)
 
 
@@ -506,6 +525,11 @@ def _dropped(faults: Mapping[int, str], remarks: list[Remark]) -> None:
 def _from_cells(sheet: Sheet, source: LabelSource) -> Labelled:
     assert source.label is not None
     column = sheet.column(source.label, "label")
+    if source.rule != "union":
+        raise ValueError(
+            f"rule: {source.rule!r} given, but a cell of {source.label!r} is not what several people "
+            "answered; leave the rule out, or name annotators, votes or item."
+        )
     remarks: list[Remark] = []
     known = frozenset(source.classes or ())
     parsed: dict[int, Cell] = {}
@@ -530,6 +554,7 @@ def _from_cells(sheet: Sheet, source: LabelSource) -> Labelled:
     faults = {row: cell.fault for row, cell in parsed.items() if cell.fault}
     usable = {row: cell for row, cell in parsed.items() if not cell.fault}
     rows_of = _rows_by_name({row: cell.names for row, cell in usable.items()})
+    remarks += _remark_on_lists([name for name in rows_of if name not in known])
     names, meant = _names({n: len(r) for n, r in rows_of.items()}, rows_of, source, remarks)
     _refuse_odd_column(len(names.classes), len(column), f"column {source.label!r}")
     mask: dict[int, NDArray[np.bool_]] = {}
@@ -551,6 +576,21 @@ def _from_cells(sheet: Sheet, source: LabelSource) -> Labelled:
         mask[row] = marked
     kinds = {row: usable[row].kind for row in mask}
     return _finished(sheet, source, names.classes, mask, kinds, faults, remarks)
+
+
+def _remark_on_lists(names: Sequence[str]) -> list[Remark]:
+    """A remark where names hold another separator than was said, with other cells' names on both sides."""
+    for sign in (",", ";", "/", "+", "&"):
+        parts = {name: [part.strip() for part in name.split(sign)] for name in names}
+        times = Counter(part for own in parts.values() for part in set(own))
+        several = [name for name, own in parts.items() if len(own) > 1]
+        lists = [name for name in several if all(part and times[part] > 1 for part in parts[name])]
+        if lists and len(lists) >= MOSTLY * len(several):
+            text = (
+                f"cells such as {lists[0]!r} look like lists; --separator {shlex.quote(sign)} reads them so"
+            )
+            return [Remark("lists", text)]
+    return []
 
 
 def _hint(name: str, names: _Names) -> str:
@@ -623,15 +663,20 @@ def _from_answers(
             for name, cell in zip(who[row], parsed[row], strict=True):
                 if name in seat and len(cell.names) == 1:
                     found.answers[i, seat[name]] = place.get(meant[cell.names[0]], -1)
+    _remark_on_agreement(found.counts, at, source, remarks)
+    return found
+
+
+def _remark_on_agreement(
+    counts: NDArray[np.int64], rows: Sequence[int], source: LabelSource, remarks: list[Remark]
+) -> None:
     if isinstance(source.rule, int):
-        votes = found.counts
         split = tuple(
-            row for row, own in zip(at, votes, strict=True) if own.any() and (own < source.rule).all()
+            row for row, own in zip(rows, counts, strict=True) if own.any() and (own < source.rule).all()
         )
         if split:
             text = f"no label has {source.rule} votes; everything that was answered stays possible"
             remarks.append(Remark("no agreement", text, "noted", split))
-    return found
 
 
 def _answers_kind(said: Sequence[Cell], meant: Mapping[str, str]) -> str:
@@ -655,10 +700,16 @@ def _from_votes(sheet: Sheet, source: LabelSource) -> Labelled:
         rows = tuple(index[i] for i in np.flatnonzero(blank.any(1)))
         remarks.append(Remark("blank votes", "empty cells read as no vote", "repaired", rows))
     bad = ~(np.isfinite(values) & (values >= 0) & (values == np.floor(values)))
-    faults = {}
-    for i in np.flatnonzero(bad.any(1)):
-        column = int(bad[i].argmax())
-        faults[index[i]] = f"{written[i, column]!r} is no number of votes"
+    faults: dict[int, str] = {}
+    for name, own, cells in zip(source.votes, bad.T, written.T, strict=True):
+        if not own.any():
+            continue
+        text = f"{name!r} holds what is no number of votes, such as {cells[own.argmax()]!r}"
+        if own.sum() * 2 > len(own):
+            raise ValueError(
+                f"votes: {text}, in {own.sum()} of {len(own)} rows; name one column of votes per class."
+            )
+        faults |= {index[i]: text for i in np.flatnonzero(own)}
     good = [i for i in range(len(index)) if index[i] not in faults]
     counts = {index[i]: values[i].astype(np.int64) for i in good}
     kept = {row: chosen(own[None], source.rule)[0] for row, own in counts.items()}
@@ -669,6 +720,7 @@ def _from_votes(sheet: Sheet, source: LabelSource) -> Labelled:
     }
     found = _finished(sheet, source, source.votes, mask, kinds, faults, remarks)
     found.counts = np.stack([counts[index[i]] for i in found.rows])
+    _remark_on_agreement(found.counts, [index[i] for i in found.rows], source, remarks)
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from propall.forms import votes
 from propall.forms.cells import is_missing, listed
 
-#: What was done about something: nothing, a repair, a row or a column left out.
-Action = Literal["noted", "repaired", "row dropped", "column left out"]
+#: What was done about something, the gravest first: rows or columns left out, a repair, nothing.
+Action = Literal[
+    "row dropped", "left blank", "repaired", "column left out", "used as asked", "held out together", "noted"
+]
+ACTIONS: tuple[Action, ...] = get_args(Action)
 
 #: Endings that are read, and what they are.
 FORMATS = {
@@ -93,6 +96,7 @@ class Sheet:
         answers: what people answered on each row, where the file has a line per answer.
         people: who gave each of these answers, where that is known.
         folder: where relative paths in cells start from.
+        separator: what stands between two columns of a CSV file.
     """
 
     frame: pd.DataFrame
@@ -102,6 +106,7 @@ class Sheet:
     answers: list[list[Any]] | None = None
     people: list[list[str]] | None = None
     folder: Path = field(default_factory=Path)
+    separator: str | None = None
 
     @property
     def whole(self) -> int:
@@ -202,7 +207,8 @@ def _read_separated(path: Path) -> Sheet:
     frame = pd.DataFrame(np.array(cells, dtype=object).reshape(len(cells), width), dtype=object)
     frame, renamed = _named_apart(frame, heading)
     # Dropped rows keep their places until the end, so that all remarks count the file's own rows.
-    return Sheet(frame.drop(index=long + empty), path.name, remarks + renamed)
+    own = None if path.suffix.lower() == ".tsv" else separator
+    return Sheet(frame.drop(index=long + empty), path.name, remarks + renamed, separator=own)
 
 
 def _decoded(data: bytes, name: str) -> tuple[str, list[Remark]]:

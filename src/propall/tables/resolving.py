@@ -1,6 +1,6 @@
 """Answers about the rows of a file: labels for a table to go on with."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -200,12 +200,14 @@ class Predicted:
         labels: the predicted labels, of rows that could be read.
         probabilities: of these labels.
         remarks: what was mended when the file was read.
+        separator: what stands between two columns of the file, if it is a CSV.
     """
 
     frame: pd.DataFrame
     labels: NDArray[Any]
     probabilities: NDArray[np.float64]
     remarks: list[Remark] = field(default_factory=list)
+    separator: str | None = None
 
     @property
     def mean_probability(self) -> float:
@@ -254,9 +256,10 @@ def predict_file(
     known, remarks = np.ones(len(sheet.frame), dtype=bool), list(sheet.remarks)
     if model.features.images is not None:
         known, broken = model.features.images.openable(sheet.frame, sheet.folder)
-        remarks += broken
+        remarks += [replace(r, text=f"{r.text}; not predicted", action="left blank") for r in broken]
     remarks += model.features.unfamiliar(sheet.frame)
     given = None if embedding is None else sheet.rows_of(embedding)[known]
     logs = model.log_probabilities(sheet.frame[known], embedding=given, folder=sheet.folder)
     frame = predicted_table(model, sheet, logs, known, every=every)
-    return Predicted(frame, model.classes[logs.argmax(1)], np.exp(logs.max(1)), remarks)
+    labels, chances = model.classes[logs.argmax(1)], np.exp(logs.max(1))
+    return Predicted(frame, labels, chances, remarks, sheet.separator)

@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from propall.labels import CandidateLabels
-from propall.tables.features import FeatureColumn, Features, is_gap
+from propall.tables.features import FeatureColumn, Features, is_gap, on_copies
 from propall.tables.labelling import NEGATED, NOTHING, Labelled, Table, as_text, copies_of_labels
 from propall.tables.reading import Remark
 
@@ -134,7 +135,9 @@ def summarise(table: Table, features: Features | None = None) -> Summary:
     copies = copies_of_labels(table, reserved) if table.labelled is not None else {}
     if features is None:
         try:
-            features = Features.fit(table.frame, without=(*reserved, *copies))
+            features = Features.fit(
+                table.frame, without=(*reserved, *copies), separator=table.sheet.separator
+            )
         except ValueError:
             features = Features(())
     used = {column.name: column for column in features.columns}
@@ -147,6 +150,9 @@ def summarise(table: Table, features: Features | None = None) -> Summary:
         columns.append(ColumnSummary(str(name), role, int(gaps.sum()), int(words.nunique()), example))
     found = Summary(table.sheet.source, table.sheet.whole, len(table.frame), columns)
     found.remarks = [*table.remarks, *copies.values(), *features.remarks]
+    if features.columns:
+        contents = pd.util.hash_pandas_object(features.prepared(table.frame), index=False)
+        found.remarks += on_copies(pd.factorize(contents)[0], table.frame.index)
     if table.labelled is not None and table.source is not None:
         found.where = table.source.says()
         _describe_labels(found, table.labelled)

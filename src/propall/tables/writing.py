@@ -110,15 +110,21 @@ def format_of(path: str | Path) -> str:
     return kind
 
 
-def write_table(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Write a table in the format its name ends in; nothing is left half written."""
+def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None = None) -> Path:
+    """Write a table in the format its name ends in; nothing is left half written.
+
+    Args:
+        frame: the table.
+        path: the file.
+        separator: what stands between two columns of a CSV file; a comma by default.
+    """
     path, kind = Path(path), format_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.stem}.part{path.suffix}")
     text: Mapping[str, Any] = {"index": False}
     try:
         if kind in ("CSV", "TSV"):
-            frame.to_csv(part, sep="\t" if kind == "TSV" else ",", encoding="utf-8", **text)
+            frame.to_csv(part, sep="\t" if kind == "TSV" else separator or ",", encoding="utf-8", **text)
         elif kind in ("JSON", "JSON lines"):
             frame.to_json(part, orient="records", lines=kind == "JSON lines", force_ascii=False)
         elif kind == "Excel":
