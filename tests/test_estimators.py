@@ -6,6 +6,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_iris
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, LeaveOneOut, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -59,6 +60,17 @@ def known_failures(estimator):
 @parametrize_with_checks(
     [PartialLabelClassifier(name) for name in QUICK], expected_failed_checks=known_failures
 )
+def test_the_usual_learning_rate_suits_the_network():
+    X, y = load_iris(return_X_y=True)
+    train, test = np.arange(0, 150, 2), np.arange(1, 150, 2)
+    for net, rate in (("linear", 0.03), ("mlp", 0.01)):
+        usual, same = (
+            PartialLabelClassifier(net=net, epochs=50, random_state=0, **given).fit(X[train], y[train])
+            for given in ({}, {"learning_rate": rate})
+        )
+        assert np.array_equal(usual.decision_function(X[test]), same.decision_function(X[test]))
+
+
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

@@ -66,7 +66,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         epochs: passes over the data.
         batch_size: rows per step; all of them where there are fewer.
         optimizer: "adam" or "sgd".
-        learning_rate: of the optimiser.
+        learning_rate: of the optimiser; None: 0.03 for the linear net, 0.01 for others.
         weight_decay: factor of the L2 penalty.
         n_estimators: networks trained at once from different seeds, their probabilities averaged.
         standardize: subtract the training mean from tabular features and divide by the standard deviation.
@@ -104,7 +104,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         epochs: int = 200,
         batch_size: int = 256,
         optimizer: Literal["adam", "sgd"] = "adam",
-        learning_rate: float = 0.01,
+        learning_rate: float | None = None,
         weight_decay: float = 1e-4,
         n_estimators: int = 1,
         standardize: bool = True,
@@ -415,13 +415,18 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             return functools.partial(NETS[self.net], **options)
         return self.net
 
+    def _rate(self) -> float:
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return 0.03 if self.net == "linear" else 0.01
+
     def _algorithm(self, weighted: bool) -> Algorithm:
         method = self._method()
         recipe = Recipe(
             epochs=self.epochs,
             batch_size=self.batch_size,
             optimizer=self.optimizer,
-            learning_rate=self.learning_rate,
+            learning_rate=self._rate(),
             weight_decay=self.weight_decay,
             last_batch="keep",
         )

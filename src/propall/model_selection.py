@@ -552,7 +552,7 @@ class Folds:
                         shared,
                         seed=seed,
                         objective=method if isinstance(method, Objective) else None,
-                        learning_rate=model.learning_rate,
+                        learning_rate=model._rate(),
                         weight_decay=model.weight_decay,
                     )
                     runs.append(run)
