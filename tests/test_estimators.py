@@ -60,17 +60,6 @@ def known_failures(estimator):
 @parametrize_with_checks(
     [PartialLabelClassifier(name) for name in QUICK], expected_failed_checks=known_failures
 )
-def test_the_usual_learning_rate_suits_the_network():
-    X, y = load_iris(return_X_y=True)
-    train, test = np.arange(0, 150, 2), np.arange(1, 150, 2)
-    for net, rate in (("linear", 0.03), ("mlp", 0.01)):
-        usual, same = (
-            PartialLabelClassifier(net=net, epochs=50, random_state=0, **given).fit(X[train], y[train])
-            for given in ({}, {"learning_rate": rate})
-        )
-        assert np.array_equal(usual.decision_function(X[test]), same.decision_function(X[test]))
-
-
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -432,3 +421,14 @@ def test_scikit_learn_calibrates_it_on_ordinary_labels():
     assert log_loss(truth[200:], calibrated.predict_proba(X[200:])) < log_loss(
         truth[200:], own.predict_proba(X[200:])
     )
+
+
+def test_the_usual_learning_rate_suits_the_network():
+    X, y = load_iris(return_X_y=True)
+    train, test = np.arange(0, 150, 2), np.arange(1, 150, 2)
+    for net, rate in (("linear", 0.03), ("mlp", 0.01)):
+        usual, same = (
+            PartialLabelClassifier(net=net, epochs=50, random_state=0, **given).fit(X[train], y[train])
+            for given in ({}, {"learning_rate": rate})
+        )
+        assert np.array_equal(usual.decision_function(X[test]), same.decision_function(X[test]))

@@ -2,14 +2,19 @@
 
 import pkgutil
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from jaxtyping import TypeCheckError
 
 import propall
 import propall.methods
 from propall.methods import METHODS
+from propall.registry import check_choices
 from propall.training.contract import Algorithm, Objective
 
 each_method = pytest.mark.parametrize("method", [pytest.param(m, id=n) for n, m in METHODS.items()])
@@ -97,5 +102,26 @@ def test_an_unknown_name_is_answered_with_the_near_ones() -> None:
     ],
 )
 def test_misspelt_choices_are_refused(name: str, field: str, value: str) -> None:
-    with pytest.raises(ValueError, match=f"{field}: {value!r} given; expected '"):
+    # Where annotations are checked, such a value does not get as far as our own check.
+    with pytest.raises((ValueError, TypeCheckError), match=field):
         METHODS[name](**{field: value})
+
+
+@dataclass
+class Settings:
+    """What annotations may say of choices."""
+
+    mode: Literal["a", "b"] = "a"
+    kind: Literal[1, 2] | None = None
+    number: float | None = None
+    several: Sequence[Literal["x"]] = ()
+
+
+def test_choices_are_those_of_the_annotations() -> None:
+    check_choices(Settings("b", 2, 0.5, "x"))
+    for wrong, message in (
+        ({"mode": "c"}, "mode: 'c' given; expected 'a' or 'b'"),
+        ({"kind": 3}, "1 or 2 or None"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_choices(Settings(**wrong))  # type: ignore[arg-type]

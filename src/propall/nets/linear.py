@@ -24,4 +24,4 @@ class Linear(Network):
 
     def dense(self) -> list[nn.Linear] | None:
         """The head alone."""
-        return [self.head] if type(self) is Linear else None
+        return [self.head] if type(self) is Linear and isinstance(self.head, nn.Linear) else None

@@ -66,6 +66,7 @@ class MLP(Network):
         layers, activations = list(self.hidden)[::2], list(self.hidden)[1::2]
         linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
         plain = len(linear) == len(layers) and all(type(part) is nn.ReLU for part in activations)
+        plain = plain and isinstance(self.head, nn.Linear)  # somebody may have put another one there
         return [*linear, self.head] if unchanged and plain else None
 
 
