@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -47,6 +48,14 @@ def check_choices(settings: Any) -> None:
         if value not in allowed:
             expected = " or ".join(map(repr, allowed))
             raise ValueError(f"{name}: {value!r} given; expected {expected}.")
+
+
+def check_whole(settings: Any, **least: int) -> None:
+    """Refuse settings where one that is named here is not a whole number, or below what is given here."""
+    for name, smallest in least.items():
+        value = getattr(settings, name)
+        if not isinstance(value, Integral) or value < smallest:
+            raise ValueError(f"{name}: {value!r} given; a whole number of at least {smallest} is needed.")
 
 
 @functools.cache

@@ -245,16 +245,19 @@ def _print_entries(console: Any, entries: list[Any]) -> None:
             ours = number(entry.mean, entry.std) or entry.note.partition(";")[0]
             table.add_row(entry.title, ours, paper, str(entry.runs))
     console.print(table)
-    for note in dict.fromkeys(entry.note for entry in entries if entry.note):
-        lines = list(dict.fromkeys(entry.title for entry in entries if entry.note == note))
-        whose = "" if len(lines) == len({entry.title for entry in entries}) else f"{'; '.join(lines)}: "
-        console.print(f"{whose}{note}", highlight=False, markup=False)
+    _print_notes(console, [(entry.title, entry.note) for entry in entries])
     compared = [entry for entry in entries if entry.mean is not None and entry.published is not None]
-    for reason in dict.fromkeys(entry.incomparable for entry in compared if entry.incomparable):
-        lines = list(dict.fromkeys(entry.title for entry in compared if entry.incomparable == reason))
-        whose = "" if len(lines) == len({entry.title for entry in compared}) else f"{'; '.join(lines)}: "
-        console.print(f"{whose}not comparable with the paper: {reason}", highlight=False, markup=False)
+    reasons = [(entry.title, entry.incomparable) for entry in compared]
+    _print_notes(console, reasons, "not comparable with the paper: ")
     console.print()
+
+
+def _print_notes(console: Any, notes: list[tuple[str, str]], begins: str = "") -> None:
+    """Every different note once, with the titles it belongs to where these are not all."""
+    for note in dict.fromkeys(note for _, note in notes if note):
+        lines = list(dict.fromkeys(title for title, own in notes if own == note))
+        whose = "" if len(lines) == len(dict(notes)) else f"{'; '.join(lines)}: "
+        console.print(f"{whose}{begins}{note}", highlight=False, markup=False)
 
 
 @app.command()

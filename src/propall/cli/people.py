@@ -479,13 +479,15 @@ def fit(
     if json_output:
         print_json({**account, "model": str(out), "page": None if path is None else str(path)})
         return
+    from propall.tables.fitting import guessing_rate
+
     console = open_console()
     if not quiet:
         _print_account(console, fitted)
     where = f"Model: {out}{' (replaces the one before)' * replaces}"
     where += "" if path is None else f". Report: {path}"
     covering = f"{100 * account['held_out']['covering_rate']:.1f} %"
-    guessing = f"{100 * account['mean_candidates'] / len(account['classes']):.0f} %"
+    guessing = f"{100 * guessing_rate(account):.0f} %"
     whole = f" of {account['rows']}" if account["used"] < account["rows"] else ""
     few = account["used"] < FEW_A_FOLD * account["folds"]
     _say(

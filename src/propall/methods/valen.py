@@ -4,7 +4,6 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log, pi, prod
-from numbers import Integral
 from pathlib import Path
 from typing import Literal, cast
 
@@ -16,6 +15,7 @@ from torch.nn.functional import linear, softplus
 from propall import draws, kernels
 from propall.labels import full_precision, restricted_softmax, uniform_weights
 from propall.methods.proden import PRODEN, proden_loss
+from propall.registry import check_whole
 from propall.training import compiled
 from propall.training.checkpoint import Checkpoint
 from propall.training.contract import (
@@ -501,10 +501,7 @@ class VALEN(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("warm_up", 0), ("neighbours", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or value < least:
-                raise ValueError(f"{name}: {value!r} given; a whole number of at least {least} is needed.")
+        check_whole(self, warm_up=0, neighbours=1)
 
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
         """Train all runs; those of one shape together."""

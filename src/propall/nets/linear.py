@@ -22,6 +22,6 @@ class Linear(Network):
         """The input itself, flat."""
         return x.flatten(1)
 
-    def dense(self) -> list[nn.Linear] | None:
+    def dense(self) -> list[nn.Module] | None:
         """The head alone."""
-        return [self.head] if type(self) is Linear and isinstance(self.head, nn.Linear) else None
+        return [self.head] if type(self) is Linear else None

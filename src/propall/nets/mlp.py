@@ -60,14 +60,12 @@ class MLP(Network):
         z: Tensor = self.hidden(x.flatten(1))
         return z
 
-    def dense(self) -> list[nn.Linear] | None:
+    def dense(self) -> list[nn.Module] | None:
         """All layers, unless there is batch norm between them or a subclass computes otherwise."""
         unchanged = type(self).features is MLP.features and type(self).forward is Network.forward
         layers, activations = list(self.hidden)[::2], list(self.hidden)[1::2]
-        linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-        plain = len(linear) == len(layers) and all(type(part) is nn.ReLU for part in activations)
-        plain = plain and isinstance(self.head, nn.Linear)  # somebody may have put another one there
-        return [*linear, self.head] if unchanged and plain else None
+        plain = all(type(part) is nn.ReLU for part in activations)
+        return [*layers, self.head] if unchanged and plain else None
 
 
 class MLP5(MLP):

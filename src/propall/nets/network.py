@@ -120,8 +120,8 @@ class Network(nn.Module):
         """Where instances are compared with each other (VALEN's neighbour graph); the features by default."""
         return self.features(x)
 
-    def dense(self) -> list[nn.Linear] | None:
-        """Its linear maps, from the input on, if there is nothing but a ReLU after each but the last."""
+    def dense(self) -> list[nn.Module] | None:
+        """Its layers, from the input on, if there is nothing but a ReLU after each but the last."""
         return None
 
     def forward(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:

@@ -17,7 +17,7 @@ from propall.report.numbers import decimal, percent
 from propall.report.page import KeyFigure, Page, Section
 from propall.report.tables import Cell, Column, Row, Table
 from propall.tables.features import Features
-from propall.tables.fitting import Fitted
+from propall.tables.fitting import Fitted, guessing_rate
 from propall.tables.images import ImageColumn
 from propall.tables.labelling import as_text
 from propall.tables.reading import ACTIONS, Remark
@@ -80,8 +80,7 @@ def fit_page(fitted: Fitted) -> Page:
         KeyFigure(
             percent(covering, 1),
             "of held-out predictions are candidates",
-            f"guessing: {percent(100 * account['mean_candidates'] / len(account['classes']), 0)}; "
-            f"{account['folds']} folds",
+            f"guessing: {percent(100 * guessing_rate(account), 0)}; {account['folds']} folds",
         ),
         KeyFigure(str(account["used"]), f"of {account['rows']} rows used", _dropped(fitted.remarks)),
         KeyFigure(

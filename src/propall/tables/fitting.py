@@ -287,6 +287,11 @@ def account(fitted: Fitted, options: FitOptions) -> dict[str, Any]:
     }
 
 
+def guessing_rate(account: Mapping[str, Any]) -> float:
+    """Share of predictions that would be among the candidates if classes were drawn at random."""
+    return float(account["mean_candidates"] / len(account["classes"]))
+
+
 def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | dict | None) else repr(value)
 

@@ -47,7 +47,7 @@ class Dense:
         if layers is None or any(p.device.type != "cpu" for p in parameters.values()):
             return None
         if not all(type(layer) in (nn.Linear, AlignedLinear) for layer in layers):
-            return None  # such as one with a parametrisation
+            return None  # somebody put another one there, or gave one a parametrisation
         name_of = {id(module): name for name, module in net.named_modules()}
         names = [(name_of[id(layer)], layer.bias is not None) for layer in layers]
         return cls([(f"{name}.weight", f"{name}.bias" if bias else None) for name, bias in names], parameters)

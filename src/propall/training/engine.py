@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from propall import draws
+from propall.data.dataset import PartialDataset
 from propall.labels import check
 from propall.training import compiled, optim
 from propall.training.checkpoint import Checkpoint
@@ -104,8 +105,10 @@ class Trainer(Algorithm):
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
         """Train all runs; those of one shape together."""
         watching = monitor or Monitor()
+        for train in {id(run.train): run.train for run in runs}.values():  # many runs may share one
+            _check_data(train)
         for run in runs:
-            check_run(run)
+            _check_run(run)
         return fit_in_stacks(
             runs,
             lambda run, count: self.stack or compiled.stack_limit(self.net, self.recipe, run, count),
@@ -125,9 +128,8 @@ class Trainer(Algorithm):
         return dict(zip(positions, fitted, strict=True))
 
 
-def check_run(run: Run) -> None:
-    """Refuse data that no network can be trained on, and weights or keys that do not belong to it."""
-    train = run.train
+def _check_data(train: PartialDataset) -> None:
+    """Refuse data that no network can be trained on."""
     check(train.candidates, quiet=True)
     if train.x.dtype not in (torch.float32, torch.float64):
         raise TypeError(
@@ -139,9 +141,13 @@ def check_run(run: Run) -> None:
             f"x: {int((~finite).sum())} rows hold NaN or infinity (first: {int((~finite).nonzero()[0])}). "
             "Fill in or drop them."
         )
+
+
+def _check_run(run: Run) -> None:
+    """Refuse weights and keys that do not belong to the run's data."""
     for name, value in (("weight", run.weight), ("keys", run.keys)):
-        if value is not None and value.shape != (len(train),):
-            raise ValueError(f"{name}: shape {tuple(value.shape)} given; expected {(len(train),)}.")
+        if value is not None and value.shape != (len(run.train),):
+            raise ValueError(f"{name}: shape {tuple(value.shape)} given; expected {(len(run.train),)}.")
     if run.weight is not None and (run.weight < 0).any():
         raise ValueError(f"weight: {float(run.weight.min())} is among them; expected 0 or more.")
 

@@ -1,12 +1,11 @@
 """How long and with what a network is trained; the loss is the objective's business."""
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Literal
 
 from torch import Tensor
 
-from propall.registry import check_choices
+from propall.registry import check_choices, check_whole
 
 #: What matrix products are computed in.
 Precision = Literal["float32", "tf32", "bfloat16"]
@@ -49,10 +48,7 @@ class Recipe:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("batch_size", 1), ("decay_every", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or value < least:
-                raise ValueError(f"{name}: {value!r} given; a whole number of at least {least} is needed.")
+        check_whole(self, epochs=0, batch_size=1, decay_every=1)
         for name in ("learning_rate", "weight_decay", "momentum", "decay"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
