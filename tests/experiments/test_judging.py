@@ -125,6 +125,25 @@ def test_no_verdict_rests_on_cut_runs(store, protocol):
     assert (protocol in evidence.serious_protocols("uniform")) == (not protocol.startswith("short"))
 
 
+def test_other_protocols_are_listed_and_not_counted(store):
+    """They run the same cells in another way: to count both would count a cell twice."""
+    better = lambda cell: 0.8 + 0.01 * (cell.row == "propall")  # noqa: E731
+    put(store, "noise_candidates5", better, "classes0-4")
+    falls = lambda cell: 0.9 - 0.1 * (cell.candidates == 4) * (cell.row != "propall")  # noqa: E731
+    put(store, "candidates5", falls, "classes0-4")
+    claims = {claim.name: claim for claim in judging.judged(Evidence(store))}
+    for name in ("noise", "robustness to the number of candidates"):
+        assert claims[name].verdict == Verdict.UNKNOWN
+        assert claims[name].measured
+        assert all("classes0-4 (not counted): " in line for line in claims[name].measured)
+    put(store, "noise_candidates5", lambda cell: 0.8 - 0.01 * (cell.row == "propall"))
+    claim = judging.noise(Evidence(store))
+    assert claim.verdict == Verdict.FAILS
+    assert "in 0 of 16 cells" in claim.why
+    assert TABLES["noise_uniform"].is_judged("q0.1")
+    assert not TABLES["uniform"].is_judged("q0.1+same-rates")
+
+
 def test_a_cell_that_two_tables_print_counts_once(store):
     fill(store, ["noise_real"], data=["lost"])
     evidence = Evidence(store)
@@ -263,6 +282,26 @@ def test_costs_count_every_run_once_and_estimate_by_steps(store):
     assert judging.steps(fold) == pytest.approx(510 * 1122 * 0.8 / 100)
     assert cost.ratio == cost.public_seconds / cost.seconds
     assert cost.elapsed_ratio >= cost.ratio
+
+
+def test_costs_of_cells_measured_in_full_stand_apart(store):
+    fill(store, ["real"], data=["lost"])
+    for protocol in ("q0.5", "q0.1"):
+        put(store, "uniform", lambda cell: 0.9, protocol, data=["mnist"], methods=["propall", "cc"])
+    full = {result.spec.key for result in store if result.spec.method.name not in ("plle", "pl_svm")}
+    full |= {
+        spec.key for row in ("plle", "pl_svm") for spec in reproducing.wanted(f"real/lost/{row}")[0].specs
+    }
+    fill(store, ["real"], ["single80"], data=["lost"])
+    put(store, "instance", lambda cell: 0.9, data=["mnist"], methods=["cc"], seeds=1)
+    evidence = Evidence(store)
+    (cost,) = judging.costs(evidence)
+    assert cost.all_runs == len(list(store)) > len(full)
+    assert cost.finished is not None
+    assert cost.finished.all_runs == len(full)
+    assert cost.cells == judging.coverage(evidence).measured == 12 + 2
+    assert cost.finished.seconds < cost.seconds
+    assert cost.finished.finished is None
 
 
 def test_time_that_processes_share_elapses_once(store):

@@ -39,8 +39,12 @@ class Evidence:
         return [name for name in self.protocols(table) if way(name).base not in (SHORT, TIMED)]
 
     def uncut_protocols(self, table: str) -> list[str]:
-        """Those of them that give every network its own number of epochs; verdicts rest on no others."""
+        """Those of them that give every network its own number of epochs."""
         return [name for name in self.serious_protocols(table) if way(name).epochs is None]
+
+    def judged_protocols(self, table: str) -> list[str]:
+        """Those of them that verdicts rest on."""
+        return [name for name in self.uncut_protocols(table) if TABLES[table].is_judged(name)]
 
     def entries(self, table: str, protocol: str | None = None) -> list[Entry]:
         """All cells of a table under a protocol, the first one by default."""

@@ -1,15 +1,16 @@
 """The paper's claims one by one: what was measured about each, and a verdict by rules from the numbers alone.
 
 The accuracies of two methods are compared by the paired t-test over two or more seeds or folds at the level
-`ALPHA`; times come from one long run per method, alone on the device. A claim that a store holds nothing
-about is "not measured".
+`ALPHA`; times come from one long run per method, alone on the device. A verdict rests on each table's judged
+protocols; what others say is listed, and not counted. A claim that a store holds nothing about is "not
+measured".
 """
 
 import math
 import statistics
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal, NamedTuple
@@ -133,6 +134,11 @@ def number(entry: Entry) -> str:
     return f"{entry.mean:.2f}" + ("" if entry.std is None else f" ({entry.std:.2f})")
 
 
+def _label(table: str, protocol: str) -> str:
+    """A protocol's name, with a word where the verdict does not rest on it."""
+    return protocol if TABLES[table].is_judged(protocol) else f"{protocol} (not counted)"
+
+
 def _overall(good: int, bad: int) -> Verdict:
     """All good, none good, or some."""
     if not good + bad:
@@ -154,11 +160,11 @@ def uniform_superiority(evidence: Evidence) -> Claim:
             found = compared(own[OURS], best)
             if found is None:
                 continue
-            outcomes[found.outcome] += 1
+            outcomes[found.outcome] += TABLES["uniform"].is_judged(protocol)
             used += [own[OURS], best]
             measured.append(
-                f"{DATASETS[data].title}, {protocol}: ProPaLL {number(own[OURS])}, best other {best.title} "
-                f"{number(best)}: {_said(found)}."
+                f"{DATASETS[data].title}, {_label('uniform', protocol)}: ProPaLL {number(own[OURS])}, "
+                f"best other {best.title} {number(best)}: {_said(found)}."
             )
     tested = outcomes["ahead"] + outcomes["level"] + outcomes["behind"]
     verdict = _overall(outcomes["ahead"], tested - outcomes["ahead"])
@@ -204,7 +210,7 @@ def robustness(evidence: Evidence) -> Claim:
     for table in ("candidates10", "candidates5"):
         most = max(TABLES[table].candidates)
         for protocol in evidence.uncut_protocols(table):
-            columns = evidence.columns(table, protocol)
+            columns, counts = evidence.columns(table, protocol), TABLES[table].is_judged(protocol)
             for data in TABLES[table].data:
                 first, last = columns.get((data, 1), {}), columns.get((data, most), {})
                 losses = {row: _lost(first[row], last[row]) for row in last if row in first}
@@ -213,7 +219,7 @@ def robustness(evidence: Evidence) -> Claim:
                 parts = []
                 for row, lost in losses.items():
                     found = _paired(lost, losses[OURS]) if row != OURS else None
-                    if found is not None:
+                    if found is not None and counts:
                         good += found.outcome == "ahead"
                         bad += found.outcome in ("level", "behind")
                     against = "" if found is None else words[found.outcome]
@@ -221,7 +227,8 @@ def robustness(evidence: Evidence) -> Claim:
                     parts.append(f"{last[row].title} {number(last[row])}{fallen}{against}")
                     used += [first[row], last[row]]
                 measured.append(
-                    f"{DATASETS[data].title}, {most} of {most + 1} classes, {protocol}: {'; '.join(parts)}."
+                    f"{DATASETS[data].title}, {most} of {most + 1} classes, {_label(table, protocol)}: "
+                    f"{'; '.join(parts)}."
                 )
     tested = good + bad
     return Claim(
@@ -268,11 +275,12 @@ def noise(evidence: Evidence) -> Claim:
                 used += pair.values()
             if own["better"] + own["worse"]:
                 measured.append(
-                    f"{table.removeprefix('noise_')}, {protocol}: higher with noise in {own['better']} of "
-                    f"{own['better'] + own['worse']} cells (significantly in {own['ahead']}), lower in "
-                    f"{own['worse']} (significantly in {own['behind']})."
+                    f"{table.removeprefix('noise_')}, {_label(table, protocol)}: higher with noise in "
+                    f"{own['better']} of {own['better'] + own['worse']} cells (significantly in "
+                    f"{own['ahead']}), lower in {own['worse']} (significantly in {own['behind']})."
                 )
-            total = {name: total[name] + own[name] for name in total}
+            if TABLES[table].is_judged(protocol):
+                total = {name: total[name] + own[name] for name in total}
     count = total["better"] + total["worse"]
     p = sign_p(total["better"], total["worse"])
     verdict = Verdict.UNKNOWN
@@ -427,12 +435,13 @@ def consecutive_classes(evidence: Evidence) -> Claim:
                         used += [ran, also]
             if ours_here:
                 measured.append(
-                    f"{table}, {protocol}, {len(ours_here)} pairs of runs: when half are learnt, "
-                    f"{statistics.fmean(ours_here):.2f} classes are not begun with ProPaLL and "
+                    f"{table}, {_label(table, protocol)}, {len(ours_here)} pairs of runs: when half are "
+                    f"learnt, {statistics.fmean(ours_here):.2f} classes are not begun with ProPaLL and "
                     f"{statistics.fmean(theirs_here):.2f} with PRODEN."
                 )
-            ours_all += ours_here
-            theirs_all += theirs_here
+            if TABLES[table].is_judged(protocol):
+                ours_all += ours_here
+                theirs_all += theirs_here
     if not ours_all:
         verdict, why = Verdict.UNKNOWN, "no pair of runs with sensitivity by class"
     else:
@@ -626,6 +635,9 @@ class Cost:
         public_seconds: the same number of steps at the rate of PRODEN's public code.
         all_runs: number of all runs, of images with channels and of methods without a network too.
         all_seconds: their time.
+        finished: the same for the runs behind published cells that are measured in full; None where there are
+            none, and in itself.
+        cells: number of those cells.
     """
 
     hardware: str
@@ -635,6 +647,8 @@ class Cost:
     public_seconds: float
     all_runs: int
     all_seconds: float
+    finished: "Cost | None" = None
+    cells: int = 0
 
     @property
     def ratio(self) -> float:
@@ -652,21 +666,47 @@ def costs(evidence: Evidence) -> list[Cost]:
     by_hardware: dict[str, list[Result]] = {}
     for result in _of_tables(evidence):
         by_hardware.setdefault(result.hardware, []).append(result)
+    finished = _finished_cells(evidence)
     found = []
     for hardware, results in by_hardware.items():
-        trained = [result for result in results if _is_like_public(result.spec)]
-        found.append(
-            Cost(
-                hardware,
-                len(trained),
-                sum(result.seconds for result in trained),
-                elapsed(trained),
-                sum(steps(result.spec) for result in trained) / PUBLIC_STEPS * PUBLIC_SECONDS,
-                len(results),
-                sum(result.seconds for result in results),
-            )
-        )
+        here = {result.spec.key: result for result in results}
+        cells = [keys for keys in finished.values() if keys & here.keys()]
+        behind = [here[key] for key in here.keys() & set[str]().union(*cells)]
+        own = _cost(hardware, results)
+        found.append(replace(own, finished=_cost(hardware, behind) if behind else None, cells=len(cells)))
     return sorted(found, key=lambda cost: -cost.all_seconds)
+
+
+def _cost(hardware: str, results: Sequence[Result]) -> Cost:
+    trained = [result for result in results if _is_like_public(result.spec)]
+    return Cost(
+        hardware,
+        len(trained),
+        sum(result.seconds for result in trained),
+        elapsed(trained),
+        sum(steps(result.spec) for result in trained) / PUBLIC_STEPS * PUBLIC_SECONDS,
+        len(results),
+        sum(result.seconds for result in results),
+    )
+
+
+def _finished_cells(evidence: Evidence) -> dict[frozenset[str], set[str]]:
+    """The runs of every different published cell that is measured in full, by its first protocol's keys.
+
+    Runs of a table's other judged protocols count too where they are complete.
+    """
+    found: dict[frozenset[str], set[str]] = {}
+    for table in TABLES:
+        rows, first = first_rows(table), {}
+        for entry in evidence.entries(table):
+            if entry.cell.row in rows and entry.published is not None and entry.runs == entry.expected:
+                first[entry.cell] = frozenset(entry.keys)
+                found.setdefault(first[entry.cell], set()).update(entry.keys)
+        for protocol in evidence.judged_protocols(table):
+            for entry in evidence.entries(table, protocol):
+                if entry.cell in first and entry.runs == entry.expected:
+                    found[first[entry.cell]].update(entry.keys)
+    return found
 
 
 def elapsed(results: Sequence[Result]) -> float:
@@ -739,14 +779,13 @@ def coverage(evidence: Evidence) -> Coverage:
             if entry.cell.row in rows and entry.published is not None:
                 keys[entry.cell] = frozenset(entry.keys)
                 own = states.setdefault(frozenset(entry.keys), set())
-                own |= {"measured"} if entry.runs == entry.expected else set()
                 own |= {"absent"} if entry.missing else set()
         for protocol in evidence.serious_protocols(table):
             for entry in evidence.entries(table, protocol):
                 if entry.runs and entry.cell in keys:
                     states[keys[entry.cell]].add("begun")
     return Coverage(
-        sum("measured" in own for own in states.values()),
+        len(_finished_cells(evidence)),
         sum("begun" in own for own in states.values()),
         sum(own == {"absent"} for own in states.values()),
         len(states),

@@ -260,7 +260,7 @@ def test_what_is_said_of_falling_methods_is_in_the_results():
 def test_a_smoke_run_stays_one_however_long():
     cell = Cell("uniform", "mnist", "cc")
     assert TABLES["uniform"].incomparable(cell, "short-5epochs").startswith("a smoke run")
-    assert TABLES["uniform"].incomparable(cell, "q0.5-50epochs") == "trained for 50 epochs only"
+    assert TABLES["uniform"].incomparable(cell, "q0.5-50epochs") == "ours was trained for 50 epochs only"
     assert "longer" in TABLES["uniform"].incomparable(cell, "q0.5-900epochs")
 
 

@@ -151,6 +151,8 @@ class Table:
         reports: what of a run is tabled: the accuracy after the last epoch, or its mean over the last ten.
         remark: what the paper leaves open, and what is done here.
         caveat: line and protocol to the reason why the published number is of another kind; empty where not.
+        judged: the protocols that verdicts rest on; the first alone if empty. Others run the same cells once
+            more in another way, and to count both would count a cell twice.
     """
 
     name: str
@@ -164,6 +166,7 @@ class Table:
     reports: Literal["accuracy", "last10"] = "accuracy"
     remark: str = ""
     caveat: Callable[[str, str], str] = lambda row, protocol: ""
+    judged: tuple[str, ...] = ()
 
     def incomparable(self, cell: Cell, protocol: str) -> str:
         """Why a measured number cannot be held against the published one; empty where it can."""
@@ -173,9 +176,9 @@ class Table:
         if own.epochs is not None:
             uncut = self.specs(cell, own.uncut, seeds=1)
             if any(spec.recipe.epochs < own.epochs for spec in uncut):
-                return f"trained for {own.epochs} epochs, longer than by its own values"
+                return f"ours was trained for {own.epochs} epochs, longer than by its own values"
             if self.specs(cell, protocol, seeds=1) != uncut:
-                return f"trained for {own.epochs} epochs only"
+                return f"ours was trained for {own.epochs} epochs only"
         return self.caveat(cell.row, own.base)
 
     def row(self, name: str) -> Row:
@@ -228,6 +231,10 @@ class Table:
                 "-50epochs behind one of them trains that long."
             )
         return asked if own.epochs is None else f"{asked}-{own.epochs}epochs"
+
+    def is_judged(self, protocol: str) -> bool:
+        """Whether verdicts rest on a protocol."""
+        return protocol in (self.judged or (self.protocol(),))
 
     def describe(self, protocol: str) -> str:
         """A sentence on what a protocol is."""

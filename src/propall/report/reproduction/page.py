@@ -102,9 +102,10 @@ def _key_figures(evidence: Evidence) -> list[KeyFigure]:
     for cost in costs(evidence)[:1]:
         shown.append(KeyFigure(f"{cost.all_runs:,}".replace(",", " "), "runs", f"on {cost.hardware}"))
         shown.append(KeyFigure(rough_time(cost.all_seconds), "of computing", "testing included"))
-        if cost.runs:
-            ratio = f"{cost.ratio:,.0f} ×".replace(",", " ")
-            shown.append(KeyFigure(ratio, "less than public code would take", estimate(cost)))
+        about = cost.finished or cost
+        if about.runs:
+            ratio = f"{about.ratio:,.0f} ×".replace(",", " ")
+            shown.append(KeyFigure(ratio, "less than public code would take", estimate(about)))
     return shown
 
 

@@ -16,7 +16,8 @@ _INTRODUCTION = """\
 Made by `propall report --markdown docs/reproduction.md` from stored results; no number of its tables and no
 verdict is written by hand. The paper's numbers are those of its tables [struski2022propall] and never mixed
 with ours. Verdicts follow by the rules given with them: accuracies are compared seed by seed or fold by fold,
-over two or more (paired t-test, level 0.05); times come from one long run per method, alone on the device."""
+over two or more (paired t-test, level 0.05); times come from one long run per method, alone on the device.
+A protocol that runs the same cells in another way is listed and not counted."""
 
 
 def reproduction_text(evidence: Evidence) -> str:
@@ -68,6 +69,12 @@ def _cost(cost: Cost) -> str:
         f"{cost.hardware}: {cost.all_runs} runs took {human_time(cost.all_seconds)}, testing included; the "
         "training of teachers for instance-dependent candidates is not counted."
     )
+    if cost.finished is not None:
+        text += (
+            f" The {cost.cells} cells that are measured in full are {cost.finished.all_runs} of these runs "
+            f"and {human_time(cost.finished.all_seconds)}."
+        )
+        cost = cost.finished
     if not cost.runs:
         return text
     return (
@@ -82,7 +89,7 @@ def _shared(cost: Cost) -> str:
     if cost.elapsed > 0.95 * cost.seconds:
         return ""
     return (
-        " Some ran at the same time, in several processes, each on its own clock: by the wall's clock, all "
+        " Some ran at the same time, in several processes, each on its own clock: by the wall's clock, these "
         f"took {human_time(cost.elapsed)}, and the public code {cost.elapsed_ratio:.0f} times as long."
     )
 
