@@ -103,6 +103,22 @@ def test_cells_that_cannot_be_compared_are_hatched_with_the_reason(store):
             assert (row.cells[2].text == "–") == bool(row.cells[1].hatched)
 
 
+def test_headings_conclude_from_whole_settings_of_the_judged_protocols(store):
+    def heading(of):
+        (found,) = [s.heading for s in report_page(Evidence(store)).sections if s.label == TABLES[of].title]
+        return found.removeprefix(f"{TABLES[of].title}. ")
+
+    fill(store, ["real"], ["single80"], data=["lost"])
+    assert heading("real") == "Other protocols than its first only"
+    some = reproducing.wanted("real", data=["msrcv2"], methods=["propall", "cc"])
+    store.add(*(made_up(spec, 0.5) for cell in some for spec in cell.specs))
+    assert heading("real") == "No setting has all its methods yet"
+    fill(store, ["real"], data=["lost"], lead=20)
+    assert heading("real") == "ProPaLL has the highest mean in 1 of 1 settings"
+    fill(store, ["noise_uniform"], ["q0.5", "q0.1"], data=["mnist"], lead=-2)
+    assert heading("noise_uniform") == "With noise the mean is higher in 0 of 2 cells"
+
+
 def test_smoke_runs_and_cut_ones_are_shown_under_their_names_and_never_compared(store):
     fill(store, ["real"], ["short"], data=["lost"])
     wanted = reproducing.wanted("real", protocol="folds5-50epochs", data=["lost"], methods=["propall", "cc"])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from propall.experiments.durations import rough_time
-from propall.experiments.evidence import Evidence
+from propall.experiments.evidence import Evidence, first_rows
 from propall.experiments.judging import (
     Cost,
     Verdict,
@@ -16,7 +16,6 @@ from propall.experiments.judging import (
     worse_than_ours,
 )
 from propall.experiments.paper import TABLES
-from propall.experiments.paper.table import way
 from propall.experiments.stats import Blocks
 from propall.report.numbers import decimal
 from propall.report.page import KeyFigure, Page, Section
@@ -101,8 +100,9 @@ def _key_figures(evidence: Evidence) -> list[KeyFigure]:
         shown.append(KeyFigure(f"{median(map(abs, gaps)):.2f}", "points between ProPaLL and the paper", says))
     for cost in costs(evidence)[:1]:
         shown.append(KeyFigure(f"{cost.all_runs:,}".replace(",", " "), "runs", f"on {cost.hardware}"))
-        shown.append(KeyFigure(rough_time(cost.all_seconds), "of computing", "testing included"))
         about = cost.finished or cost
+        what = f"for {cost.cells} cells, testing included" if cost.finished else "testing included"
+        shown.append(KeyFigure(rough_time(about.all_seconds), "of computing", what))
         if about.runs:
             ratio = f"{about.ratio:,.0f} ×".replace(",", " ")
             shown.append(KeyFigure(ratio, "less than public code would take", estimate(about)))
@@ -118,7 +118,7 @@ def propall_gaps(evidence: Evidence) -> list[float]:
     """Our mean minus the paper's in ProPaLL's comparable cells, each run once."""
     gaps = {}
     for table in TABLES:
-        for protocol in evidence.serious_protocols(table):
+        for protocol in evidence.judged_protocols(table):
             for entry in evidence.entries(table, protocol):
                 ours = entry.cell.row == "propall" and entry.mean is not None and not entry.incomparable
                 if ours and entry.published is not None and entry.mean is not None:
@@ -130,7 +130,7 @@ def _claims(evidence: Evidence) -> Section:
     text = (
         "Each verdict follows by a fixed rule from the stored numbers: accuracies are compared seed by seed "
         "or fold by fold, over two or more (paired t-test, 0.05); times come from one long run per method, "
-        "alone on the device."
+        "alone on the device. Protocols that run the same cells in another way are listed and not counted."
     )
     claims = judged(evidence)
     holds = sum(claim.verdict is Verdict.HOLDS for claim in claims)
@@ -152,25 +152,21 @@ def _table(name: str, evidence: Evidence) -> Section | None:
 
 def _seen(name: str, evidence: Evidence) -> str:
     """What a table shows, in a few words: where ProPaLL leads, or whether noise helps."""
-    protocols = evidence.uncut_protocols(name)
+    protocols = evidence.judged_protocols(name)
     if not protocols:
+        if evidence.uncut_protocols(name):
+            return "Other protocols than its first only"
         cut = evidence.serious_protocols(name)
         return "Runs of fewer epochs only" if cut else "Smoke runs and timings only"
-    columns = [column for p in protocols for column in evidence.columns(name, p).values() if len(column) > 1]
-    ours = [column for column in columns if "propall" in column]
-    if not ours:
-        return "Not enough was run to compare"
+    columns = [column for protocol in protocols for column in evidence.columns(name, protocol).values()]
+    whole = [column for column in columns if first_rows(name) <= column.keys()]
+    if not whole:
+        return "No setting has all its methods yet"
+    means = [{row: entry.mean or 0.0 for row, entry in column.items()} for column in whole]
+    leads = sum(all(own["propall"] > own[row] for row in own if row != "propall") for own in means)
     if name.startswith("noise_"):
-        better = sum(
-            (column["propall"].mean or 0.0) > (column["propall-no-noise"].mean or 0.0)
-            for column in ours
-            if "propall-no-noise" in column
-        )
-        return f"With noise the mean is higher in {better} of {len(ours)} cells"
-    best = sum(
-        max(column.values(), key=lambda entry: entry.mean or 0.0).cell.row == "propall" for column in ours
-    )
-    return f"ProPaLL has the highest mean in {best} of {len(ours)} settings"
+        return f"With noise the mean is higher in {leads} of {len(whole)} cells"
+    return f"ProPaLL has the highest mean in {leads} of {len(whole)} settings"
 
 
 def _ranks(evidence: Evidence, blocks: Blocks) -> list[Section]:
@@ -201,7 +197,7 @@ def _candidates(evidence: Evidence) -> list[Section]:
         most, least = max(TABLES[table].candidates), min(TABLES[table].candidates)
         drops: dict[str, list[float]] = {}
         for figure in own:
-            if way(figure.protocol).epochs is not None:
+            if not TABLES[table].is_judged(figure.protocol):
                 continue  # shown, not concluded from
             by_cell = {(entry.title, entry.cell.candidates): entry.mean or 0.0 for entry in figure.entries}
             for title, n in by_cell:
