@@ -312,9 +312,11 @@ def test_time_that_processes_share_elapses_once(store):
         replace(two, seconds=100.0, stack=1, when="2026-01-01T00:03:00+00:00"),  # from 1:20 on
         replace(three, seconds=5.0, stack=1, when="2026-01-01T00:04:00+00:00"),
     ]
-    assert judging.elapsed(runs[1:]) == 105
-    assert judging.elapsed([replace(runs[0], seconds=60.0, stack=1), *runs[1:]]) == 120 + 5
-    assert judging.elapsed([replace(run, when="2026-01-01T00:00:00+00:00") for run in runs]) == 100
+    assert judging.elapsed(runs[1:]) == pytest.approx(105)
+    assert judging.elapsed([replace(runs[0], seconds=60.0, stack=1), *runs[1:]]) == pytest.approx(120 + 5)
+    assert judging.elapsed([replace(run, when="2026-01-01T00:00:00+00:00") for run in runs]) == pytest.approx(
+        100
+    )
     assert judging.elapsed([]) == 0
 
 

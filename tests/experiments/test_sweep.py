@@ -13,6 +13,7 @@ from rich.console import Console
 
 from propall.data.corruption import Exactly, InstanceDependent
 from propall.experiments import sweep
+from propall.experiments.rates import Rates
 from propall.experiments.running import hardware
 from propall.experiments.spec import Spec, Split
 from propall.experiments.store import Store
@@ -161,7 +162,7 @@ def test_progress_hears_of_what_another_process_did(tmp_path):
         Store(tmp_path / "r.sqlite") as store,
         sweep.Progress({"all": [s.key for s in specs]}, said.append) as bar,
     ):
-        bar.planned(sweep.plan(specs, store), sweep.Rates(store, "cpu"))
+        bar.planned(sweep.plan(specs, store), Rates(store, "cpu"))
         bar.elsewhere(specs[:2])
         assert said == ["blobs: ProPaLL, CC (2 runs): done by another process; 0 of 1 cells done, 1 run left"]
 
@@ -229,7 +230,7 @@ def test_forecasts_from_earlier_times(tmp_path):
             sweep.run(small(seeds=1)[:1], store, device="cpu") and store.find(small(seeds=1)[:1])
         ).values()
         store.add(replace(result, seconds=8.0, hardware="another machine", when="2030"))
-        rates = sweep.Rates(store, "cpu")
+        rates = Rates(store, "cpu")
         longer = replace(result.spec, recipe=replace(QUICK, epochs=20), seed=5)
         assert rates.seconds(longer) == pytest.approx(10 * result.seconds)
         assert rates.seconds(replace(longer, method=CC())) == pytest.approx(10 * result.seconds)
@@ -240,7 +241,7 @@ def test_forecasts_from_earlier_times(tmp_path):
         assert first.seconds == pytest.approx(10 * result.seconds)
         assert second.seconds is None
         nearest = sweep.forecast(sweep.plan(small(seeds=4), store), rates)[-1]
-        assert nearest == ("blobs", ("PL-KNN",), "", None, 4, None)
+        assert nearest == ("blobs", ("PL-KNN",), "", None, 4, None, None)
         knn = small(seeds=1)[-1]
         rates.learn(knn, 3.0)
         other = replace(knn, recipe=replace(QUICK, epochs=500), net="mlp")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -189,33 +190,52 @@ def _print_tables(entries: list[Any], store: Path) -> None:
 
 def _print_plan(specs: list[Any], store: Any, device: str, json_output: bool) -> None:
     from propall.experiments import sweep
+    from propall.experiments.rates import Rates
     from propall.training.compiled import best_device
 
-    plan = sweep.plan(specs, store)
-    groups = sweep.forecast(plan, sweep.Rates(store, best_device(device)))
+    plan, rates = sweep.plan(specs, store), Rates(store, best_device(device))
+    groups = sweep.forecast(plan, rates)
     known = sum(group.seconds for group in groups if group.seconds is not None)
-    untimed = sum(group.runs for group in groups if group.seconds is None)
+    others = [group for group in groups if group.seconds is None]
+    guessed = sum(group.guess for group in others if group.guess is not None)
+    untimed = sum(group.runs for group in others if group.guess is None)
     absent = sorted({spec.data for spec in plan.absent})
     if json_output:
         rows = [group._asdict() for group in groups]
-        print_json({"stored": plan.stored, "groups": rows, "absent": absent, "untimed_runs": untimed})
+        print_json(
+            {
+                "stored": plan.stored,
+                "groups": rows,
+                "absent": absent,
+                "untimed_runs": untimed,
+                "guessed_from": rates.elsewhere,
+            }
+        )
         return
     table = plain_table(
         "data", "methods", "net", "epochs", "runs", "time", numbers=("epochs", "runs", "time")
     )
     for group in groups:
-        time = "unknown" if group.seconds is None else rough_time(group.seconds)
         names = ", ".join(group.methods)
-        table.add_row(group.data, names, group.net, str(group.epochs or ""), str(group.runs), time)
+        table.add_row(group.data, names, group.net, str(group.epochs or ""), str(group.runs), _time(group))
     console = open_console()
     if groups:
         console.print(table)
     lengths = [f"about {rough_time(known)}"] if known else []
+    lengths += [f"about {rough_time(guessed)} *"] if guessed else []
     lengths += [f"no earlier times for {untimed} of them"] if untimed else []
     how_long = f" ({', '.join(lengths)})" if lengths else ""
     console.print(f"\n{len(plan.missing)} runs to do{how_long}, {plan.stored} in the store.", highlight=False)
+    if guessed:
+        console.print(f"* as measured on {rates.elsewhere}; not timed here yet.", highlight=False)
     if absent:
         console.print(f"Data not available: {', '.join(absent)} ({len(plan.absent)} runs).")
+
+
+def _time(group: Any) -> str:
+    if group.seconds is not None:
+        return rough_time(group.seconds)
+    return "unknown" if group.guess is None else f"{rough_time(group.guess)} *"
 
 
 def _print_entries(console: Any, entries: list[Any]) -> None:
@@ -309,6 +329,7 @@ class Format(StrEnum):
     csv = "csv"
     json = "json"
     tables = "tables"
+    rates = "rates"
 
 
 @results_app.command("list")
@@ -387,16 +408,17 @@ def results_export(
         Format | None,
         typer.Option(
             "--format",
-            help="csv (numbers), json (lines with everything), or tables (a folder with a CSV per table).",
+            help="csv (numbers), json (lines with everything), tables (a folder with a CSV per table), or "
+            "rates (how long such runs take, as CSV).",
         ),
     ] = None,
     store: StoreFile = STORE,
 ) -> None:
     """Write all results as CSV or JSON lines, or those of the paper's tables into a folder to keep.
 
-    `import` reads any of them; `propall report --results FOLDER` reads a folder as it is.
+    `import` reads these; `propall report --results FOLDER` reads a folder as it is.
     """
-    from propall.experiments import publishing
+    from propall.experiments import publishing, rates
     from propall.experiments.store import Store
 
     if kind is None:
@@ -408,7 +430,8 @@ def results_export(
             listed = ", ".join(f"{name} {count}" for name, count in counts.items())
             typer.echo(f"runs written to {file}: {listed or 'none of the tables'}")
             return
-        export = results.export_csv if kind is Format.csv else results.export_json
+        writers = {Format.csv: results.export_csv, Format.json: results.export_json}
+        export = writers.get(kind, partial(rates.export, results))
         if str(file) == "-":
             export(sys.stdout)
             return
@@ -417,7 +440,7 @@ def results_export(
         with part.open("w", encoding="utf-8", newline="") as out:
             count = export(out)
         part.replace(file)
-    typer.echo(f"{count} results written to {file}")
+    typer.echo(f"{count} {'rates' if kind is Format.rates else 'results'} written to {file}")
 
 
 @results_app.command("import")

@@ -11,13 +11,13 @@ import statistics
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from propall.data import DATASETS
 from propall.experiments.evidence import Evidence, first_rows
 from propall.experiments.paper import TABLES, published
+from propall.experiments.rates import shares
 from propall.experiments.reproducing import Entry
 from propall.experiments.running import Result
 from propall.experiments.spec import TIMED, Spec
@@ -29,7 +29,6 @@ from propall.experiments.stats import (
     ranking_of_runs,
     sign_p,
 )
-from propall.methods.valen import VALEN
 
 ALPHA = 0.05
 OURS = "propall"
@@ -710,18 +709,11 @@ def _finished_cells(evidence: Evidence) -> dict[frozenset[str], set[str]]:
 
 
 def elapsed(results: Sequence[Result]) -> float:
-    """Seconds in which any of the runs ran, by when each ended and how long its stack took.
+    """Seconds in which any of some runs on one sort of hardware ran.
 
     Times of the day are kept in whole seconds, so short runs may add up to more; never more than all of them.
     """
-    ends = [datetime.fromisoformat(result.when).timestamp() for result in results]
-    total, until = 0.0, -math.inf
-    for begun, ended in sorted(
-        (end - result.seconds * result.stack, end) for result, end in zip(results, ends, strict=True)
-    ):
-        total += max(0.0, ended - max(until, begun))
-        until = max(until, ended)
-    return min(total, sum(result.seconds for result in results))
+    return min(sum(shares(results)), sum(result.seconds for result in results))
 
 
 def _of_tables(evidence: Evidence) -> list[Result]:
@@ -750,8 +742,7 @@ def steps(spec: Spec) -> float:
         rows *= classes / DATASETS[spec.data].n_classes
     if split.fold is not None:
         rows *= (split.folds - 1) / split.folds
-    epochs = spec.recipe.epochs + (spec.method.warm_up if isinstance(spec.method, VALEN) else 0)
-    return rows / spec.recipe.batch_size * epochs
+    return rows / spec.recipe.batch_size * spec.passes
 
 
 class Coverage(NamedTuple):

@@ -10,6 +10,7 @@ from propall.data import CORRUPTIONS
 from propall.data.corruption import Corruption, Exactly
 from propall.data.dataset import Problem, Source
 from propall.methods import METHODS
+from propall.methods.valen import VALEN
 from propall.training.contract import Algorithm, Objective
 from propall.training.recipe import Recipe
 
@@ -150,6 +151,13 @@ class Spec:
         """Whether the method uses the network and the recipe."""
         names = {f.name for f in dataclasses.fields(self.method)}  # type: ignore[arg-type]
         return isinstance(self.method, Objective) or "recipe" in names
+
+    @property
+    def passes(self) -> int:
+        """How often a network sees the training rows, VALEN's warm-up included; 0 where there is none."""
+        if not self.trains_a_net:
+            return 0
+        return self.recipe.epochs + (self.method.warm_up if isinstance(self.method, VALEN) else 0)
 
     @property
     def is_timed(self) -> bool:

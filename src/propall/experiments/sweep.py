@@ -1,7 +1,5 @@
 """Runs what a store does not hold yet, stack by stack; killed at any moment, it goes on where it was."""
 
-import dataclasses
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +14,8 @@ from propall.data.files import data_root
 from propall.experiments.durations import rough_time
 from propall.experiments.launching import Task, Workers, carry_out
 from propall.experiments.measuring import Watcher
-from propall.experiments.running import (
-    Result,
-    hardware,
-    run_stacks,
-    stackable,
-    tidy_progress,
-)
+from propall.experiments.rates import Rates
+from propall.experiments.running import Result, run_stacks, stackable, tidy_progress
 from propall.experiments.spec import Spec
 from propall.experiments.store import Store, StoreError
 from propall.training.compiled import best_device
@@ -132,45 +125,6 @@ class Claims:
         return True
 
 
-class Rates:
-    """How long runs took on this hardware, from the results in a store.
-
-    Args:
-        store: earlier results.
-        device: where the runs to come will happen.
-    """
-
-    def __init__(self, store: Store, device: torch.device | str) -> None:
-        self._seconds: dict[tuple[str, ...], list[float]] = {}
-        here = hardware(device)
-        for line in store.lines():
-            if line["hardware"] == here:
-                self.learn(Spec.from_json(line["spec"]), line["seconds"])
-
-    def learn(self, spec: Spec, seconds: float) -> None:
-        """Take a run's time into account."""
-        for kind in _kinds(spec):
-            self._seconds.setdefault(kind, []).append(seconds / _work(spec))
-
-    def seconds(self, spec: Spec) -> float | None:
-        """The expected time of a run: by its method on its data, else by its network, if it has one."""
-        for kind in _kinds(spec):
-            if own := self._seconds.get(kind):
-                return sum(own) / len(own) * _work(spec)
-        return None
-
-
-def _kinds(spec: Spec) -> list[tuple[str, ...]]:
-    size = json.dumps(dataclasses.asdict(dataclasses.replace(spec.split, fold=None)))
-    if not spec.trains_a_net:
-        return [(spec.data, size, "", spec.method.name)]
-    return [(spec.data, size, spec.net, spec.method.name), (spec.data, size, spec.net)]
-
-
-def _work(spec: Spec) -> int:
-    return max(1, spec.recipe.epochs) if spec.trains_a_net else 1
-
-
 class Forecast(NamedTuple):
     """Runs of one kind that a plan has, and how long they would take.
 
@@ -180,7 +134,8 @@ class Forecast(NamedTuple):
         net: name of the network; empty for methods without one.
         epochs: passes over the training set; None for methods without any.
         runs: number of runs.
-        seconds: expected time; None where no such run was timed yet.
+        seconds: expected time; None where no such run was timed yet on this hardware.
+        guess: the time they would take on the hardware `Rates.elsewhere`; None where that is not known.
     """
 
     data: str
@@ -189,25 +144,31 @@ class Forecast(NamedTuple):
     epochs: int | None
     runs: int
     seconds: float | None
+    guess: float | None
 
 
 def forecast(plan: Plan, rates: Rates) -> list[Forecast]:
     """What a plan's groups are, and what earlier runs say about their length; equal ones are put together."""
-    found: dict[tuple[Any, ...], Forecast] = {}
+    groups: dict[tuple[str, tuple[str, ...], str, int | None], list[Spec]] = {}
     for group in plan.groups:
-        times = [rates.seconds(spec) for spec in group]
-        first, seconds = group[0], sum(time or 0.0 for time in times) if None not in times else None
-        trains = first.trains_a_net
+        first, trains = group[0], group[0].trains_a_net
         kind = (
             first.data,
             tuple(dict.fromkeys(spec.method.title for spec in group)),
             first.net if trains else "",
             first.recipe.epochs if trains else None,
         )
-        before = found.get(kind, Forecast(*kind, 0, 0.0))
-        both = None if before.seconds is None or seconds is None else before.seconds + seconds
-        found[kind] = Forecast(*kind, before.runs + len(group), both)
-    return list(found.values())
+        groups.setdefault(kind, []).extend(group)
+    return [
+        Forecast(*kind, len(specs), _total(map(rates.seconds, specs)), _total(map(rates.guess, specs)))
+        for kind, specs in groups.items()
+    ]
+
+
+def _total(times: Iterable[float | None]) -> float | None:
+    """The sum; None where a time is not known."""
+    known = list(times)
+    return None if None in known else sum(time or 0.0 for time in known)
 
 
 def run(
