@@ -1141,6 +1141,18 @@ def test_negative_log_mass_keeps_digits_where_the_set_is_nearly_sure() -> None:
     assert negative_log_mass(logits, CANDIDATES[:1]).item() == pytest.approx(np.exp(-60.0), rel=1e-12)
 
 
+@pytest.mark.parametrize("sides", [[1e4, 1e4], [1e4, -1e4], [-1e4, 1e4]])
+def test_negative_log_mass_keeps_digits_of_large_logits(sides: list[float]) -> None:
+    fine = torch.tensor([[0.25, 1.5, -0.5, 0.75]])  # all sums with 1e4 are exact
+    logits = (fine + torch.tensor(sides).repeat_interleave(2)).requires_grad_()
+    loss = negative_log_mass(logits, CANDIDATES[:1]).sum()
+    precise = logits.detach().double().requires_grad_()
+    expected = precise.logsumexp(-1) - precise[:, :2].logsumexp(-1)
+    torch.testing.assert_close(loss.double(), expected.sum(), rtol=1e-6, atol=1e-6)
+    slopes = torch.autograd.grad(expected.sum(), precise)[0].float()
+    torch.testing.assert_close(torch.autograd.grad(loss, logits)[0], slopes, rtol=1e-6, atol=1e-6)
+
+
 def test_complements_do_not_cancel() -> None:
     logits = torch.tensor([[30.0, 0.0, 0.0], [0.0, 1.0, -1.0]])
     p, complement = probabilities_and_complements(logits)

@@ -60,6 +60,17 @@ def restricted_softmax(
     return full_precision(logits).masked_fill(~candidates, -torch.inf).softmax(-1)
 
 
+def below_maximum(logits: Float[Tensor, "*b k"]) -> tuple[Float[Tensor, "*b k"], Float[Tensor, "*b"]]:
+    """Logits below the maximum of their row, and that maximum, without gradient; 0 where it is infinite.
+
+    A logsumexp of size 1e4 has three decimals in float32, and so have the differences and the softmax (its
+    gradient) that are taken from it; below the maximum it has all of them.
+    """
+    top = logits.detach().amax(-1, keepdim=True)
+    top = top.masked_fill(top.isinf(), 0)
+    return logits - top, top.squeeze(-1)
+
+
 def negative_log_mass(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
     r"""Minus the log of the softmax probability of the candidate set, to full relative accuracy.
 
@@ -70,10 +81,11 @@ def negative_log_mass(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*
     """
     logits = full_precision(logits)
     full = candidates.all(-1, keepdim=True)
-    inside = logits.masked_fill(~candidates, -torch.inf).logsumexp(-1)
+    inside, low = below_maximum(logits.masked_fill(~candidates, -torch.inf))
     # A full set has nothing outside; any finite input keeps the unused branch's gradient finite.
-    outside = logits.masked_fill(candidates & ~full, -torch.inf).logsumexp(-1)
-    return torch.where(full.squeeze(-1), 0.0, torch.nn.functional.softplus(outside - inside, threshold=40))
+    outside, high = below_maximum(logits.masked_fill(candidates & ~full, -torch.inf))
+    gap = (high - low) + (outside.logsumexp(-1) - inside.logsumexp(-1))
+    return torch.where(full.squeeze(-1), 0.0, torch.nn.functional.softplus(gap, threshold=40))
 
 
 def probabilities_and_complements(

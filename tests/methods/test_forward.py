@@ -57,6 +57,19 @@ def test_extreme_logits(transition, dtype):
     assert logits.grad.tolist() == [[-1, 1, 0]]
 
 
+@pytest.mark.parametrize("sure", [1e4, -1e4])
+def test_matrix_form_keeps_digits_of_large_logits(sure):
+    # The classes that may exclude label 1 are both near 1e4; label 1 is as likely, or out of the question.
+    logits = torch.tensor([[1e4, sure + 0.5, 1e4 + 1.25]], requires_grad=True)
+    transition = torch.tensor([[0, 0.75, 0.25], [0.5, 0, 0.5], [0.75, 0.25, 0]])
+    loss = forward_loss(logits, torch.tensor([[1, 0, 1]]).bool(), transition).sum()
+    precise = logits.detach().double().requires_grad_()
+    expected = -(precise.softmax(-1) @ transition.double())[:, 1].log().sum()
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-6, atol=1e-6)
+    slopes = torch.autograd.grad(expected, precise)[0].float()
+    torch.testing.assert_close(torch.autograd.grad(loss, logits)[0], slopes, rtol=1e-6, atol=1e-6)
+
+
 def test_the_objective_uses_its_matrix_and_survives_json():
     objective = Forward(transition=BIASED)
     assert Forward(**json.loads(json.dumps(asdict(objective)))) == objective

@@ -29,6 +29,16 @@ def test_float32_by_the_definition_in_float64():
     torch.testing.assert_close(op_w_loss(logits, candidates).double(), expected, rtol=1e-3, atol=1e-6)
 
 
+def test_float32_of_logits_far_from_zero():
+    logits = torch.tensor([[0.25, 1.5, -0.5], [1.0, 0.75, 0.5]], requires_grad=True)
+    candidates = torch.tensor([[1, 0, 1], [0, 1, 1]]).bool()
+    for offset in (-1e4, 1e4):  # all sums are exact, and the loss does not change with them
+        near, far = (op_w_loss(logits + shift, candidates).sum() for shift in (0.0, offset))
+        torch.testing.assert_close(far, near, rtol=1e-6, atol=1e-7)
+        slopes = [torch.autograd.grad(loss, logits)[0] for loss in (far, near)]
+        torch.testing.assert_close(*slopes, rtol=1e-5, atol=1e-6)
+
+
 def test_weights_where_one_over_v_overflows():
     # The softmax of 1/v has become the argmax: only a believed excluded label has more than the floor.
     logits = torch.tensor([[60.0, 0, -60], [60.0, 0, -60]])

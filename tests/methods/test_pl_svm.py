@@ -185,3 +185,12 @@ def test_cuda_equals_cpu() -> None:
     [here] = PLSVM(rounds=50).fit([Run(PartialDataset(x, candidates), 0)])
     [there] = PLSVM(rounds=50).fit([Run(PartialDataset(x, candidates).to("cuda"), 0)])
     torch.testing.assert_close(there.scores(x).cpu(), here.scores(x), rtol=0, atol=1e-9)
+
+
+def test_equal_pulls_tie_exactly():
+    # Eleven rows pull label 1 by 1 each, one row pulls label 2 by 11: the scores tie, to the last digit.
+    x = torch.tensor([1.0] * 11 + [11.0], dtype=torch.float64)[:, None]
+    candidates = torch.eye(3).bool()[[1] * 11 + [2]]
+    for lam in (0.01, 0.03, 0.07, 0.3, 0.7):
+        weight = pegasos(torch.zeros(3, 1, dtype=torch.float64), x, candidates, lam, 1)
+        assert weight[1] == weight[2] > 0

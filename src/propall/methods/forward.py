@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import full_precision, negative_log_mass
+from propall.labels import below_maximum, full_precision, negative_log_mass
 from propall.training.contract import RowwiseObjective, State, Step
 from propall.training.risks import Transition, as_transition, require_one_excluded, transition_matrix
 
@@ -61,7 +61,9 @@ def forward_loss(
     logits = full_precision(logits)
     # Rows of Q are picked rather than multiplied in: 0 * log 0 is NaN, and a product may round to TF32.
     column = transition.to(logits.dtype).mT[(~candidates).int().argmax(-1)]
-    return logits.logsumexp(-1) - (logits + column.log()).logsumexp(-1)
+    every, high = below_maximum(logits)
+    possible, low = below_maximum(logits.masked_fill(column == 0, -torch.inf))
+    return (high - low) + (every.logsumexp(-1) - (possible + column.log()).logsumexp(-1))
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,13 @@ def op_w_loss(
 
     Notes:
         1/v overflows for logits about 88 apart (float32). Up to a constant of the row, which a softmax does
-        not see, 1/v_j is exp(c + m) (exp(r_j - m) - 1) with m the largest logit and c = LSE(-r). The exponent
+        not see, 1/v_j is exp(c) (exp(r_j - m) - 1) with m the largest logit and c = LSE(m - r). The exponent
         is held below half of the largest float's, where the softmax has long become the argmax.
     """
     logits = full_precision(logits)
     log_v = (-logits).log_softmax(-1)
     top = logits.detach().amax(-1, keepdim=True)
-    spread = (-logits).logsumexp(-1, keepdim=True) + top
+    spread = (top - logits).logsumexp(-1, keepdim=True)
     steepness = spread.clamp(max=math.log(torch.finfo(logits.dtype).max) / 2).exp()
     weight = logits.softmax(-1) * (steepness * (logits - top).expm1()).softmax(-1) + floor
     return -(weight * log_v * ~candidates).sum(-1)

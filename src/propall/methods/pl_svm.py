@@ -68,11 +68,12 @@ def pegasos_round(
         [nguyen2008classification].
     """
     margin, best, rival = margins(x @ weight.T, candidates)
-    step = (margin < 1).to(x.dtype)[:, None] / (lam * t * len(x))
-    pull = torch.zeros_like(candidates, dtype=x.dtype).scatter(1, best[:, None], step)
-    # A row without a rival has an infinite margin and a step of 0, so nothing of worth is overwritten there.
-    pull = pull.scatter(1, rival[:, None], -step)
-    return into_ball((1 - 1 / t) * weight + pull.T @ x, lam)
+    violated = (margin < 1).to(x.dtype)[:, None]
+    pull = torch.zeros_like(candidates, dtype=x.dtype).scatter(1, best[:, None], violated)
+    # A row without a rival has an infinite margin and a pull of 0, so nothing of worth is overwritten there.
+    pull = pull.scatter(1, rival[:, None], -violated)
+    # Summed before it is scaled: equal sums of whole numbers stay equal, so their ties go to the lower label.
+    return into_ball((1 - 1 / t) * weight + (pull.T @ x) / (lam * t * len(x)), lam)
 
 
 def pegasos(

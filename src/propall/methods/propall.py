@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from propall import kernels
-from propall.labels import full_precision
+from propall.labels import below_maximum, full_precision
 from propall.training.contract import RowwiseObjective, State, Step
 
 LOG_2 = 0.6931471805599453
@@ -71,7 +71,8 @@ def propall_loss(
         return exact
     reach = logits.masked_fill(~candidates, -torch.inf)
     outside = softplus(logits, threshold=40).masked_fill(candidates, 0).sum(-1)
-    return torch.where(reach.amax(-1) <= -10, outside - reach.logsumexp(-1), exact)
+    below, top = below_maximum(reach)
+    return torch.where(top <= -10, outside - top - below.logsumexp(-1), exact)
 
 
 def plain_exact_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
