@@ -30,6 +30,7 @@ def write(folder, name, text, encoding="utf-8"):
     [
         ("a.csv", "x,label\n1,cat|dog\n2,emu\n"),
         ("a.csv", 'x,label\r\n"1","cat|dog"\r\n\r\n2,emu'),
+        ("a.csv", "x,label\r1,cat|dog\r2,emu\r"),
         ("a.txt", "x;label\n1;cat|dog\n2;emu\n"),
         ("a.tsv", "x\tlabel\n1\tcat|dog\n2\temu\n"),
         ("a.csv", "x,label,\n1,cat|dog,\n2,emu,\n"),

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -222,7 +223,7 @@ def _decoded(data: bytes, name: str) -> tuple[str, list[Remark]]:
 
 
 def _separator(text: str) -> str:
-    heading = text.partition("\n")[0]
+    heading = re.split(r"[\r\n]", text, maxsplit=1)[0]
     counts = {sign: len(next(csv.reader([heading], delimiter=sign), [])) for sign in (",", ";", "\t")}
     return max(counts, key=lambda sign: (counts[sign], sign == ","))
 
