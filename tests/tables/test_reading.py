@@ -101,7 +101,14 @@ def test_headings(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "said"), [("utf-8-sig", {}), ("utf-16", {}), ("cp1252", {"encoding": "repaired"})]
+    ("encoding", "said"),
+    [
+        ("utf-8-sig", {}),
+        ("utf-16", {}),
+        ("utf-16-le", {}),
+        ("utf-16-be", {}),
+        ("cp1252", {"encoding": "repaired"}),
+    ],
 )
 def test_encodings(tmp_path, encoding, said) -> None:
     sheet = read(write(tmp_path, "a.csv", "x,label\n1,Möwe\n", encoding))
