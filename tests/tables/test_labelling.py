@@ -342,3 +342,9 @@ def test_columns_that_hold_no_votes() -> None:
 def test_a_hierarchy_that_is_not_there(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match=r"hierarchy: there is no file .*nope.txt"):
         read_hierarchy(tmp_path / "nope.txt")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
+def test_a_hierarchy_in_the_encodings_of_tables(tmp_path, encoding) -> None:
+    (tmp_path / "t.txt").write_text("Vögel/Möwe\nVögel/Krähe\n", encoding=encoding)
+    assert read_hierarchy(tmp_path / "t.txt") == ["Vögel/Möwe", "Vögel/Krähe"]

@@ -19,7 +19,7 @@ from propall.forms.cells import NEGATION, is_missing, listed
 from propall.forms.hierarchy import Tree, read_tree
 from propall.forms.votes import Rule, chosen, label_studio_answers
 from propall.labels import CandidateLabels, UninformativeRowsWarning
-from propall.tables.reading import Remark, Sheet, read
+from propall.tables.reading import Remark, Sheet, decoded, read
 
 #: Words in a label cell that say there is none; a class that is called so has to be listed in `classes`.
 NO_LABEL = frozenset({"", "na", "n/a", "nan", "null", "<na>", "?"})
@@ -180,7 +180,7 @@ def read_hierarchy(path: str | Path) -> Any:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"hierarchy: there is no file {path}.")
-    text = path.read_text(encoding="utf-8-sig")
+    text, _ = decoded(path.read_bytes(), path.name)
     if path.suffix.lower() == ".json":
         try:
             return json.loads(text)
