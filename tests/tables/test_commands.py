@@ -164,6 +164,7 @@ def test_interrupted_it_leaves_a_model(run, birds_file, tmp_path, monkeypatch) -
     code, _, err = run(*words)
     assert code == 130
     assert "holds a model in the default setting" in err
+    assert "stopped; finished work is kept." in err
     assert len(TableModel.load(tmp_path / "model").predict(pd.read_csv(birds_file))) == 240
 
 
