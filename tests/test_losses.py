@@ -80,6 +80,26 @@ def test_noise_is_for_training_only_and_fades():
     torch.testing.assert_close(criterion.eval()(logits, candidates), exact)
 
 
+def test_maps_over_batches_as_cross_entropy_does():
+    batches = [batch(seed=seed) for seed in range(3)]
+    logits, candidates = (torch.stack(parts) for parts in zip(*batches, strict=True))
+    criterion = ProPaLLLoss()
+    each = torch.stack([criterion(*own) for own in batches])
+    torch.testing.assert_close(torch.vmap(criterion)(logits, candidates), each)
+    slopes = torch.vmap(torch.func.grad(criterion))(logits, candidates)
+    assert slopes.shape == logits.shape
+    shared = torch.vmap(criterion, in_dims=(0, None))(logits, candidates[0])
+    torch.testing.assert_close(shared[0], each[0])
+    noisy = torch.vmap(ProPaLLLoss(noise=1.0), randomness="different")(logits, candidates)
+    assert noisy.isfinite().all()
+
+
+def test_without_noise_nothing_is_drawn():
+    before = torch.get_rng_state()
+    ProPaLLLoss()(*batch())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_proden_remembers_its_own_rows():
     logits, candidates = batch(n=10)
     criterion = PartialLabelLoss(PRODEN(), candidates)

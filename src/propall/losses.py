@@ -112,6 +112,7 @@ class PartialLabelLoss(nn.Module):
         self.objective, self.reduction, self.dim = objective, reduction, dim
         self._names: dict[str, list[str]] = {"rows": [], "shared": [], "trained": []}
         self._ready = False
+        self._draws = objective.needs_noise
         if candidates is not None:
             whole = _as_tensor(candidates)
             _refuse_other_numbers(whole)
@@ -140,7 +141,9 @@ class PartialLabelLoss(nn.Module):
             sets: the same, flat.
             counts: which rows have a weight above 0; None for all.
         """
-        if self._ready or torch.compiler.is_compiling():
+        # What is traced, or mapped over by `torch.vmap`, has no values to look at.
+        traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        if self._ready or traced:
             return
         _refuse_other_numbers(candidates)
         sets = sets if counts is None else sets[counts]
@@ -174,8 +177,11 @@ class PartialLabelLoss(nn.Module):
         uniform = None
         if self.objective.needs_noise:
             # A uniform of one half is a logistic of zero: no noise outside training.
-            like = torch.empty(logits.shape, device=logits.device)
-            uniform = like.uniform_(1e-7, 1 - 1e-7) if self.training else like.fill_(0.5)
+            shape, device = logits.shape, logits.device
+            if self.training and self._draws:
+                uniform = torch.rand(shape, device=device).clamp(1e-7, 1 - 1e-7)
+            else:
+                uniform = torch.full(shape, 0.5, device=device)
         time = [torch.as_tensor(t, dtype=torch.float32, device=logits.device) for t in (progress, epoch)]
         return Step(time[0], time[1], uniform)
 
@@ -275,3 +281,4 @@ class ProPaLLLoss(PartialLabelLoss):
         self, *, noise: float = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", dim: int = 1
     ) -> None:
         super().__init__(ProPaLL(noise=noise), reduction=reduction, dim=dim)
+        self._draws = noise != 0
