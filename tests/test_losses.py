@@ -264,3 +264,33 @@ def test_refusals():
         PartialLabelLoss(PRODEN(), candidates)(logits, candidates)
     with pytest.raises(ValueError, match=r"candidates: shape \(5, 4\)"):
         ProPaLLLoss()(logits, candidates[:5])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"logits": torch.zeros(6, 4).int()}, TypeError, "logits: torch.int32 given; expected a tensor of a"),
+        ({"logits": [[0.0] * 4] * 6}, TypeError, "logits: list given"),
+        ({"logits": torch.zeros(())}, ValueError, "candidates: shape"),
+        ({"logits": torch.zeros(6, 3), "candidates": torch.ones(6, 3)}, ValueError, "logits: 3 cl.* 4;"),
+        ({"candidates": None}, TypeError, "candidates: None given"),
+        ({"index": torch.arange(5)}, ValueError, r"index: shape \(5,\) given for 6 rows"),
+        ({"index": torch.tensor([3])}, ValueError, r"index: shape \(1,\) given for 6 rows"),
+        ({"index": torch.arange(6)[:, None]}, ValueError, r"index: shape \(6, 1\)"),
+        ({"index": torch.arange(6.0)}, TypeError, "index: torch.float32 given"),
+        ({"index": 3}, ValueError, r"index: shape \(\) given for 6 rows"),
+        ({"weight": -torch.ones(6)}, ValueError, "weight: -1.0 is among them; expected 0 or more"),
+        ({"weight": [1.0] * 6}, TypeError, "weight: list given; expected a tensor"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_named(wrong, error, message):
+    logits, candidates = batch()
+    criterion = PartialLabelLoss(PRODEN(), candidates).eval()
+    given = {"logits": logits, "candidates": candidates, "index": torch.arange(6), **wrong}
+    with pytest.raises(error, match=message):
+        criterion(given.pop("logits"), given.pop("candidates"), **given)
+
+
+def test_a_class_dimension_that_is_not_there():
+    with pytest.raises(ValueError, match=r"dim: 2 is no dimension of logits of shape \(6, 4\)"):
+        ProPaLLLoss(dim=2)(*batch())
