@@ -9,6 +9,7 @@ from jaxtyping import TypeCheckError
 
 from propall.tables.labelling import (
     LabelSource,
+    copies_of_labels,
     distance,
     guess_source,
     is_near,
@@ -348,3 +349,20 @@ def test_a_hierarchy_that_is_not_there(tmp_path) -> None:
 def test_a_hierarchy_in_the_encodings_of_tables(tmp_path, encoding) -> None:
     (tmp_path / "t.txt").write_text("Vögel/Möwe\nVögel/Krähe\n", encoding=encoding)
     assert read_hierarchy(tmp_path / "t.txt") == ["Vögel/Möwe", "Vögel/Krähe"]
+
+
+def test_copies_of_labels_are_found_in_every_form() -> None:
+    cells = ["cat|dog", "dog", "!cat", "cat", "", "emu|dog"]
+    frame = pd.DataFrame(
+        {
+            "x": [1, 2, 3, 4, 5, 6],
+            "y": ["cat|dog", "cow", "yak", "cat", "gnu", "emu"],
+            "label": cells,
+            "copy": [cell.upper() for cell in cells],
+            "truth": ["cat", "dog", "dog", "cat", "emu", "emu"],
+        }
+    )
+    assert list(copies_of_labels(open_table(frame, LabelSource(label="label")), ("label",))) == [
+        "copy",
+        "truth",
+    ]

@@ -811,18 +811,28 @@ def copies_of_labels(table: Table, aside: Sequence[str] = ()) -> dict[str, Remar
         A remark on each of them.
     """
     assert table.labelled is not None
-    names = {str(name).casefold() for name in table.labelled.labels.classes}
+    assert table.source is not None
+    separator = table.source.separator.casefold()
+    names = frozenset(str(name).casefold() for name in table.labelled.labels.classes)
     found = {}
     for column in table.frame.columns:
         if column in aside:
             continue
         words = table.frame[column].map(lambda cell: as_text(cell).casefold())
         words = words[~words.isin(list(NO_LABEL))]
+        answers = words.map(lambda text: text in names or _lists(text, separator, names))
         # Numbers may well be numbers, whatever the classes are called.
-        if len(words) and words.isin(names).mean() > MOSTLY and not words.str.fullmatch(r"[\d.\-]+").all():
+        if len(words) and answers.mean() > MOSTLY and not words.str.fullmatch(r"[\d.\-]+").all():
             text = f"{str(column)!r} names classes: it is an answer, and nothing to learn from"
             found[str(column)] = Remark("label under another name", text, "column left out")
     return found
+
+
+def _lists(text: str, separator: str, names: frozenset[str]) -> bool:
+    """Whether a cell lists names or rules some out, and all of them are known."""
+    return (separator in text or text.startswith((NEGATION, "["))) and names.issuperset(
+        parse_cell(text, separator, names).names
+    )
 
 
 def open_table(source: Any, labels: LabelSource | None = None) -> Table:
