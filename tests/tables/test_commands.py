@@ -62,6 +62,16 @@ def test_inspect_says_where_nothing_is_left_to_learn_from(run, tmp_path) -> None
     assert "Next" not in out
 
 
+def test_names_may_hold_commas(run, tmp_path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('x,label\n1,"gull, common"\n2,tern\n3,"gull, common|tern"\n')
+    names = '"gull, common",tern'
+    code, out, _ = run("inspect", path, "--label", "label", "--classes", names)
+    assert code == 0
+    assert "3 of 3 rows can be learnt from: 2 classes" in out
+    assert f"--classes '{names}'" in out
+
+
 def test_inspect_without_a_label_asks_for_it(run, dirty_birds) -> None:
     code, out, _ = run("inspect", dirty_birds)
     assert code == 0
