@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from jaxtyping import TypeCheckError
 
+from propall.tables import labelling
 from propall.tables.labelling import (
     LabelSource,
     copies_of_labels,
@@ -111,6 +112,23 @@ def test_slips_are_rare_and_clear() -> None:
     assert found.meant == {}
     assert found.doubtful == [("gul", "gull")]
     assert spelling({"gul": 30, "zzz": 1}, ["gull", "tern"]).meant == {"gul": "gull"}
+
+
+def test_thousands_of_names_are_not_all_compared(monkeypatch) -> None:
+    compared = []
+    monkeypatch.setattr(labelling, "is_near", lambda *names: compared.append(names) or is_near(*names))
+    names = {f"site {number}": 40 for number in range(3000)}
+    assert spelling(names | {"sitee 7": 1}).meant == {"sitee 7": "site 7"}
+    assert len(compared) == 1
+
+
+def test_no_near_name_is_missed() -> None:
+    rng = np.random.default_rng(0)
+    words = sorted({"".join(rng.choice(list("abc 1"), rng.integers(2, 10))).strip() for _ in range(400)})
+    for word in words[::10]:
+        known = [other for other in words if other != word]
+        near = [other for other in known if is_near(word, other)]
+        assert spelling({word: 1}, known).meant == ({word: near[0]} if len(near) == 1 else {})
 
 
 def test_a_column_of_every_form() -> None:

@@ -388,7 +388,7 @@ def distance(one: str, other: str) -> int:
 def is_near(one: str, other: str) -> bool:
     """Whether one word may be a slip for the other: a letter or two, and never another number."""
     a, b = _plain(one), _plain(other)
-    if re.findall(r"\d+", a) != re.findall(r"\d+", b):
+    if _numbers(a) != _numbers(b):
         return False
     if a == b:
         return True
@@ -400,8 +400,46 @@ def is_near(one: str, other: str) -> bool:
     return distance(a, b) <= (2 if shorter >= 8 else 1)
 
 
+def _numbers(plain: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\d+", plain))
+
+
 def _plain(name: str) -> str:
     return re.sub(r"[\s_\-]+", " ", name.casefold()).strip()
+
+
+def _signs(plain: str) -> int:
+    """The signs of a word as a set of bits."""
+    return sum({1 << ord(sign) % 64 for sign in plain})
+
+
+class _Lookup:
+    """Names by what a near one shares with them, so that few have to be compared letter by letter."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._names: dict[tuple[tuple[str, ...], int], list[tuple[int, int, str]]] = {}
+        self._size = 0
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        plain = _plain(name)
+        alike = self._names.setdefault((_numbers(plain), len(plain)), [])
+        alike.append((self._size, _signs(plain), name))
+        self._size += 1
+
+    def near(self, name: str) -> list[str]:
+        """Names that may be meant, in the order they were added."""
+        plain = _plain(name)
+        numbers, signs = _numbers(plain), _signs(plain)
+        # Two letters changed take two signs away and bring two.
+        alike = [
+            (place, other)
+            for length in range(len(plain) - 2, len(plain) + 3)
+            for place, own, other in self._names.get((numbers, length), ())
+            if (signs ^ own).bit_count() <= 4
+        ]
+        return [other for _, other in sorted(alike) if is_near(name, other)]
 
 
 class Spelling(NamedTuple):
@@ -422,26 +460,29 @@ def spelling(counts: Mapping[str, int], known: Sequence[str] | None = None) -> S
     doubtful: list[tuple[str, str]] = []
     ranked = sorted(counts, key=lambda name: (-counts[name], name))
     if known is not None:
+        lookup, allowed = _Lookup(known), frozenset(known)
         for name in ranked:
-            near = [other for other in known if is_near(name, other)]
-            if name not in known and len(near) == 1:
+            if name in allowed:
+                continue
+            near = lookup.near(name)
+            if len(near) == 1:
                 meant[name] = near[0]
         return Spelling(meant, doubtful)
     by_plain: dict[str, str] = {}
-    kept: list[str] = []
+    kept = _Lookup()
     for name in ranked:
         same = by_plain.setdefault(_plain(name), name)
         if same != name:
             meant[name] = same
             continue
-        near = [other for other in kept if is_near(name, other)]
+        near = kept.near(name)
         clear = [other for other in near if counts[name] * SLIP <= counts[other]]
         if len(near) == 1 and clear:
             meant[name] = near[0]
             by_plain[_plain(name)] = near[0]
             continue
         doubtful += [(name, other) for other in near if counts[name] * 3 <= counts[other]]
-        kept.append(name)
+        kept.add(name)
     return Spelling(meant, doubtful)
 
 

@@ -214,10 +214,9 @@ def together(
     both = listed.T @ listed
     own = np.diag(both)
     pairs = []
-    for i, j in zip(*np.triu_indices(labels.n_classes, 1), strict=True):
-        if both[i, j] > 0:
-            one, other = str(labels.classes[i]), str(labels.classes[j])
-            pairs.append(Pair(one, other, int(both[i, j]), float(both[i, j] / min(own[i], own[j]))))
+    for i, j in zip(*np.triu(both, 1).nonzero(), strict=True):
+        one, other = str(labels.classes[i]), str(labels.classes[j])
+        pairs.append(Pair(one, other, int(both[i, j]), float(both[i, j] / min(own[i], own[j]))))
     return sorted(pairs, key=lambda pair: (-pair.rows, pair.one, pair.other))[:most]
 
 
