@@ -42,7 +42,7 @@ from propall.nets import NETS
 from propall.training.classifiers import LinearClassifier
 from propall.training.compiled import best_device
 from propall.training.contract import Algorithm, Classifier, Objective, Run, State
-from propall.training.engine import NetClassifier, NetFactory, Trainer
+from propall.training.engine import NetClassifier, NetFactory, Trainer, build
 from propall.training.metrics import ProgressBar
 from propall.training.recipe import Recipe
 
@@ -145,6 +145,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         features, labels, weight = self._checked(X, y, sample_weight)
         runs = self._runs(features, labels, weight)
         algorithm = self._algorithm(weight is not None)
+        if isinstance(self.net, nn.Module) and isinstance(algorithm, Trainer):
+            _refuse_other_outputs(self.net, runs[0])
         if self.verbose:
             with ProgressBar(f"fitting {METHODS.what} {self._method().name}") as bar:
                 self.classifiers_ = algorithm.fit(runs, monitor=bar)
@@ -655,6 +657,16 @@ class _DecodedNet(nn.Module):
             for part, names in self._parts.items()
         }
         return self.objective.scores(self.net(x), State(**parts))
+
+
+def _refuse_other_outputs(net: nn.Module, run: Run) -> None:
+    with torch.no_grad():
+        outputs = build(net, run).eval()(run.train.x[:1])
+    if outputs.shape != (1, run.train.n_classes):
+        raise ValueError(
+            f"net: it returns shape {tuple(outputs.shape)} for one row, but there are {run.train.n_classes} "
+            f"classes; expected {(1, run.train.n_classes)}, a score for each."
+        )
 
 
 def _module(classifier: Classifier) -> nn.Module:
