@@ -200,6 +200,11 @@ def test_a_network_with_other_outputs_than_classes():
         PartialLabelClassifier(net=nn.Linear(4, 2), epochs=2).fit(X, S)
 
 
+def test_one_class_is_named_as_it_was_written():
+    with pytest.raises(ValueError, match=r"y: 1 class given \('gull'\); a classifier needs"):
+        PartialLabelClassifier().fit([[0.0], [1.0]], ["gull", "gull"])
+
+
 def test_a_network_of_one_s_own(tmp_path):
     X, S, truth = problem()
 

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from propall import __version__, draws
 from propall.calibration import fit_temperature, log_softmax
 from propall.data.dataset import PartialDataset
-from propall.forms.cells import counted, listed, nearest, with_new_names
+from propall.forms.cells import counted, listed, native, nearest, with_new_names
 from propall.labels import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
@@ -505,7 +505,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             if y.dtype.kind != "O":
                 check_classification_targets(y)
             if len(y) and len(set(y.tolist())) == 1 and classes is None and self.classes is None:
-                only = y[0]
+                only = native(y[0])
                 raise ValueError(f"y: 1 class given ({only!r}); a classifier needs at least two classes.")
         return CandidateLabels.from_any(y, classes=classes if classes is not None else self.classes)
 
