@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
@@ -324,7 +324,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
-        save_file(tensors, part, metadata={"propall": text, "digest": _digest(text, tensors)})
+        # Not `save_file`, whose files nobody else may read.
+        part.write_bytes(save(tensors, metadata={"propall": text, "digest": _digest(text, tensors)}))
         part.replace(path)
 
     @classmethod
