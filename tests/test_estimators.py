@@ -194,6 +194,17 @@ def test_saved_and_loaded_is_the_same(method, tmp_path):
     assert again.get_params()["epochs"] == 2
 
 
+def test_a_network_with_other_outputs_than_classes():
+    X, S, _ = problem()
+    with pytest.raises(ValueError, match=r"net: it returns shape \(1, 2\) for one row, but there are 3 cl"):
+        PartialLabelClassifier(net=nn.Linear(4, 2), epochs=2).fit(X, S)
+
+
+def test_one_class_is_named_as_it_was_written():
+    with pytest.raises(ValueError, match=r"y: 1 class given \('gull'\); a classifier needs"):
+        PartialLabelClassifier().fit([[0.0], [1.0]], ["gull", "gull"])
+
+
 def test_a_network_of_one_s_own(tmp_path):
     X, S, truth = problem()
 

@@ -338,6 +338,13 @@ def test_refuses_augmentation_by_other_loaders():
         trainer().fit(module, DataLoader(rows, batch_size=9))
 
 
+def test_refuses_a_network_with_other_outputs_than_classes():
+    _, data = parts(PRODEN(), RECIPE)
+    module = PartialLabelModule(nn.Linear(D, K - 1).double(), PRODEN(), RECIPE)
+    with refusal(r"net: it returns shape \(9, 3\) for candidates of shape \(9, 4\)"):
+        trainer().fit(module, data)
+
+
 def test_refuses_what_is_no_objective():
     with refusal("'proden'", TypeError):
         PartialLabelModule(nn.Linear(2, 2), "proden")

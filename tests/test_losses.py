@@ -80,6 +80,26 @@ def test_noise_is_for_training_only_and_fades():
     torch.testing.assert_close(criterion.eval()(logits, candidates), exact)
 
 
+def test_maps_over_batches_as_cross_entropy_does():
+    batches = [batch(seed=seed) for seed in range(3)]
+    logits, candidates = (torch.stack(parts) for parts in zip(*batches, strict=True))
+    criterion = ProPaLLLoss()
+    each = torch.stack([criterion(*own) for own in batches])
+    torch.testing.assert_close(torch.vmap(criterion)(logits, candidates), each)
+    slopes = torch.vmap(torch.func.grad(criterion))(logits, candidates)
+    assert slopes.shape == logits.shape
+    shared = torch.vmap(criterion, in_dims=(0, None))(logits, candidates[0])
+    torch.testing.assert_close(shared[0], each[0])
+    noisy = torch.vmap(ProPaLLLoss(noise=1.0), randomness="different")(logits, candidates)
+    assert noisy.isfinite().all()
+
+
+def test_without_noise_nothing_is_drawn():
+    before = torch.get_rng_state()
+    ProPaLLLoss()(*batch())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_proden_remembers_its_own_rows():
     logits, candidates = batch(n=10)
     criterion = PartialLabelLoss(PRODEN(), candidates)
@@ -244,3 +264,33 @@ def test_refusals():
         PartialLabelLoss(PRODEN(), candidates)(logits, candidates)
     with pytest.raises(ValueError, match=r"candidates: shape \(5, 4\)"):
         ProPaLLLoss()(logits, candidates[:5])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"logits": torch.zeros(6, 4).int()}, TypeError, "logits: torch.int32 given; expected a tensor of a"),
+        ({"logits": [[0.0] * 4] * 6}, TypeError, "logits: list given"),
+        ({"logits": torch.zeros(())}, ValueError, "candidates: shape"),
+        ({"logits": torch.zeros(6, 3), "candidates": torch.ones(6, 3)}, ValueError, "logits: 3 cl.* 4;"),
+        ({"candidates": None}, TypeError, "candidates: None given"),
+        ({"index": torch.arange(5)}, ValueError, r"index: shape \(5,\) given for 6 rows"),
+        ({"index": torch.tensor([3])}, ValueError, r"index: shape \(1,\) given for 6 rows"),
+        ({"index": torch.arange(6)[:, None]}, ValueError, r"index: shape \(6, 1\)"),
+        ({"index": torch.arange(6.0)}, TypeError, "index: torch.float32 given"),
+        ({"index": 3}, ValueError, r"index: shape \(\) given for 6 rows"),
+        ({"weight": -torch.ones(6)}, ValueError, "weight: -1.0 is among them; expected 0 or more"),
+        ({"weight": [1.0] * 6}, TypeError, "weight: list given; expected a tensor"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_named(wrong, error, message):
+    logits, candidates = batch()
+    criterion = PartialLabelLoss(PRODEN(), candidates).eval()
+    given = {"logits": logits, "candidates": candidates, "index": torch.arange(6), **wrong}
+    with pytest.raises(error, match=message):
+        criterion(given.pop("logits"), given.pop("candidates"), **given)
+
+
+def test_a_class_dimension_that_is_not_there():
+    with pytest.raises(ValueError, match=r"dim: 2 is no dimension of logits of shape \(6, 4\)"):
+        ProPaLLLoss(dim=2)(*batch())

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
@@ -35,14 +35,14 @@ from torch import Tensor, nn
 from propall import __version__, draws
 from propall.calibration import fit_temperature, log_softmax
 from propall.data.dataset import PartialDataset
-from propall.forms.cells import counted, listed, nearest, with_new_names
+from propall.forms.cells import counted, listed, native, nearest, with_new_names
 from propall.labels import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.training.classifiers import LinearClassifier
 from propall.training.compiled import best_device
 from propall.training.contract import Algorithm, Classifier, Objective, Run, State
-from propall.training.engine import NetClassifier, NetFactory, Trainer
+from propall.training.engine import NetClassifier, NetFactory, Trainer, build
 from propall.training.metrics import ProgressBar
 from propall.training.recipe import Recipe
 
@@ -145,6 +145,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         features, labels, weight = self._checked(X, y, sample_weight)
         runs = self._runs(features, labels, weight)
         algorithm = self._algorithm(weight is not None)
+        if isinstance(self.net, nn.Module) and isinstance(algorithm, Trainer):
+            _refuse_other_outputs(self.net, runs[0])
         if self.verbose:
             with ProgressBar(f"fitting {METHODS.what} {self._method().name}") as bar:
                 self.classifiers_ = algorithm.fit(runs, monitor=bar)
@@ -322,7 +324,8 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
-        save_file(tensors, part, metadata={"propall": text, "digest": _digest(text, tensors)})
+        # Not `save_file`, whose files nobody else may read.
+        part.write_bytes(save(tensors, metadata={"propall": text, "digest": _digest(text, tensors)}))
         part.replace(path)
 
     @classmethod
@@ -503,7 +506,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             if y.dtype.kind != "O":
                 check_classification_targets(y)
             if len(y) and len(set(y.tolist())) == 1 and classes is None and self.classes is None:
-                only = y[0]
+                only = native(y[0])
                 raise ValueError(f"y: 1 class given ({only!r}); a classifier needs at least two classes.")
         return CandidateLabels.from_any(y, classes=classes if classes is not None else self.classes)
 
@@ -655,6 +658,16 @@ class _DecodedNet(nn.Module):
             for part, names in self._parts.items()
         }
         return self.objective.scores(self.net(x), State(**parts))
+
+
+def _refuse_other_outputs(net: nn.Module, run: Run) -> None:
+    with torch.no_grad():
+        outputs = build(net, run).eval()(run.train.x[:1])
+    if outputs.shape != (1, run.train.n_classes):
+        raise ValueError(
+            f"net: it returns shape {tuple(outputs.shape)} for one row, but there are {run.train.n_classes} "
+            f"classes; expected {(1, run.train.n_classes)}, a score for each."
+        )
 
 
 def _module(classifier: Classifier) -> nn.Module:

@@ -315,6 +315,11 @@ class PartialLabelModule(LightningModule):
                 f"{self.objective.title} looks at the network again after every batch's step; use 1."
             )
         logits = self.net(x)
+        if logits.shape != candidates.shape:
+            raise ValueError(
+                f"net: it returns shape {tuple(logits.shape)} for candidates of shape "
+                f"{tuple(candidates.shape)}; expected a score for every class."
+            )
         # The objective computes in full precision whatever the network's is.
         with torch.autocast(self.device.type, enabled=False):
             visit = self._global_visit(index, logits, candidates)

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from propall.forms.cells import described
 from propall.labels import CandidateLabels, check
 from propall.methods.propall import ProPaLL
 from propall.training.contract import Objective, RowwiseObjective, State, Step
@@ -34,16 +35,27 @@ def _(memory: Tensor, index: Tensor) -> Tensor:
 def _as_tensor(candidates: CandidateMatrix) -> Tensor:
     if isinstance(candidates, Tensor):
         return candidates
+    if candidates is None:
+        raise TypeError("candidates: None given; expected a tensor, True on the candidates of each row.")
     return candidates.mask if isinstance(candidates, CandidateLabels) else torch.as_tensor(candidates)
+
+
+def _is_traced() -> bool:
+    """Whether a call is traced or mapped over by `torch.vmap`: then there are no values to look at."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def _one_each(weight: Tensor, rest: list[int]) -> Tensor:
     """Weights of instances, or of all that instances hold, such as pixels; flat."""
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"weight: {described(weight)} given; expected a tensor. Use torch.as_tensor(weight).")
     if list(weight.shape) != rest[: weight.dim()]:
+        each = f", or {tuple(rest)}" if len(rest) > 1 else ""
         raise ValueError(
-            f"weight: shape {tuple(weight.shape)} given; expected {tuple(rest[:1])}, one per instance, or "
-            f"{tuple(rest)}."
+            f"weight: shape {tuple(weight.shape)} given; expected {tuple(rest[:1])}, one per instance{each}."
         )
+    if weight.device.type == "cpu" and not _is_traced() and (weight < 0).any():
+        raise ValueError(f"weight: {weight.min().item()} is among them; expected 0 or more.")
     return weight.reshape(*weight.shape, *[1] * (len(rest) - weight.dim())).expand(rest).reshape(-1)
 
 
@@ -64,6 +76,16 @@ def _refuse_other_numbers(candidates: Tensor) -> None:
         raise ValueError(
             f"candidates: {wrong!r} is among them; expected True or 1 on candidates, False or 0 elsewhere. "
             "Rows are ignored by weight=, with 0."
+        )
+
+
+def _refuse_other_positions(index: Tensor, n: int) -> None:
+    if index.is_floating_point() or index.dtype == torch.bool:
+        raise TypeError(f"index: {index.dtype} given; expected whole numbers, the rows' positions.")
+    if index.shape != (n,):
+        raise ValueError(
+            f"index: shape {tuple(index.shape)} given for {n} rows of logits; expected ({n},), the "
+            "position of each in the training set. Pixels of dense logits are rows of their own."
         )
 
 
@@ -112,11 +134,14 @@ class PartialLabelLoss(nn.Module):
         self.objective, self.reduction, self.dim = objective, reduction, dim
         self._names: dict[str, list[str]] = {"rows": [], "shared": [], "trained": []}
         self._ready = False
+        self._draws = objective.needs_noise
+        self._classes: int | None = None
         if candidates is not None:
             whole = _as_tensor(candidates)
             _refuse_other_numbers(whole)
             check(whole.bool(), quiet=True)
             self._keep(objective.init(whole.bool()))
+            self._classes = whole.shape[1]
 
     def extra_repr(self) -> str:
         """What `print` shows."""
@@ -140,7 +165,7 @@ class PartialLabelLoss(nn.Module):
             sets: the same, flat.
             counts: which rows have a weight above 0; None for all.
         """
-        if self._ready or torch.compiler.is_compiling():
+        if self._ready or _is_traced():
             return
         _refuse_other_numbers(candidates)
         sets = sets if counts is None else sets[counts]
@@ -155,12 +180,16 @@ class PartialLabelLoss(nn.Module):
         # Every batch is looked at; but a GPU would be waited for, so there the first has to do.
         self._ready = sets.device.type != "cpu"
 
-    def _state(self, index: Int[Tensor, "b"] | None) -> State:
+    def _state(self, index: Int[Tensor, "b"] | None, n: int) -> State:
+        """What is remembered of the rows of a batch of n."""
         if self._names["rows"] and index is None:
             raise ValueError(
                 f"index: {self.objective.title} remembers every training instance; pass the rows' positions "
                 "in the training set, criterion(logits, candidates, index=index)."
             )
+        if self._names["rows"]:
+            index = torch.as_tensor(index)
+            _refuse_other_positions(index, n)
         rows = {}
         for name in self._names["rows"]:
             memory = getattr(self, f"rows_{name}")
@@ -174,19 +203,35 @@ class PartialLabelLoss(nn.Module):
         uniform = None
         if self.objective.needs_noise:
             # A uniform of one half is a logistic of zero: no noise outside training.
-            like = torch.empty(logits.shape, device=logits.device)
-            uniform = like.uniform_(1e-7, 1 - 1e-7) if self.training else like.fill_(0.5)
+            shape, device = logits.shape, logits.device
+            if self.training and self._draws:
+                uniform = torch.rand(shape, device=device).clamp(1e-7, 1 - 1e-7)
+            else:
+                uniform = torch.full(shape, 0.5, device=device)
         time = [torch.as_tensor(t, dtype=torch.float32, device=logits.device) for t in (progress, epoch)]
         return Step(time[0], time[1], uniform)
 
     def _flat(self, logits: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, int]:
+        if not isinstance(logits, Tensor) or not logits.is_floating_point():
+            what = str(logits.dtype) if isinstance(logits, Tensor) else described(logits)
+            raise TypeError(f"logits: {what} given; expected a tensor of a floating type.")
         if logits.shape != candidates.shape:
             raise ValueError(
                 f"candidates: shape {tuple(candidates.shape)} given for logits of shape "
                 f"{tuple(logits.shape)}; they have to agree."
             )
         dim = self.dim if logits.dim() > 1 else 0
+        if not -logits.dim() <= dim < logits.dim():
+            raise ValueError(
+                f"dim: {self.dim} is no dimension of logits of shape {tuple(logits.shape)}; give that of the "
+                "classes."
+            )
         k = logits.shape[dim]
+        if self._classes not in (None, k):
+            raise ValueError(
+                f"logits: {k} classes in dimension {dim}, but the training set's candidates have "
+                f"{self._classes}; they have to agree."
+            )
         flat = (t.movedim(dim, -1).reshape(-1, k) for t in (logits, candidates.bool()))
         return *flat, dim  # type: ignore[return-value]
 
@@ -217,7 +262,7 @@ class PartialLabelLoss(nn.Module):
         flat_weight = None if weight is None else _one_each(weight, rest)
         counts = None if flat_weight is None else flat_weight > 0
         self._inspect(candidates, sets, counts)
-        state, step = self._state(index), self._step(flat, progress, epoch)
+        state, step = self._state(index, len(flat)), self._step(flat, progress, epoch)
         scored, allowed = (flat, sets) if counts is None else _ignoring(~counts, flat, sets)
         if self.reduction == "mean":
             loss = self.objective.loss(scored, allowed, state, step._replace(weight=flat_weight))
@@ -241,7 +286,7 @@ class PartialLabelLoss(nn.Module):
     ) -> None:
         """Update the memory from logits computed after the optimiser's step (RC, CAVL, LWS, LWC)."""
         flat, sets, _ = self._flat(logits, _as_tensor(candidates))
-        self._remember(flat, sets, self._state(index), self._step(flat, progress, epoch), index)
+        self._remember(flat, sets, self._state(index, len(flat)), self._step(flat, progress, epoch), index)
 
     @torch.no_grad()
     def _remember(
@@ -275,3 +320,4 @@ class ProPaLLLoss(PartialLabelLoss):
         self, *, noise: float = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", dim: int = 1
     ) -> None:
         super().__init__(ProPaLL(noise=noise), reduction=reduction, dim=dim)
+        self._draws = noise != 0

@@ -93,6 +93,10 @@ def test_reproduce_and_results(run, tmp_path):
     assert out.strip() == "runs written to results: real 6"
     assert run("results", "import", "results", "--store", "fourth.sqlite")[1].startswith("6 of 6")
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    code, _, err = run("results", "import", "nope.csv", "--store", "fifth.sqlite")
+    assert code == 1
+    assert "file: there is no nope.csv" in err
+    assert not (tmp_path / "fifth.sqlite").exists()
     code, _, err = run("results", "import", "bad.csv", "--store", "fourth.sqlite")
     assert code == 1
     assert "bad.csv: line 2 is no result" in err

@@ -48,6 +48,30 @@ def test_inspect_answers_dirt_well(run, dirty_birds) -> None:
     assert {remark["kind"] for remark in found["remarks"]} >= {"slip of the pen", "duplicate heading"}
 
 
+def test_inspect_says_where_nothing_is_left_to_learn_from(run, tmp_path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("x,file,label\n1,a.png,cat\n1,b.png,dog|cat\n1,c.png,dog\n")
+    code, out, _ = run("inspect", path, "--label", "label")
+    assert code == 0
+    assert "3 of 3 rows can be learnt from" in out
+    path.write_text("x,label\n1,cat\n1,dog|cat\n1,dog\n")
+    code, out, _ = run("inspect", path, "--label", "label")
+    assert code == 0
+    assert "no column is left to learn from: 'x' is '1' everywhere" in out
+    assert "3 of 3 rows have labels: 2 classes" in out
+    assert "Next" not in out
+
+
+def test_names_may_hold_commas(run, tmp_path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('x,label\n1,"gull, common"\n2,tern\n3,"gull, common|tern"\n')
+    names = '"gull, common",tern'
+    code, out, _ = run("inspect", path, "--label", "label", "--classes", names)
+    assert code == 0
+    assert "3 of 3 rows can be learnt from: 2 classes" in out
+    assert f"--classes '{names}'" in out
+
+
 def test_inspect_without_a_label_asks_for_it(run, dirty_birds) -> None:
     code, out, _ = run("inspect", dirty_birds)
     assert code == 0
@@ -164,6 +188,7 @@ def test_interrupted_it_leaves_a_model(run, birds_file, tmp_path, monkeypatch) -
     code, _, err = run(*words)
     assert code == 130
     assert "holds a model in the default setting" in err
+    assert "stopped; finished work is kept." in err
     assert len(TableModel.load(tmp_path / "model").predict(pd.read_csv(birds_file))) == 240
 
 

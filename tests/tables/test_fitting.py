@@ -191,3 +191,10 @@ def test_named_columns_are_checked(birds_file) -> None:
     found = fit_table(table, replace(QUICK, epochs=2, folds=2), columns=["wing_mm", "truth"])
     assert [column.name for column in found.model.features.columns] == ["wing_mm", "truth"]
     assert "'truth' names classes: is it known of new rows, too?" in [r.text for r in found.remarks]
+
+
+def test_labels_that_say_nothing_are_refused() -> None:
+    frame = pd.DataFrame({"x": np.arange(12) ** 2, "label": ["cat|dog", "dog|cat", ""] * 4})
+    table = open_table(frame, LabelSource(label="label"))
+    with pytest.raises(ValueError, match="label: every class is possible in every row of data frame"):
+        fit_table(table, QUICK)

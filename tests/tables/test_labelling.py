@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 from jaxtyping import TypeCheckError
 
+from propall.tables import labelling
 from propall.tables.labelling import (
     LabelSource,
+    copies_of_labels,
     distance,
     guess_source,
     is_near,
@@ -110,6 +112,23 @@ def test_slips_are_rare_and_clear() -> None:
     assert found.meant == {}
     assert found.doubtful == [("gul", "gull")]
     assert spelling({"gul": 30, "zzz": 1}, ["gull", "tern"]).meant == {"gul": "gull"}
+
+
+def test_thousands_of_names_are_not_all_compared(monkeypatch) -> None:
+    compared = []
+    monkeypatch.setattr(labelling, "is_near", lambda *names: compared.append(names) or is_near(*names))
+    names = {f"site {number}": 40 for number in range(3000)}
+    assert spelling(names | {"sitee 7": 1}).meant == {"sitee 7": "site 7"}
+    assert len(compared) == 1
+
+
+def test_no_near_name_is_missed() -> None:
+    rng = np.random.default_rng(0)
+    words = sorted({"".join(rng.choice(list("abc 1"), rng.integers(2, 10))).strip() for _ in range(400)})
+    for word in words[::10]:
+        known = [other for other in words if other != word]
+        near = [other for other in known if is_near(word, other)]
+        assert spelling({word: 1}, known).meant == ({word: near[0]} if len(near) == 1 else {})
 
 
 def test_a_column_of_every_form() -> None:
@@ -342,3 +361,26 @@ def test_columns_that_hold_no_votes() -> None:
 def test_a_hierarchy_that_is_not_there(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match=r"hierarchy: there is no file .*nope.txt"):
         read_hierarchy(tmp_path / "nope.txt")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
+def test_a_hierarchy_in_the_encodings_of_tables(tmp_path, encoding) -> None:
+    (tmp_path / "t.txt").write_text("Vögel/Möwe\nVögel/Krähe\n", encoding=encoding)
+    assert read_hierarchy(tmp_path / "t.txt") == ["Vögel/Möwe", "Vögel/Krähe"]
+
+
+def test_copies_of_labels_are_found_in_every_form() -> None:
+    cells = ["cat|dog", "dog", "!cat", "cat", "", "emu|dog"]
+    frame = pd.DataFrame(
+        {
+            "x": [1, 2, 3, 4, 5, 6],
+            "y": ["cat|dog", "cow", "yak", "cat", "gnu", "emu"],
+            "label": cells,
+            "copy": [cell.upper() for cell in cells],
+            "truth": ["cat", "dog", "dog", "cat", "emu", "emu"],
+        }
+    )
+    assert list(copies_of_labels(open_table(frame, LabelSource(label="label")), ("label",))) == [
+        "copy",
+        "truth",
+    ]

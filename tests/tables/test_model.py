@@ -43,6 +43,10 @@ def test_rows_it_was_not_fitted_on_are_its_own_business(fitted, saved) -> None:
     np.testing.assert_allclose(found.log_probabilities[:2], model.log_probabilities(frame)[:2], rtol=1e-12)
 
 
+def test_whoever_may_read_one_file_of_it_may_read_all(saved) -> None:
+    assert len({path.stat().st_mode for path in saved.iterdir()}) == 1
+
+
 def test_saving_again_replaces_the_whole(fitted, saved) -> None:
     (saved / "report.html").write_text("old")
     fitted.model.save(saved)

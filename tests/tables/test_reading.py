@@ -30,6 +30,7 @@ def write(folder, name, text, encoding="utf-8"):
     [
         ("a.csv", "x,label\n1,cat|dog\n2,emu\n"),
         ("a.csv", 'x,label\r\n"1","cat|dog"\r\n\r\n2,emu'),
+        ("a.csv", "x,label\r1,cat|dog\r2,emu\r"),
         ("a.txt", "x;label\n1;cat|dog\n2;emu\n"),
         ("a.tsv", "x\tlabel\n1\tcat|dog\n2\temu\n"),
         ("a.csv", "x,label,\n1,cat|dog,\n2,emu,\n"),
@@ -100,7 +101,14 @@ def test_headings(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "said"), [("utf-8-sig", {}), ("utf-16", {}), ("cp1252", {"encoding": "repaired"})]
+    ("encoding", "said"),
+    [
+        ("utf-8-sig", {}),
+        ("utf-16", {}),
+        ("utf-16-le", {}),
+        ("utf-16-be", {}),
+        ("cp1252", {"encoding": "repaired"}),
+    ],
 )
 def test_encodings(tmp_path, encoding, said) -> None:
     sheet = read(write(tmp_path, "a.csv", "x,label\n1,Möwe\n", encoding))

@@ -19,6 +19,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+#: The status a shell gives a command that was stopped by Ctrl-C.
+INTERRUPTED = 130
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; errors are one line, with `--debug` a traceback."""
@@ -33,9 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         open_console(stderr=True).print(f"error: {error}", style="bold red", highlight=False, markup=False)
         raise SystemExit(1) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as stop:
+        # Typer itself may turn an interrupt into this status, without a word.
+        if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:
+            raise
         open_console(stderr=True).print("stopped; finished work is kept.", highlight=False)
-        raise SystemExit(130) from None
+        raise SystemExit(INTERRUPTED) from None
 
 
 def _show_version(wanted: bool) -> bool:

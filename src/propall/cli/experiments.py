@@ -454,6 +454,8 @@ def results_import(
     from propall.experiments import publishing
     from propall.experiments.store import Store
 
+    if not file.exists():
+        raise FileNotFoundError(f"file: there is no {file}; give what `propall results export` wrote.")
     with Store(store) as results:
         read, added = publishing.import_folder(results, file) if file.is_dir() else results.import_file(file)
     typer.echo(f"{added} of {read} results are new in {store}")

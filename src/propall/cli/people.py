@@ -13,6 +13,7 @@ import typer
 from propall.cli.app import app
 from propall.cli.terminal import (
     AsJson,
+    join_words,
     note_aside,
     open_console,
     plain_table,
@@ -64,7 +65,10 @@ Combine = Annotated[
 ]
 Classes = Annotated[
     str | None,
-    typer.Option(help="All class names, separated by commas; those seen otherwise.", rich_help_panel=LABELS),
+    typer.Option(
+        help='All class names, separated by commas ("a, b" is one); those seen otherwise.',
+        rich_help_panel=LABELS,
+    ),
 ]
 Hierarchy = Annotated[
     Path | None,
@@ -173,10 +177,13 @@ def inspect(
     _print_labels(console, found)
     _print_remarks(console, found.remarks)
     words = " ".join([shlex.quote(str(file)), *_options_of(source, hierarchy)])
+    good = "can be learnt from" if found.has_features else "have labels"
     _say(
         console,
-        f"\n{found.used} of {_counted(found.rows, 'row')} can be learnt from: {len(found.classes)} classes, "
-        f"{_candidates(found.mean_size)} a row. Next: propall fit {words} --out model",
+        f"\n{found.used} of {_counted(found.rows, 'row')} {good}: {len(found.classes)} classes, "
+        f"{_candidates(found.mean_size)} a row."
+        + f" Next: propall fit {words} --out model"
+        * found.has_features,
     )
 
 
@@ -281,13 +288,13 @@ def _options_of(source: Any, hierarchy: Path | None) -> list[str]:
     usual = type(source)(label="label")
     given = {
         "label": source.label,
-        "annotators": ",".join(source.annotators),
-        "votes": ",".join(source.votes),
+        "annotators": join_words(source.annotators),
+        "votes": join_words(source.votes),
         "item": source.item,
         "annotator": source.annotator,
         "separator": source.separator if source.separator != usual.separator else None,
         "rule": str(source.rule) if source.rule != usual.rule else None,
-        "classes": ",".join(source.classes or ()),
+        "classes": join_words(source.classes or ()),
         "hierarchy": None if hierarchy is None else str(hierarchy),
         "unlabelled": source.unlabelled if source.unlabelled != usual.unlabelled else None,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,5 +50,13 @@ def note_aside(line: str) -> None:
 
 
 def split_words(text: str) -> list[str]:
-    """Words between commas."""
-    return [word.strip() for word in text.split(",") if word.strip()]
+    """Words between commas; one that holds commas itself stands in double quotes, as in a CSV file."""
+    lines = csv.reader(io.StringIO(text, newline=None), skipinitialspace=True)
+    return [word.strip() for words in lines for word in words if word.strip()]
+
+
+def join_words(words: Iterable[str]) -> str:
+    """What `split_words` reads as these words."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(list(words))
+    return line.getvalue()

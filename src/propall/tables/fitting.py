@@ -180,6 +180,11 @@ def fit_table(
     assert labelled is not None
     assert source is not None
     frame, labels = table.frame, labelled.labels
+    if labels.n_full == len(labels):
+        raise ValueError(
+            f"label: every class is possible in every row of {table.sheet.source}: there is nothing to "
+            "learn. Rule some out in some rows."
+        )
     given = None if embedding is None else table.sheet.rows_of(embedding)[labelled.rows]
     aside = (*source.columns, *without)
     copies = copies_of_labels(table, aside)

@@ -19,7 +19,7 @@ from propall.forms.cells import NEGATION, is_missing, listed
 from propall.forms.hierarchy import Tree, read_tree
 from propall.forms.votes import Rule, chosen, label_studio_answers
 from propall.labels import CandidateLabels, UninformativeRowsWarning
-from propall.tables.reading import Remark, Sheet, read
+from propall.tables.reading import Remark, Sheet, decoded, read
 
 #: Words in a label cell that say there is none; a class that is called so has to be listed in `classes`.
 NO_LABEL = frozenset({"", "na", "n/a", "nan", "null", "<na>", "?"})
@@ -180,7 +180,7 @@ def read_hierarchy(path: str | Path) -> Any:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"hierarchy: there is no file {path}.")
-    text = path.read_text(encoding="utf-8-sig")
+    text, _ = decoded(path.read_bytes(), path.name)
     if path.suffix.lower() == ".json":
         try:
             return json.loads(text)
@@ -388,7 +388,7 @@ def distance(one: str, other: str) -> int:
 def is_near(one: str, other: str) -> bool:
     """Whether one word may be a slip for the other: a letter or two, and never another number."""
     a, b = _plain(one), _plain(other)
-    if re.findall(r"\d+", a) != re.findall(r"\d+", b):
+    if _numbers(a) != _numbers(b):
         return False
     if a == b:
         return True
@@ -400,8 +400,46 @@ def is_near(one: str, other: str) -> bool:
     return distance(a, b) <= (2 if shorter >= 8 else 1)
 
 
+def _numbers(plain: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\d+", plain))
+
+
 def _plain(name: str) -> str:
     return re.sub(r"[\s_\-]+", " ", name.casefold()).strip()
+
+
+def _signs(plain: str) -> int:
+    """The signs of a word as a set of bits."""
+    return sum({1 << ord(sign) % 64 for sign in plain})
+
+
+class _Lookup:
+    """Names by what a near one shares with them, so that few have to be compared letter by letter."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._names: dict[tuple[tuple[str, ...], int], list[tuple[int, int, str]]] = {}
+        self._size = 0
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        plain = _plain(name)
+        alike = self._names.setdefault((_numbers(plain), len(plain)), [])
+        alike.append((self._size, _signs(plain), name))
+        self._size += 1
+
+    def near(self, name: str) -> list[str]:
+        """Names that may be meant, in the order they were added."""
+        plain = _plain(name)
+        numbers, signs = _numbers(plain), _signs(plain)
+        # Two letters changed take two signs away and bring two.
+        alike = [
+            (place, other)
+            for length in range(len(plain) - 2, len(plain) + 3)
+            for place, own, other in self._names.get((numbers, length), ())
+            if (signs ^ own).bit_count() <= 4
+        ]
+        return [other for _, other in sorted(alike) if is_near(name, other)]
 
 
 class Spelling(NamedTuple):
@@ -422,26 +460,29 @@ def spelling(counts: Mapping[str, int], known: Sequence[str] | None = None) -> S
     doubtful: list[tuple[str, str]] = []
     ranked = sorted(counts, key=lambda name: (-counts[name], name))
     if known is not None:
+        lookup, allowed = _Lookup(known), frozenset(known)
         for name in ranked:
-            near = [other for other in known if is_near(name, other)]
-            if name not in known and len(near) == 1:
+            if name in allowed:
+                continue
+            near = lookup.near(name)
+            if len(near) == 1:
                 meant[name] = near[0]
         return Spelling(meant, doubtful)
     by_plain: dict[str, str] = {}
-    kept: list[str] = []
+    kept = _Lookup()
     for name in ranked:
         same = by_plain.setdefault(_plain(name), name)
         if same != name:
             meant[name] = same
             continue
-        near = [other for other in kept if is_near(name, other)]
+        near = kept.near(name)
         clear = [other for other in near if counts[name] * SLIP <= counts[other]]
         if len(near) == 1 and clear:
             meant[name] = near[0]
             by_plain[_plain(name)] = near[0]
             continue
         doubtful += [(name, other) for other in near if counts[name] * 3 <= counts[other]]
-        kept.append(name)
+        kept.add(name)
     return Spelling(meant, doubtful)
 
 
@@ -811,18 +852,28 @@ def copies_of_labels(table: Table, aside: Sequence[str] = ()) -> dict[str, Remar
         A remark on each of them.
     """
     assert table.labelled is not None
-    names = {str(name).casefold() for name in table.labelled.labels.classes}
+    assert table.source is not None
+    separator = table.source.separator.casefold()
+    names = frozenset(str(name).casefold() for name in table.labelled.labels.classes)
     found = {}
     for column in table.frame.columns:
         if column in aside:
             continue
         words = table.frame[column].map(lambda cell: as_text(cell).casefold())
         words = words[~words.isin(list(NO_LABEL))]
+        answers = words.map(lambda text: text in names or _lists(text, separator, names))
         # Numbers may well be numbers, whatever the classes are called.
-        if len(words) and words.isin(names).mean() > MOSTLY and not words.str.fullmatch(r"[\d.\-]+").all():
+        if len(words) and answers.mean() > MOSTLY and not words.str.fullmatch(r"[\d.\-]+").all():
             text = f"{str(column)!r} names classes: it is an answer, and nothing to learn from"
             found[str(column)] = Remark("label under another name", text, "column left out")
     return found
+
+
+def _lists(text: str, separator: str, names: frozenset[str]) -> bool:
+    """Whether a cell lists names or rules some out, and all of them are known."""
+    return (separator in text or text.startswith((NEGATION, "["))) and names.issuperset(
+        parse_cell(text, separator, names).names
+    )
 
 
 def open_table(source: Any, labels: LabelSource | None = None) -> Table:

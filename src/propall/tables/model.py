@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from propall import __version__, draws
 from propall.estimators import PartialLabelClassifier, Resolution
@@ -134,7 +134,7 @@ class TableModel:
                 "keys": torch.from_numpy(np.array(self.held_out.keys)),
                 "log_probabilities": torch.from_numpy(np.array(self.held_out.log_probabilities)),
             }
-            save_file(tensors, part / HELD_OUT)
+            (part / HELD_OUT).write_bytes(save(tensors))
         contents = {
             "layout": LAYOUT,
             "version": __version__,

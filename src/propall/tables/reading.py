@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -176,7 +177,7 @@ def read(source: str | Path | pd.DataFrame) -> Sheet:
 
 
 def _read_separated(path: Path) -> Sheet:
-    text, remarks = _decoded(path.read_bytes(), path.name)
+    text, remarks = decoded(path.read_bytes(), path.name)
     separator = "\t" if path.suffix.lower() == ".tsv" else _separator(text)
     if separator != "," and path.suffix.lower() != ".tsv":
         what = {";": "semicolons", "\t": "tabs"}[separator]
@@ -211,18 +212,23 @@ def _read_separated(path: Path) -> Sheet:
     return Sheet(frame.drop(index=long + empty), path.name, remarks + renamed, separator=own)
 
 
-def _decoded(data: bytes, name: str) -> tuple[str, list[Remark]]:
-    for encoding in ("utf-8-sig", "utf-16") if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig",):
-        try:
-            return data.decode(encoding), []
-        except UnicodeDecodeError:
-            continue
-    text = data.decode("cp1252", errors="replace")
-    return text, [Remark("encoding", f"{name} is not UTF-8; read as Windows-1252", "repaired")]
+def decoded(data: bytes, name: str) -> tuple[str, list[Remark]]:
+    """The text of a file, and a remark where it is neither UTF-8 nor UTF-16."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encoding = "utf-16"
+    elif b"\0" in data[:2]:  # UTF-16 that does not say so: half of its first letter is zero
+        encoding = "utf-16-be" if data[0] == 0 else "utf-16-le"
+    else:
+        encoding = "utf-8-sig"
+    try:
+        return data.decode(encoding), []
+    except UnicodeDecodeError:
+        text = data.decode("cp1252", errors="replace")
+        return text, [Remark("encoding", f"{name} is not UTF-8; read as Windows-1252", "repaired")]
 
 
 def _separator(text: str) -> str:
-    heading = text.partition("\n")[0]
+    heading = re.split(r"[\r\n]", text, maxsplit=1)[0]
     counts = {sign: len(next(csv.reader([heading], delimiter=sign), [])) for sign in (",", ";", "\t")}
     return max(counts, key=lambda sign: (counts[sign], sign == ","))
 
@@ -261,7 +267,7 @@ def _named_apart(frame: pd.DataFrame, heading: Sequence[str]) -> tuple[pd.DataFr
 
 
 def _read_json_lines(path: Path) -> Sheet:
-    text, remarks = _decoded(path.read_bytes(), path.name)
+    text, remarks = decoded(path.read_bytes(), path.name)
     records, bad = [], []
     for number, line in enumerate(line for line in text.split("\n") if line.strip()):
         try:
@@ -285,7 +291,7 @@ def _columns(records: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _read_json(path: Path) -> Sheet:
-    text, remarks = _decoded(path.read_bytes(), path.name)
+    text, remarks = decoded(path.read_bytes(), path.name)
     try:
         records = json.loads(text)
     except json.JSONDecodeError as error:

@@ -14,6 +14,8 @@ from propall.tables.reading import Remark
 
 #: Pairs of labels that are shown.
 PAIRS = 10
+#: The kind of remark on a table without a column to learn from.
+NO_FEATURES = "no features"
 
 
 class ColumnSummary(NamedTuple):
@@ -97,6 +99,11 @@ class Summary:
         return sum(size * rows for size, rows in self.sizes.items()) / total if total else float("nan")
 
     @property
+    def has_features(self) -> bool:
+        """Whether there is a column to learn from."""
+        return all(remark.kind != NO_FEATURES for remark in self.remarks)
+
+    @property
     def never_alone(self) -> list[str]:
         """Classes that no row names for certain."""
         return [row.name for row in self.classes if not row.alone]
@@ -138,8 +145,9 @@ def summarise(table: Table, features: Features | None = None) -> Summary:
             features = Features.fit(
                 table.frame, without=(*reserved, *copies), separator=table.sheet.separator
             )
-        except ValueError:
-            features = Features(())
+        except ValueError as error:
+            text = str(error).removeprefix("features: ")
+            features = Features((), remarks=[Remark(NO_FEATURES, text)])
     used = {column.name: column for column in features.columns}
     columns = []
     for name in frame.columns:
@@ -206,10 +214,9 @@ def together(
     both = listed.T @ listed
     own = np.diag(both)
     pairs = []
-    for i, j in zip(*np.triu_indices(labels.n_classes, 1), strict=True):
-        if both[i, j] > 0:
-            one, other = str(labels.classes[i]), str(labels.classes[j])
-            pairs.append(Pair(one, other, int(both[i, j]), float(both[i, j] / min(own[i], own[j]))))
+    for i, j in zip(*np.triu(both, 1).nonzero(), strict=True):
+        one, other = str(labels.classes[i]), str(labels.classes[j])
+        pairs.append(Pair(one, other, int(both[i, j]), float(both[i, j] / min(own[i], own[j]))))
     return sorted(pairs, key=lambda pair: (-pair.rows, pair.one, pair.other))[:most]
 
 
