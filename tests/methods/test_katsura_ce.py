@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from propall.methods.katsura_ce import KatsuraCE, katsura_ce_loss
+from propall.methods.katsura_ce import katsura_ce_loss
 
 
 def test_by_definition():
@@ -40,10 +40,3 @@ def test_extreme_logits(dtype):
     assert losses.tolist() == [8192 - 2 * 8192, 0.0]  # unbounded below, and nothing from a full set
     losses.sum().backward()
     assert logits.grad.isfinite().all()
-
-
-def test_only_the_unbiased_scale_refuses_full_sets():
-    candidates = torch.tensor([[1, 0, 1], [1, 1, 1]]).bool()
-    KatsuraCE().init(candidates)
-    with pytest.raises(ValueError, match=r"1 of 2 rows hold every class \(first: 1\).*scale='none'"):
-        KatsuraCE(scale="unbiased").init(candidates)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from propall.methods.l_uw import LUW, l_uw_loss
+from propall.methods.l_uw import l_uw_loss
 
 
 def test_by_definition():
@@ -37,10 +37,3 @@ def test_extreme_logits_reach_the_bounds(dtype):
     assert losses.tolist() == pytest.approx([math.log(1 + 9 * math.e), math.log(9 + 1 / math.e)], rel=1e-6)
     losses.sum().backward()
     assert logits.grad.isfinite().all()
-
-
-def test_refuses_rows_with_every_class():
-    candidates = torch.tensor([[1, 0, 0], [1, 1, 1]]).bool()
-    LUW().init(candidates[:1])
-    with pytest.raises(ValueError, match=r"1 of 2 rows hold every class \(first: 1\); L-UW .*use forward"):
-        LUW().init(candidates)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from propall.methods.l_uw import l_uw_loss
-from propall.methods.l_w import LW, l_w_loss
+from propall.methods.l_w import l_w_loss
 
 
 def test_by_definition():
@@ -46,10 +46,3 @@ def test_extreme_logits(dtype):
     assert losses.tolist() == pytest.approx(expected, rel=1e-6)
     losses.sum().backward()
     assert logits.grad.isfinite().all()
-
-
-def test_refuses_rows_with_every_class():
-    candidates = torch.tensor([[1, 0, 0], [1, 1, 1]]).bool()
-    LW().init(candidates[:1])
-    with pytest.raises(ValueError, match=r"1 of 2 rows hold every class \(first: 1\); L-W .*use forward"):
-        LW().init(candidates)

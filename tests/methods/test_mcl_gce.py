@@ -54,8 +54,3 @@ def test_the_objective_uses_its_exponent():
     step = Step(torch.tensor(0.0), torch.tensor(0))
     losses = MCLGCE(q=0.3).losses(logits, candidates, State(), step)
     assert losses.equal(mcl_gce_loss(logits, candidates, q=0.3))
-
-
-def test_refuses_rows_with_every_class():
-    with pytest.raises(ValueError, match=r"1 of 2 rows hold every class \(first: 1\); MCL-GCE .*use abs"):
-        MCLGCE().init(torch.tensor([[1, 0, 0], [1, 1, 1]]).bool())

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from propall.methods.ova import OVA, ova_loss
+from propall.methods.ova import ova_loss
 
 
 def phi(t):
@@ -49,10 +49,3 @@ def test_extreme_logits(dtype):
     assert losses.tolist() == [-0.75, 0.75]
     losses.sum().backward()
     assert logits.grad.isfinite().all()
-
-
-def test_only_the_unbiased_scale_refuses_full_sets():
-    candidates = torch.tensor([[1, 0, 1], [1, 1, 1]]).bool()
-    OVA().init(candidates)
-    with pytest.raises(ValueError, match=r"1 of 2 rows hold every class \(first: 1\).*scale='none'"):
-        OVA(scale="unbiased").init(candidates)

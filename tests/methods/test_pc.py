@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from propall.methods.pc import PC, pc_loss
+from propall.methods.pc import pc_loss
 
 
 def comparison(logits, j):
@@ -46,10 +46,3 @@ def test_extreme_logits(dtype):
     assert losses.tolist() == [-1.0, 1.0]
     losses.sum().backward()
     assert logits.grad.isfinite().all()
-
-
-def test_only_the_unbiased_scale_refuses_full_sets():
-    candidates = torch.tensor([[1, 0, 1], [1, 1, 1]]).bool()
-    PC().init(candidates)
-    with pytest.raises(ValueError, match=r"1 of 2 rows hold every class \(first: 1\).*scale='none'"):
-        PC(scale="unbiased").init(candidates)

@@ -9,8 +9,8 @@ from propall.training.risks import (
     class_risks,
     excluded_prior,
     excluded_units,
+    over_excluded,
     require_one_excluded,
-    require_some_excluded,
     transition_matrix,
 )
 
@@ -140,10 +140,17 @@ def test_refusals_count_and_name_the_way_out():
         ValueError, match=r"4 of 5 rows .* \(first: 0, which excludes 3\); X takes one .* Use y\."
     ):
         require_one_excluded(MIXED, "X", "y")
-    with pytest.raises(ValueError, match=r"1 of 5 rows hold every class \(first: 3\); X divides .* use y\."):
-        require_some_excluded(MIXED, "X", "y")
     require_one_excluded(MIXED[2:3], "X", "y")
-    require_some_excluded(MIXED[:3], "X", "y")
+
+
+def test_rows_that_exclude_nothing_are_skipped():
+    losses = torch.ones(5, requires_grad=True)
+    shared = over_excluded(losses, MIXED)
+    shared.sum().backward()
+    expected = [0.0 if row.all() else 1 / (~row).sum().item() for row in MIXED]
+    assert shared.tolist() == pytest.approx(expected)
+    assert losses.grad.tolist() == pytest.approx(expected)
+    assert 0.0 in expected
 
 
 def test_transition_matrix():

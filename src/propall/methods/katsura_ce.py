@@ -9,7 +9,7 @@ from torch import Tensor
 
 from propall.labels import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import require_some_excluded
+from propall.training.risks import over_excluded
 
 
 def katsura_ce_loss(
@@ -40,7 +40,7 @@ def katsura_ce_loss(
     size = candidates.sum(-1, keepdim=True)
     rest = logits.shape[-1] - size
     losses = (torch.where(candidates, rest, 1 - size) * log_losses).sum(-1)
-    return losses if scale == "none" else losses / rest.squeeze(-1)
+    return losses if scale == "none" else over_excluded(losses, candidates)
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,6 @@ class KatsuraCE(RowwiseObjective):
 
     name, title, reference = "katsura_ce", "CE (Katsura)", "katsura2020bridging"
     kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; the unbiased scale refuses rows that hold every class."""
-        if self.scale == "unbiased":
-            require_some_excluded(candidates, self.title, "scale='none'")
-        return State()
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step

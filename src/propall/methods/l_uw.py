@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall.labels import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import require_some_excluded
+from propall.training.risks import over_excluded
 
 
 def l_uw_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -15,17 +15,18 @@ def l_uw_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -
 
     .. math:: \ell = -\frac{1}{k - |S|} \sum_{j \notin S} \log q_j, \qquad q = \operatorname{softmax}(1 - p)
 
-    with p = softmax(r). Since 1 - p lies in [0, 1], neither q nor the loss ever comes near 0.
+    with p = softmax(r); 0 where S holds every class. Since 1 - p lies in [0, 1], neither q nor the loss of
+    other rows ever comes near 0.
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one False.
+        candidates: True on S.
 
     References:
         [gao2021discriminative], for one excluded label; the average is over more of them.
     """
     complement = 1 - full_precision(logits).softmax(-1)
-    return -(complement.log_softmax(-1) * ~candidates).sum(-1) / (~candidates).sum(-1)
+    return over_excluded(-(complement.log_softmax(-1) * ~candidates).sum(-1), candidates)
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,6 @@ class LUW(RowwiseObjective):
 
     name, title, reference = "l_uw", "L-UW", "gao2021discriminative"
     kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; refuses rows that hold every class."""
-        require_some_excluded(candidates, self.title, "forward, for which they cost nothing")
-        return State()
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall.labels import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import require_some_excluded
+from propall.training.risks import over_excluded
 
 
 def l_w_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -16,18 +16,18 @@ def l_w_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) ->
     .. math:: \ell = -\frac{1}{k - |S|} \sum_{j \notin S} \Bigl(1 + \frac{1 - p_j}{k - 1}\Bigr) \log q_j,
         \qquad q = \operatorname{softmax}(1 - p)
 
-    with p = softmax(r). The gradient flows through the weight as well.
+    with p = softmax(r); 0 where S holds every class. The gradient flows through the weight as well.
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one False.
+        candidates: True on S.
 
     References:
         [gao2021discriminative], for one excluded label; the average is over more of them.
     """
     complement = 1 - full_precision(logits).softmax(-1)
     weighted = (1 + complement / (logits.shape[-1] - 1)) * complement.log_softmax(-1)
-    return -(weighted * ~candidates).sum(-1) / (~candidates).sum(-1)
+    return over_excluded(-(weighted * ~candidates).sum(-1), candidates)
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,6 @@ class LW(RowwiseObjective):
 
     name, title, reference = "l_w", "L-W", "gao2021discriminative"
     kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; refuses rows that hold every class."""
-        require_some_excluded(candidates, self.title, "forward, for which they cost nothing")
-        return State()
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step

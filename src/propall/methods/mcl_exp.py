@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall.labels import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import require_some_excluded
+from propall.training.risks import over_excluded
 
 
 def mcl_exp_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -15,17 +15,17 @@ def mcl_exp_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 
     .. math:: \ell = \frac{k - 1}{k - |S|} \exp\Bigl(-\sum_{j \in S} p_j\Bigr)
 
-    with p = softmax(r).
+    with p = softmax(r); 0 where S holds every class.
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one False.
+        candidates: True on S.
 
     References:
         [feng2020multiple].
     """
     inside = (full_precision(logits).softmax(-1) * candidates).sum(-1)
-    return (-inside).exp() * (logits.shape[-1] - 1) / (~candidates).sum(-1)
+    return over_excluded((-inside).exp() * (logits.shape[-1] - 1), candidates)
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,6 @@ class MCLExp(RowwiseObjective):
 
     name, title, reference = "mcl_exp", "MCL-EXP", "feng2020multiple"
     kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; refuses rows that hold every class."""
-        require_some_excluded(candidates, self.title, "cc, for which they cost nothing")
-        return State()
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step

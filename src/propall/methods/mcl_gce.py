@@ -8,7 +8,6 @@ from torch import Tensor
 
 from propall.labels import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import require_some_excluded
 
 
 def mcl_gce_loss(
@@ -20,11 +19,11 @@ def mcl_gce_loss(
         = \frac1q \Bigl[1 - \sum_{j \in S} p_j^q + \frac{k - 1 - s}{s} \sum_{j \notin S} p_j^q\Bigr], \qquad
         l_j = \frac{1 - p_j^q}{q}, \quad s = k - |S|
 
-    with p = softmax(r).
+    with p = softmax(r); 0 where S holds every class.
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one False.
+        candidates: True on S.
         q: between 0 (cross-entropy, exclusive) and 1 (half the absolute error).
 
     References:
@@ -34,9 +33,9 @@ def mcl_gce_loss(
         The power is taken from log p: that of a p which underflowed has a NaN gradient.
     """
     powers = (q * full_precision(logits).log_softmax(-1)).exp()
-    excluded = (~candidates).sum(-1, keepdim=True, dtype=powers.dtype)
+    excluded = (~candidates).sum(-1, keepdim=True, dtype=powers.dtype).clamp_min(1)
     share = torch.where(candidates, -1.0, (logits.shape[-1] - 1 - excluded) / excluded)
-    return (1 + (share * powers).sum(-1)) / q
+    return (1 + (share * powers).sum(-1)) / q * ~candidates.all(-1)
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,6 @@ class MCLGCE(RowwiseObjective):
 
     name, title, reference = "mcl_gce", "MCL-GCE", "feng2020multiple"
     kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; refuses rows that hold every class."""
-        require_some_excluded(candidates, self.title, "abs, which averages over the candidates")
-        return State()
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall.labels import negative_log_mass
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import require_some_excluded
+from propall.training.risks import over_excluded
 
 
 def mcl_log_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -15,16 +15,16 @@ def mcl_log_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 
     .. math:: \ell = -\frac{k - 1}{k - |S|} \log \sum_{j \in S} p_j
 
-    with p = softmax(r). One candidate gives cross-entropy.
+    with p = softmax(r); 0 where S holds every class. One candidate gives cross-entropy.
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one True and one False.
+        candidates: True on S; every row holds at least one True.
 
     References:
         [feng2020multiple].
     """
-    return negative_log_mass(logits, candidates) * (logits.shape[-1] - 1) / (~candidates).sum(-1)
+    return over_excluded(negative_log_mass(logits, candidates) * (logits.shape[-1] - 1), candidates)
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,6 @@ class MCLLog(RowwiseObjective):
 
     name, title, reference = "mcl_log", "MCL-LOG", "feng2020multiple"
     kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; refuses rows that hold every class."""
-        require_some_excluded(candidates, self.title, "cc, for which they cost nothing")
-        return State()
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall.labels import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import require_some_excluded
+from propall.training.risks import over_excluded
 
 
 def mcl_mae_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -16,17 +16,17 @@ def mcl_mae_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
     .. math:: \ell = \sum_{j \in S} l_j - \frac{k - 1 - s}{s} \sum_{j \notin S} l_j
         = \frac{2 (k - 1)}{s} \sum_{j \notin S} p_j, \qquad l_j = 2 - 2 p_j, \quad s = k - |S|
 
-    with p = softmax(r). The second form has nothing that cancels.
+    with p = softmax(r); 0 where S holds every class. The second form has nothing that cancels.
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one False.
+        candidates: True on S.
 
     References:
         [feng2020multiple].
     """
     outside = (full_precision(logits).softmax(-1) * ~candidates).sum(-1)
-    return 2 * (logits.shape[-1] - 1) * outside / (~candidates).sum(-1)
+    return over_excluded(2 * (logits.shape[-1] - 1) * outside, candidates)
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,6 @@ class MCLMAE(RowwiseObjective):
 
     name, title, reference = "mcl_mae", "MCL-MAE", "feng2020multiple"
     kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; refuses rows that hold every class."""
-        require_some_excluded(candidates, self.title, "abs, which averages over the candidates")
-        return State()
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step

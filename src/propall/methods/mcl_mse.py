@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall.labels import probabilities_and_complements
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import require_some_excluded
+from propall.training.risks import over_excluded
 
 
 def mcl_mse_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -17,18 +17,20 @@ def mcl_mse_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
         = \frac{2 (k - 1)}{s} \sum_{j \notin S} p_j - \sum_j p_j (1 - p_j), \qquad
         l_j = \sum_i (p_i - [i = j])^2, \quad s = k - |S|
 
-    with p = softmax(r). The second form keeps full accuracy where the first subtracts sums of order k.
+    with p = softmax(r); 0 where S holds every class. The second form keeps full accuracy where the first
+    subtracts sums of order k.
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one False.
+        candidates: True on S.
 
     References:
         [feng2020multiple].
     """
     p, complement = probabilities_and_complements(logits)
     outside = (p * ~candidates).sum(-1)
-    return 2 * (logits.shape[-1] - 1) * outside / (~candidates).sum(-1) - (p * complement).sum(-1)
+    estimate = over_excluded(2 * (logits.shape[-1] - 1) * outside, candidates)
+    return estimate - (p * complement).sum(-1) * ~candidates.all(-1)
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,6 @@ class MCLMSE(RowwiseObjective):
 
     name, title, reference = "mcl_mse", "MCL-MSE", "feng2020multiple"
     kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; refuses rows that hold every class."""
-        require_some_excluded(candidates, self.title, "abs, which averages over the candidates")
-        return State()
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from propall.labels import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import require_some_excluded
+from propall.training.risks import over_excluded
 
 
 def ova_loss(
@@ -29,7 +29,7 @@ def ova_loss(
         logits: scores r.
         candidates: True on S.
         scale: "unbiased" multiplies each row by (k - 1)/(k - |S|), which makes the mean an unbiased estimate
-            of the one-versus-all risk; "none" leaves the factor out. Rows with every class have no factor.
+            of the one-versus-all risk; "none" leaves the factor out.
 
     References:
         [katsura2020bridging].
@@ -44,7 +44,7 @@ def ova_loss(
     losses = (torch.where(candidates, rest, -size) * phi).sum(-1) / (logits.shape[-1] - 1)
     if scale == "none":
         return losses
-    return losses * (logits.shape[-1] - 1) / rest.squeeze(-1)
+    return over_excluded(losses * (logits.shape[-1] - 1), candidates)
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,6 @@ class OVA(RowwiseObjective):
 
     name, title, reference = "ova", "OVA", "katsura2020bridging"
     kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; the unbiased scale refuses rows that hold every class."""
-        if self.scale == "unbiased":
-            require_some_excluded(candidates, self.title, "scale='none'")
-        return State()
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step

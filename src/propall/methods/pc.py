@@ -8,7 +8,7 @@ from torch import Tensor
 
 from propall.labels import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import require_some_excluded
+from propall.training.risks import over_excluded
 
 
 def pc_loss(
@@ -27,7 +27,7 @@ def pc_loss(
         logits: scores r.
         candidates: True on S.
         scale: "unbiased" multiplies each row by (k - 1)/(k - |S|), which makes the mean an unbiased estimate
-            of the pairwise risk; "none" leaves the factor out. Rows with every class have no such factor.
+            of the pairwise risk; "none" leaves the factor out.
 
     References:
         [katsura2020bridging].
@@ -42,7 +42,7 @@ def pc_loss(
     losses = (lead * (candidates.unsqueeze(-1) & ~candidates.unsqueeze(-2))).sum((-2, -1))
     if scale == "none":
         return losses
-    return losses * (logits.shape[-1] - 1) / (~candidates).sum(-1)
+    return over_excluded(losses * (logits.shape[-1] - 1), candidates)
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,6 @@ class PC(RowwiseObjective):
 
     name, title, reference = "pc", "PC", "katsura2020bridging"
     kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; the unbiased scale refuses rows that hold every class."""
-        if self.scale == "unbiased":
-            require_some_excluded(candidates, self.title, "scale='none'")
-        return State()
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step

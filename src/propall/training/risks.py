@@ -35,21 +35,10 @@ def require_one_excluded(candidates: Bool[Tensor, "n k"], title: str, instead: s
         )
 
 
-def require_some_excluded(candidates: Bool[Tensor, "n k"], title: str, instead: str) -> None:
-    """Refuse rows that hold every class, where a formula divides by the number of excluded labels.
-
-    Args:
-        candidates: the whole training set's candidate matrix.
-        title: the method that asks.
-        instead: what takes such rows, for the message.
-    """
-    full = candidates.all(-1)
-    if full.any():
-        raise ValueError(
-            f"candidates: {int(full.sum())} of {len(full)} rows hold every class "
-            f"(first: {int(full.int().argmax())}); {title} divides by the number of excluded labels. "
-            f"Drop them, they say nothing, or use {instead}."
-        )
+def over_excluded(losses: Float[Tensor, "*b"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    """Losses divided by the number of excluded labels; 0 for rows that exclude none, which say nothing."""
+    excluded = (~candidates).sum(-1)
+    return torch.where(excluded > 0, losses / excluded.clamp_min(1), 0.0)
 
 
 class ClassRisks(NamedTuple):
