@@ -94,6 +94,12 @@ def test_maps_over_batches_as_cross_entropy_does():
     assert noisy.isfinite().all()
 
 
+@pytest.mark.parametrize("noise", [-1, "a", float("nan")])
+def test_noise_is_a_number(noise):
+    with pytest.raises(ValueError, match=rf"noise: {noise!r} given; expected a number, 0 or more"):
+        ProPaLLLoss(noise=noise)
+
+
 def test_without_noise_nothing_is_drawn():
     before = torch.get_rng_state()
     ProPaLLLoss()(*batch())
@@ -208,9 +214,11 @@ def test_weights_of_instances_go_to_all_their_pixels():
 
 def test_every_batch_is_looked_at():
     logits, candidates = batch()
-    criterion = PartialLabelLoss(METHODS["mcl_log"]())
-    criterion(logits, candidates)
-    with pytest.raises(ValueError, match="MCL-LOG"):
+    criterion = PartialLabelLoss(METHODS["scl_nl"]())
+    one_out = torch.ones_like(candidates)
+    one_out[:, 0] = False
+    criterion(logits, one_out)
+    with pytest.raises(ValueError, match="SCL-NL"):
         criterion(logits, torch.ones_like(candidates))
     candidates[3] = False
     for wrong in (lambda: ProPaLLLoss()(logits, candidates), lambda: PartialLabelLoss(PRODEN(), candidates)):

@@ -18,7 +18,6 @@ import torch
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
@@ -39,6 +38,7 @@ from propall.forms.cells import counted, listed, native, nearest, with_new_names
 from propall.labels import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
+from propall.training.checkpoint import write_tensors
 from propall.training.classifiers import LinearClassifier
 from propall.training.compiled import best_device
 from propall.training.contract import Algorithm, Classifier, Objective, Run, State
@@ -323,10 +323,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             ) from error
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + ".part")
-        # Not `save_file`, whose files nobody else may read.
-        part.write_bytes(save(tensors, metadata={"propall": text, "digest": _digest(text, tensors)}))
-        part.replace(path)
+        write_tensors(path, tensors, {"propall": text, "digest": _digest(text, tensors)})
 
     @classmethod
     def load(cls, path: str | Path, *, net: NetFactory | nn.Module | None = None) -> Self:

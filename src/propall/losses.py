@@ -319,5 +319,7 @@ class ProPaLLLoss(PartialLabelLoss):
     def __init__(
         self, *, noise: float = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", dim: int = 1
     ) -> None:
+        if not isinstance(noise, (int, float)) or not noise >= 0:
+            raise ValueError(f"noise: {noise!r} given; expected a number, 0 or more.")
         super().__init__(ProPaLL(noise=noise), reduction=reduction, dim=dim)
         self._draws = noise != 0

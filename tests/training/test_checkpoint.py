@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from propall.data.dataset import PartialDataset
 from propall.methods.proden import PRODEN
 from propall.nets import NETS
-from propall.training.checkpoint import Checkpoint
+from propall.training.checkpoint import Checkpoint, write_tensors
 from propall.training.contract import Run
 from propall.training.engine import Trainer
 from propall.training.metrics import History
@@ -30,7 +30,7 @@ from propall.data.dataset import PartialDataset
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
-from propall.training.checkpoint import Checkpoint
+from propall.training.checkpoint import Checkpoint, write_tensors
 from propall.training.contract import Run
 from propall.training.engine import Trainer
 from propall.training.recipe import Recipe
@@ -136,3 +136,11 @@ def test_a_damaged_checkpoint_is_refused_and_kept(tmp_path):
     with pytest.raises(ValueError, match=r"checkpoint.*Delete it"):
         trainer(tmp_path).fit([Run(problem(), 0)])
     assert file.exists()
+
+
+def test_files_of_tensors_are_read_by_whoever_reads_the_folder(tmp_path):
+    (tmp_path / "plain").touch()
+    write_tensors(tmp_path / "a.safetensors", {"x": torch.ones(2)}, {"by": "us"})
+    assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert load_file(tmp_path / "a.safetensors")["x"].tolist() == [1, 1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "plain"]

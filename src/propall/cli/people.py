@@ -177,13 +177,13 @@ def inspect(
     _print_labels(console, found)
     _print_remarks(console, found.remarks)
     words = " ".join([shlex.quote(str(file)), *_options_of(source, hierarchy)])
-    good = "can be learnt from" if found.has_features else "have labels"
+    good, then = "have labels", ""
+    if found.has_features:
+        good, then = "can be learnt from", f" Next: propall fit {words} --out model"
     _say(
         console,
         f"\n{found.used} of {_counted(found.rows, 'row')} {good}: {len(found.classes)} classes, "
-        f"{_candidates(found.mean_size)} a row."
-        + f" Next: propall fit {words} --out model"
-        * found.has_features,
+        f"{_candidates(found.mean_size)} a row.{then}",
     )
 
 

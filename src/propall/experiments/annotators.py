@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -35,6 +35,7 @@ from propall.methods import METHODS
 from propall.model_selection import CandidateStratifiedKFold, Fold, cross_calibrated
 from propall.nets import NETS
 from propall.tables.voting import weigh_answers
+from propall.training.checkpoint import write_tensors
 from propall.training.compiled import best_device
 from propall.training.contract import Classifier, Monitor, Objective, Run
 from propall.training.engine import Trainer
@@ -417,9 +418,7 @@ def _keep(out: Path, report: dict[str, Any], job: Job, logs: Tensor | None) -> N
     if logs is not None:
         scores = out.with_suffix(".safetensors")
         known = load_file(scores) if scores.exists() else {}
-        part = scores.with_name(scores.name + ".part")
-        save_file({**known, job.key: logs.half()}, part)
-        part.replace(scores)
+        write_tensors(scores, {**known, job.key: logs.half()})
     part = out.with_name(out.name + ".part")
     part.write_text(json.dumps(report, indent=1), encoding="utf-8")
     part.replace(out)

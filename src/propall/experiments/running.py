@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import os
 import platform
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -28,7 +27,7 @@ from propall.experiments.spec import TEACHER, Spec
 from propall.methods.cc import CC
 from propall.nets import NETS
 from propall.training import compiled
-from propall.training.checkpoint import Checkpoint
+from propall.training.checkpoint import Checkpoint, write_tensors
 from propall.training.compiled import best_device
 from propall.training.contract import Algorithm, Classifier, Monitor, Objective, Run
 from propall.training.engine import NetFactory, Trainer
@@ -137,9 +136,7 @@ def teacher_scores(
             trainer = Trainer(CC(), NETS[spec.net], recipe, progress)
             (classifier,) = trainer.fit([Run(clean, draws.seed_for(0, "teacher"))])
             scores = classifier.scores(clean.x).float().cpu().contiguous()
-            part = path.with_suffix(f".{os.getpid()}.part")
-            save_file({"scores": scores}, part)
-            part.replace(path)
+            write_tensors(path, {"scores": scores})
         if progress is not None:
             shutil.rmtree(progress, ignore_errors=True)
     stored: Tensor = load_file(path)["scores"]

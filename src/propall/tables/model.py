@@ -13,12 +13,13 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 
 from propall import __version__, draws
 from propall.estimators import PartialLabelClassifier, Resolution
 from propall.tables.features import Features
 from propall.tables.labelling import LabelSource, as_text
+from propall.training.checkpoint import write_tensors
 
 #: Version of the layout of the folder; a higher one is refused.
 LAYOUT = 1
@@ -134,7 +135,7 @@ class TableModel:
                 "keys": torch.from_numpy(np.array(self.held_out.keys)),
                 "log_probabilities": torch.from_numpy(np.array(self.held_out.log_probabilities)),
             }
-            (part / HELD_OUT).write_bytes(save(tensors))
+            write_tensors(part / HELD_OUT, tensors)
         contents = {
             "layout": LAYOUT,
             "version": __version__,

@@ -8,8 +8,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """A file of tensors; it appears under its name only when it is complete.
+
+    Whoever may read its folder may read it; of `safetensors.torch.save_file` that is not true.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with part.open("wb") as file:
+        file.write(save(tensors, metadata))
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
 
 
 class Saved(NamedTuple):
@@ -71,10 +84,5 @@ class Checkpoint:
         named = {f"stack:{name}": tensor for name, tensor in tensors.items()}
         named |= {f"monitor:{name}": tensor for name, tensor in monitor.items()}
         named = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
-        path = self.path(fingerprint)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        save_file(named, part, metadata={"propall": json.dumps({"epoch": epoch})})
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        part.replace(path)
+        write_tensors(self.path(fingerprint), named, {"propall": json.dumps({"epoch": epoch})})
         self._last = time.monotonic()
