@@ -159,6 +159,14 @@ def test_more_than_six_lines_get_a_legend():
     assert legend_rows == {12.0}
 
 
+def test_a_printed_legend_covers_no_line():
+    canvas = pytest.importorskip("matplotlib.figure").Figure(figsize=(7, 4), layout="constrained")
+    FIGURES["many lines"].paint(canvas)
+    canvas.draw_without_rendering()
+    (legend,), (axes,) = canvas.legends, canvas.axes
+    assert not legend.get_window_extent().overlaps(axes.get_window_extent())
+
+
 def test_long_runs_are_hovered_in_steps():
     epochs = 1000
     chart = LineChart("Long", range(1, epochs + 1), [Line("CC", [float(e) for e in range(epochs)])])

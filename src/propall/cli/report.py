@@ -48,7 +48,7 @@ def report(
         page = reproduction.report_page(evidence, blocks="runs" if blocks is Blocks.runs else "data sets")
         page.write(out)
         typer.echo("\n".join([page.finding, *reproduction.cost_sentences(evidence)]))
-        typer.echo(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
+        typer.echo(f"{out} ({max(0.1, out.stat().st_size / 1e6):.1f} MB)")
         if markdown is not None:
             markdown.parent.mkdir(parents=True, exist_ok=True)
             markdown.write_text(reproduction.reproduction_text(evidence), encoding="utf-8")

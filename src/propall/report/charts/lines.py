@@ -276,7 +276,7 @@ class LineChart(Figure):
         if len(self.lines) > LABELLED:
             handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
             ordered = [handles[line.name] for line in self.lines]
-            axes.legend(handles=ordered, frameon=False, ncols=4, loc="lower right", fontsize=9)
+            canvas.legend(handles=ordered, frameon=False, ncols=4, loc="outside lower center", fontsize=9)
             return
         # Downwards, as pixels go: the highest line keeps its place and the others make room.
         ends = spread([-line.mean[-1] for line in self.lines], (high - low) / 20, -high, -low)
