@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from propall.forms.cells import described
 from propall.labels import CandidateLabels, check
 from propall.methods.propall import ProPaLL
-from propall.training.contract import Objective, RowwiseObjective, State, Step
+from propall.training.contract import Objective, RowwiseObjective, State, Step, check_weight
 
 #: True (or 1) on the candidates of each row.
 CandidateMatrix = Tensor | CandidateLabels | NDArray[np.generic]
@@ -54,8 +54,8 @@ def _one_each(weight: Tensor, rest: list[int]) -> Tensor:
         raise ValueError(
             f"weight: shape {tuple(weight.shape)} given; expected {tuple(rest[:1])}, one per instance{each}."
         )
-    if weight.device.type == "cpu" and not _is_traced() and (weight < 0).any():
-        raise ValueError(f"weight: {weight.min().item()} is among them; expected 0 or more.")
+    if weight.device.type == "cpu" and not _is_traced():
+        check_weight(weight)
     return weight.reshape(*weight.shape, *[1] * (len(rest) - weight.dim())).expand(rest).reshape(-1)
 
 

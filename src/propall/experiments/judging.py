@@ -696,9 +696,9 @@ def _finished_cells(evidence: Evidence) -> dict[frozenset[str], set[str]]:
     """
     found: dict[frozenset[str], set[str]] = {}
     for table in TABLES:
-        rows, first = first_rows(table), {}
-        for entry in evidence.entries(table):
-            if entry.cell.row in rows and entry.published is not None and entry.runs == entry.expected:
+        first = {}
+        for entry in _beside_published(evidence, table):
+            if entry.runs == entry.expected:
                 first[entry.cell] = frozenset(entry.keys)
                 found.setdefault(first[entry.cell], set()).update(entry.keys)
         for protocol in evidence.judged_protocols(table):
@@ -706,6 +706,14 @@ def _finished_cells(evidence: Evidence) -> dict[frozenset[str], set[str]]:
                 if entry.cell in first and entry.runs == entry.expected:
                     found[first[entry.cell]].update(entry.keys)
     return found
+
+
+def _beside_published(evidence: Evidence, table: str) -> list[Entry]:
+    """The entries at a table's first protocol that stand beside a number of the paper, one for each."""
+    rows = first_rows(table)
+    return [
+        entry for entry in evidence.entries(table) if entry.cell.row in rows and entry.published is not None
+    ]
 
 
 def elapsed(results: Sequence[Result]) -> float:
@@ -765,12 +773,11 @@ def coverage(evidence: Evidence) -> Coverage:
     """Count the published cells; what two tables print twice counts once."""
     states: dict[frozenset[str], set[str]] = {}
     for table in TABLES:
-        rows, keys = first_rows(table), {}
-        for entry in evidence.entries(table):
-            if entry.cell.row in rows and entry.published is not None:
-                keys[entry.cell] = frozenset(entry.keys)
-                own = states.setdefault(frozenset(entry.keys), set())
-                own |= {"absent"} if entry.missing else set()
+        keys = {}
+        for entry in _beside_published(evidence, table):
+            keys[entry.cell] = frozenset(entry.keys)
+            own = states.setdefault(keys[entry.cell], set())
+            own |= {"absent"} if entry.missing else set()
         for protocol in evidence.serious_protocols(table):
             for entry in evidence.entries(table, protocol):
                 if entry.runs and entry.cell in keys:

@@ -78,13 +78,13 @@ class Rates:
     def learn(self, spec: Spec, seconds: float) -> None:
         """Take a run's time into account."""
         for kind in _kinds(spec):
-            self._seconds.setdefault(kind, []).append(seconds / max(1, spec.passes))
+            self._seconds.setdefault(kind, []).append(seconds / _work(spec))
 
     def seconds(self, spec: Spec) -> float | None:
         """The expected time of a run: by its method on its data, else by its network, if it has one."""
         for kind in _kinds(spec):
             if own := self._seconds.get(kind):
-                return sum(own) / len(own) * max(1, spec.passes)
+                return sum(own) / len(own) * _work(spec)
         return None if self.elsewhere else self._from_shipped(spec)
 
     def guess(self, spec: Spec) -> float | None:
@@ -94,7 +94,7 @@ class Rates:
     def _from_shipped(self, spec: Spec) -> float | None:
         known = (self._shipped[kind] for kind in _kinds(spec) if kind in self._shipped)
         rate = next(known, None)
-        return None if rate is None else rate * max(1, spec.passes)
+        return None if rate is None else rate * _work(spec)
 
 
 def _is_cpu(name: str) -> bool:
@@ -108,13 +108,18 @@ def _kinds(spec: Spec) -> list[Kind]:
     return [Kind(spec.data, split, spec.net, spec.method.name), Kind(spec.data, split, spec.net, "")]
 
 
+def _work(spec: Spec) -> int:
+    """What a run's time is divided by: its passes; methods without a network are timed as a whole."""
+    return max(1, spec.passes)
+
+
 def measured(store: Store) -> list[Rate]:
     """The rates of every kind of run in a store; of processes that shared a device, each one's share."""
     found: dict[tuple[str, Kind], list[float]] = {}
     results = list(store.newest())
     for result, seconds in zip(results, shares(results), strict=True):
         for kind in _kinds(result.spec):
-            found.setdefault((result.hardware, kind), []).append(seconds / max(1, result.spec.passes))
+            found.setdefault((result.hardware, kind), []).append(seconds / _work(result.spec))
     rates = [
         Rate(name, kind, sum(seconds) / len(seconds), len(seconds)) for (name, kind), seconds in found.items()
     ]

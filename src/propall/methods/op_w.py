@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import full_precision
+from propall.labels import below_maximum, full_precision
 from propall.training.contract import RowwiseObjective, State, Step
 from propall.training.risks import require_one_excluded
 
@@ -39,10 +39,10 @@ def op_w_loss(
     """
     logits = full_precision(logits)
     log_v = (-logits).log_softmax(-1)
-    top = logits.detach().amax(-1, keepdim=True)
-    spread = (top - logits).logsumexp(-1, keepdim=True)
+    below, _ = below_maximum(logits)
+    spread = (-below).logsumexp(-1, keepdim=True)
     steepness = spread.clamp(max=math.log(torch.finfo(logits.dtype).max) / 2).exp()
-    weight = logits.softmax(-1) * (steepness * (logits - top).expm1()).softmax(-1) + floor
+    weight = logits.softmax(-1) * (steepness * below.expm1()).softmax(-1) + floor
     return -(weight * log_v * ~candidates).sum(-1)
 
 

@@ -14,8 +14,8 @@ from propall.tables.reading import Remark
 
 #: Pairs of labels that are shown.
 PAIRS = 10
-#: The kind of remark on a table without a column to learn from.
-NO_FEATURES = "no features"
+#: What a column is that nothing is learnt from.
+LABEL, LEFT_OUT = "label", "left out"
 
 
 class ColumnSummary(NamedTuple):
@@ -101,7 +101,7 @@ class Summary:
     @property
     def has_features(self) -> bool:
         """Whether there is a column to learn from."""
-        return all(remark.kind != NO_FEATURES for remark in self.remarks)
+        return any(column.role not in (LABEL, LEFT_OUT) for column in self.columns)
 
     @property
     def never_alone(self) -> list[str]:
@@ -147,13 +147,13 @@ def summarise(table: Table, features: Features | None = None) -> Summary:
             )
         except ValueError as error:
             text = str(error).removeprefix("features: ")
-            features = Features((), remarks=[Remark(NO_FEATURES, text)])
+            features = Features((), remarks=[Remark("no features", text)])
     used = {column.name: column for column in features.columns}
     columns = []
     for name in frame.columns:
         gaps = frame[name].map(is_gap).to_numpy(dtype=bool)
         words = frame[name][~gaps].map(as_text)
-        role = "label" if name in reserved else _role(used.get(str(name)), features, str(name))
+        role = LABEL if name in reserved else _role(used.get(str(name)), features, str(name))
         example = str(words.iloc[0]) if len(words) else ""
         columns.append(ColumnSummary(str(name), role, int(gaps.sum()), int(words.nunique()), example))
     found = Summary(table.sheet.source, table.sheet.whole, len(table.frame), columns)
@@ -172,7 +172,7 @@ def _role(column: FeatureColumn | None, features: Features, name: str) -> str:
         return column.kind
     if features.images is not None and features.images.name == name:
         return "images"
-    return "left out"
+    return LEFT_OUT
 
 
 def _describe_labels(found: Summary, labelled: Labelled) -> None:

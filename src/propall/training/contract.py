@@ -62,6 +62,12 @@ def total_weight(weight: Float[Tensor, "*r b"]) -> Float[Tensor, "*r"]:
     return total.where(total > 0, 1)
 
 
+def check_weight(weight: Float[Tensor, "..."]) -> None:
+    """Refuse weights below 0."""
+    if (weight < 0).any():
+        raise ValueError(f"weight: {weight.min().item()} is among them; expected 0 or more.")
+
+
 class Objective(ABC):
     """A loss on the logits of a batch, with or without memory. Subclasses are frozen, final dataclasses.
 

@@ -29,6 +29,7 @@ from propall.training.contract import (
     Run,
     State,
     Step,
+    check_weight,
     total_weight,
     weighted_mean,
 )
@@ -148,8 +149,8 @@ def _check_run(run: Run) -> None:
     for name, value in (("weight", run.weight), ("keys", run.keys)):
         if value is not None and value.shape != (len(run.train),):
             raise ValueError(f"{name}: shape {tuple(value.shape)} given; expected {(len(run.train),)}.")
-    if run.weight is not None and (run.weight < 0).any():
-        raise ValueError(f"weight: {float(run.weight.min())} is among them; expected 0 or more.")
+    if run.weight is not None:
+        check_weight(run.weight)
 
 
 class Progress:
