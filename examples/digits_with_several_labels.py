@@ -5,7 +5,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from propall import PartialLabelClassifier
-from propall.model_selection import resolve_out_of_fold
+from propall.estimators.search import resolve_out_of_fold
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from sklearn.datasets import load_digits
 from propall import CandidateLabels, PartialLabelClassifier
 from propall.data import load
 from propall.data.download import status
-from propall.model_selection import resolve_out_of_fold
-from propall.tables.voting import weigh_answers
+from propall.estimators.search import resolve_out_of_fold
+from propall.tables.consensus import weigh_answers
 
 
 def cifar():

@@ -44,6 +44,9 @@ if find_spec("hypothesis") is not None:
     )
     settings.load_profile("propall")
 
+#: Fixtures that several rooms share.
+pytest_plugins = ["tests.fixtures.pages", "tests.fixtures.runs", "tests.fixtures.tables"]
+
 #: Marker -> why its tests cannot run here, or None where they can.
 SKIPS = {
     "gpu": None if torch.cuda.is_available() else "needs a CUDA device",

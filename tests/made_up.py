@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from propall.data import DATASETS
-from propall.experiments import reproducing
-from propall.experiments.measuring import Curves
-from propall.experiments.paper import TABLES
-from propall.experiments.running import Result
-from propall.experiments.spec import Spec
-from propall.experiments.store import Store
-from propall.experiments.sweep import EVERY
+from propall.paper import reproduction
+from propall.paper.monitors import Curves
+from propall.paper.runner import Result
+from propall.paper.scheduler import EVERY
+from propall.paper.specs import Spec
+from propall.paper.store import Store
+from propall.paper.tables import TABLES
 
 HERE = ("mnist", "kmnist", "fashion_mnist", "lost", "msrcv2", "birdsong")
 GPU = "NVIDIA H200"
@@ -30,9 +30,9 @@ def made_up(spec: Spec, level: float) -> Result:
         values = np.clip(last * rise + draw.normal(0, 0.001, len(epochs)), 0.02, 0.999)
         values[-10:] = last + draw.normal(0, 0.0005, len(values[-10:]))
         curve = {epoch: round(float(value), 4) for epoch, value in zip(epochs, values, strict=True)}
-        if reproducing.needs_recalls(spec):
+        if reproduction.needs_recalls(spec):
             recalls = {epoch: sensitivities(spec, epoch, value) for epoch, value in curve.items()}
-        if reproducing.needs_confusions(spec):
+        if reproduction.needs_confusions(spec):
             confusions = {epoch: confusion(shares) for epoch, shares in recalls.items()}
         if spec.is_timed:
             times = {epoch: SECONDS[spec.method.name] * epoch for epoch in epochs}

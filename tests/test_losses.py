@@ -5,13 +5,13 @@ import torch
 from torch import nn
 
 from propall import CandidateLabels, PartialLabelLoss, ProPaLLLoss, propall_loss
-from propall.labels import restricted_softmax
 from propall.methods import METHODS
 from propall.methods.cpe import CPE
 from propall.methods.ga import GA
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.rc import RC
+from propall.numerics import restricted_softmax
 from propall.training.contract import Objective
 
 

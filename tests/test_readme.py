@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from propall.bench.figures import figures
 from propall.cli import main
-from propall.experiments import publishing
-from propall.experiments.bench.figures import figures
-from propall.experiments.evidence import Evidence
-from propall.report.reproduction.text import reproduction_text
+from propall.paper import results_io
+from propall.paper.evidence import Evidence
+from propall.paper.pages.text import reproduction_text
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -74,7 +74,7 @@ def test_the_annotators_are_those_of_the_results():
 
 def test_claims_and_times_are_those_of_the_results():
     root = README.parent
-    with publishing.open_folder(root / "results") as store:
+    with results_io.open_folder(root / "results") as store:
         made = reproduction_text(Evidence(store))
     doc = (root / "docs" / "reproduction.md").read_text(encoding="utf-8")
     shown = []

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from propall.estimators import PartialLabelClassifier as PartialLabelClassifier
-    from propall.labels import CandidateLabels as CandidateLabels
+    from propall.estimators.classifier import PartialLabelClassifier as PartialLabelClassifier
+    from propall.labels.candidates import CandidateLabels as CandidateLabels
     from propall.losses import PartialLabelLoss as PartialLabelLoss
     from propall.losses import ProPaLLLoss as ProPaLLLoss
-    from propall.methods.propall import log1mexp as log1mexp
     from propall.methods.propall import propall_loss as propall_loss
+    from propall.numerics import log1mexp as log1mexp
 
 # Public names are looked up on first use, so that `propall --help` answers without importing torch.
 _HOMES = {
@@ -19,7 +19,7 @@ _HOMES = {
     "PartialLabelClassifier": "propall.estimators",
     "PartialLabelLoss": "propall.losses",
     "ProPaLLLoss": "propall.losses",
-    "log1mexp": "propall.methods.propall",
+    "log1mexp": "propall.numerics",
     "propall_loss": "propall.methods.propall",
 }
 __all__ = [*sorted(_HOMES), "__version__"]  # noqa: PLE0604

@@ -17,9 +17,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from propall import draws
+from propall import counter_rng
 from propall.data.dataset import PartialDataset
-from propall.labels import check, full_precision
+from propall.labels.candidates import check
+from propall.numerics import full_precision
 from propall.training.contract import Objective, Run, State, Step
 from propall.training.engine import NetClassifier
 from propall.training.optim import ADAM_BETAS, ADAM_EPSILON
@@ -206,10 +207,10 @@ class PartialLabelModule(LightningModule):
                 f"recipe: augmentation={self.recipe.augmentation!r} is done by PartialLabelData; augment in "
                 "your own data loader and use augmentation='none'."
             )
-        self._noise_seed = draws.seed_for(seed or 0, "noise")
+        self._noise_seed = counter_rng.seed_for(seed or 0, "noise")
         self.batches_seen.zero_()
         self.memory = Memory(self._first_state(candidates))
-        self._fingerprint = int(draws.digest(candidates, str(self._noise_seed))[:15], 16)
+        self._fingerprint = int(counter_rng.digest(candidates, str(self._noise_seed))[:15], 16)
         # Every process writes the same into these; broadcasting them at every step would be a waste.
         own = [name for name, _ in self.named_buffers() if name.split(".")[0] in ("memory", "batches_seen")]
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self, own)
@@ -378,7 +379,7 @@ class PartialLabelModule(LightningModule):
         uniform = None
         if self.objective.needs_noise:
             classes = torch.arange(logits.shape[1], device=logits.device)
-            uniform = draws.uniform(self._noise_seed, seen, index[:, None], classes, dtype=logits.dtype)
+            uniform = counter_rng.uniform(self._noise_seed, seen, index[:, None], classes, dtype=logits.dtype)
         return Step(progress, epoch, uniform)
 
     def _gathered(
@@ -542,7 +543,7 @@ class PartialLabelData(LightningDataModule):
 
     @cached_property
     def _candidates_digest(self) -> str:
-        return draws.digest(self.train.candidates)
+        return counter_rng.digest(self.train.candidates)
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run is recognised by."""

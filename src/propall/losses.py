@@ -8,9 +8,10 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from propall.forms.cells import described
-from propall.labels import CandidateLabels, check
+from propall.labels.candidates import CandidateLabels, check
+from propall.labels.parsing import described
 from propall.methods.propall import ProPaLL
+from propall.numerics import is_traced
 from propall.training.contract import Objective, RowwiseObjective, State, Step, check_weight
 
 #: True (or 1) on the candidates of each row.
@@ -40,11 +41,6 @@ def _as_tensor(candidates: CandidateMatrix) -> Tensor:
     return candidates.mask if isinstance(candidates, CandidateLabels) else torch.as_tensor(candidates)
 
 
-def _is_traced() -> bool:
-    """Whether a call is traced or mapped over by `torch.vmap`: then there are no values to look at."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-
-
 def _one_each(weight: Tensor, rest: list[int]) -> Tensor:
     """Weights of instances, or of all that instances hold, such as pixels; flat."""
     if not isinstance(weight, Tensor):
@@ -54,7 +50,7 @@ def _one_each(weight: Tensor, rest: list[int]) -> Tensor:
         raise ValueError(
             f"weight: shape {tuple(weight.shape)} given; expected {tuple(rest[:1])}, one per instance{each}."
         )
-    if weight.device.type == "cpu" and not _is_traced():
+    if weight.device.type == "cpu" and not is_traced():
         check_weight(weight)
     return weight.reshape(*weight.shape, *[1] * (len(rest) - weight.dim())).expand(rest).reshape(-1)
 
@@ -165,7 +161,7 @@ class PartialLabelLoss(nn.Module):
             sets: the same, flat.
             counts: which rows have a weight above 0; None for all.
         """
-        if self._ready or _is_traced():
+        if self._ready or is_traced():
             return
         _refuse_other_numbers(candidates)
         sets = sets if counts is None else sets[counts]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from propall.labels import restricted_softmax
+from propall.numerics import restricted_softmax
 from propall.training.contract import State
 from tests.conftest import SHAPES_CHECKED
 

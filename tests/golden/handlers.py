@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from propall.data.dataset import PartialDataset
+from propall.methods._neighbors import nearest
 from propall.training.contract import Algorithm, Objective, Run, State, Step
-from propall.training.neighbours import nearest
 from tests.golden.comparing import (
     COMPLEMENTARY,
     COMPLEMENTARY_32,
@@ -250,10 +250,10 @@ def mcl(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
 
 
 def ga(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+    from propall.methods._risks import class_risks
     from propall.methods.free import Free
     from propall.methods.ga import GA, ga_step
     from propall.methods.nn import NN
-    from propall.training.risks import class_risks
 
     inputs = case["inputs"]
     logits = numbers(inputs["logits"], dtype)
@@ -439,7 +439,7 @@ def class_risk_estimator(module: str, class_name: str) -> Handler:
     """Free and NN: losses on the class risks of a batch."""
 
     def handler(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
-        from propall.training.risks import class_risks
+        from propall.methods._risks import class_risks
 
         objective = getattr(import_module(f"propall.methods.{module}"), class_name)()
         logits, candidates = logits_and_candidates(case, dtype)
@@ -452,8 +452,8 @@ def class_risk_estimator(module: str, class_name: str) -> Handler:
 
 
 def ishida_ga(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+    from propall.methods._risks import class_risks
     from propall.methods.ga import GA, ga_step
-    from propall.training.risks import class_risks
 
     logits, candidates = logits_and_candidates(case, dtype)
     prior = numbers(case["ccp"], dtype)
@@ -573,8 +573,8 @@ def clpl(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
 
 
 def plsvm(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+    from propall.methods._classical import LinearClassifier
     from propall.methods.pl_svm import pegasos, pl_svm_objective
-    from propall.training.classifiers import LinearClassifier
 
     x, candidates, test = table_of(case)
     lam, start = float(case["lam"]), numbers(case["W_init"], torch.float64)
@@ -717,7 +717,7 @@ NOT_YET: dict[str, str] = {
 
 
 def statistics(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
-    from propall.experiments import stats
+    from propall.paper import stats
 
     scores = case["scores"].plain()
     k, n = len(scores), len(next(iter(scores.values())))

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, one_hot
 
-from propall.labels import negative_log_mass
 from propall.methods.forward import Forward, forward_loss, uniform_forward_loss
+from propall.numerics import negative_log_mass
 from propall.training.contract import Step
 
 BIASED = ((0.0, 0.7, 0.3), (0.25, 0.0, 0.75), (1.0, 0.0, 0.0))

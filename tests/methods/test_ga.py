@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
+from propall.methods._risks import ClassRisks, class_risks
 from propall.methods.free import free_loss
 from propall.methods.ga import GA, ga_loss, ga_step
 from propall.training.contract import Step
-from propall.training.risks import ClassRisks, class_risks
 
 PRIOR = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 STEP = Step(torch.tensor(0.0), torch.tensor(0))

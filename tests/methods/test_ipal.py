@@ -4,6 +4,7 @@ import torch
 from scipy.optimize import nnls
 
 from propall.data.dataset import PartialDataset
+from propall.methods._neighbors import BUDGET, nearest
 from propall.methods.ipal import (
     IPAL,
     NeighbourReconstruction,
@@ -15,7 +16,6 @@ from propall.methods.ipal import (
     unit_rows,
 )
 from propall.training.contract import Run
-from propall.training.neighbours import BUDGET, nearest
 
 
 def blobs(seed: int = 0, n: int = 90, d: int = 12, k: int = 3) -> tuple[torch.Tensor, ...]:

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from propall.data.dataset import PartialDataset
-from propall.labels import side_weights
+from propall.methods._leveraged import side_weights
 from propall.methods.lws import LWS, lws_loss
 from propall.nets import Linear
 from propall.training.contract import Run, Step

@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
+from propall.methods._risks import class_risks
 from propall.methods.free import free_loss
 from propall.methods.nn import NN, nn_loss
 from propall.training.contract import Step
-from propall.training.risks import class_risks
 
 PRIOR = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 

@@ -7,9 +7,9 @@ import torch
 from torch.nn.functional import cross_entropy, one_hot
 
 from propall.data.dataset import PartialDataset
-from propall.labels import restricted_softmax, uniform_weights
 from propall.methods.proden import PRODEN, proden_loss
 from propall.nets import Linear
+from propall.numerics import restricted_softmax, uniform_weights
 from propall.training.contract import Run, State, Step
 from propall.training.engine import NetClassifier, Trainer, build
 from propall.training.recipe import Recipe

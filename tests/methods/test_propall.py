@@ -9,7 +9,8 @@ import torch
 from jaxtyping import TypeCheckError
 from torch import Tensor
 
-from propall.methods.propall import ProPaLL, log1mexp, noise_scale, plain_exact_loss, propall_loss
+from propall.methods.propall import ProPaLL, noise_scale, plain_exact_loss, propall_loss
+from propall.numerics import log1mexp
 from propall.training.contract import RowwiseObjective, State, Step
 
 

@@ -5,10 +5,10 @@ import torch
 from torch.nn.functional import cross_entropy, one_hot
 
 from propall.data.dataset import PartialDataset
-from propall.labels import restricted_softmax, uniform_weights
 from propall.methods.proden import PRODEN
 from propall.methods.rc import RC, rc_loss
 from propall.nets import MLP, Linear
+from propall.numerics import restricted_softmax, uniform_weights
 from propall.training.contract import Objective, Run
 from propall.training.engine import NetClassifier, Trainer, build
 from propall.training.recipe import Recipe

@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from propall import kernels
 from propall.data.dataset import PartialDataset
-from propall.labels import restricted_softmax
 from propall.methods import valen
+from propall.methods._neighbors import nearest
 from propall.methods.proden import PRODEN
 from propall.methods.valen import (
     VALEN,
@@ -38,11 +38,11 @@ from propall.methods.valen import (
     weights_from_sample,
 )
 from propall.nets import MLP, Linear
+from propall.numerics import restricted_softmax
 from propall.training.checkpoint import Checkpoint
 from propall.training.contract import Monitor, Run, State, Step
 from propall.training.engine import NetClassifier, Stack, Trainer, build
 from propall.training.metrics import History
-from propall.training.neighbours import nearest
 from propall.training.recipe import Recipe
 
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
+from propall.paper.pages.demo import write_demo
 from propall.report.charts import CDDiagram, Grid, HeatMap
-from propall.report.demo import write_demo
 from propall.report.page import Page, Section
 from propall.report.tables import Cell, beside_paper
 

@@ -29,7 +29,7 @@ from propall.report.charts.examples import as_bytes, png
 from propall.report.charts.figure import NARROW, WIDE
 from propall.report.charts.heat import PRINTED
 from propall.report.charts.svg import element, spread, words
-from propall.report.colours import DARK, LIGHT, contrast, look, mixed, series_colour
+from propall.report.colors import DARK, LIGHT, contrast, look, mixed, series_colour
 
 CLASSES = [str(i) for i in range(4)]
 RAMP = [[0.1 * r + 0.02 * c for c in range(4)] for r in range(4)]
@@ -250,7 +250,8 @@ def test_svg_text_is_escaped():
 
 
 def test_pages_need_neither_matplotlib_nor_torch():
-    code = "import sys, propall.report.demo; print(sorted({'matplotlib', 'torch'} & set(sys.modules)))"
+    code = "import sys, propall.report.page, propall.report.charts\n"
+    code += "print(sorted({'matplotlib', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

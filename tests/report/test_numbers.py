@@ -1,6 +1,6 @@
 import pytest
 
-from propall.report.numbers import decimal, mean_std, percent, tick_text, ticks
+from propall.report.numbers import decimal, mean_and_std, mean_std, percent, tick_text, ticks
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,8 @@ def test_mean_std():
 def test_ticks_are_round_and_few(low, high, expected):
     assert ticks(low, high) == pytest.approx(expected)
     assert [tick_text(tick) for tick in ticks(-1, 0, 2)] == ["−1", "−0.5", "0"]
+
+
+def test_means_come_with_the_sample_deviation():
+    assert mean_and_std([1, 2, 4]) == pytest.approx((7 / 3, 1.5275252316519468))
+    assert mean_and_std([5.0]) == (5.0, None)

@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from propall.tables.evaluating import evaluate
+from propall.tables.evaluation import evaluate
 from propall.tables.fitting import FitOptions, fit_table, load_embedding
 from propall.tables.images import ImageColumn
-from propall.tables.labelling import LabelSource, open_table
+from propall.tables.label_columns import LabelSource, open_table
 from propall.tables.model import TableModel
 from propall.tables.reading import read
-from propall.tables.resolving import predict_file, resolve_file
-from tests.tables.conftest import QUICK, write_birds
+from propall.tables.resolution import predict_file, resolve_file
+from tests.fixtures.tables import QUICK, write_birds
 
 
 def test_it_learns_and_gives_an_account(fitted, birds_file) -> None:

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from propall import draws
-from propall.tables.labelling import open_table
+from propall import counter_rng
+from propall.tables.label_columns import open_table
 from propall.tables.model import CONTENTS, TableModel
 
 
@@ -89,7 +89,7 @@ def rewritten(folder, **changes):
     contents = {**json.loads(text), **changes}
     text = json.dumps(contents)
     (folder / CONTENTS).write_text(
-        json.dumps({"digest": draws.digest(text)}) + "\n" + text + "\n", encoding="utf-8"
+        json.dumps({"digest": counter_rng.digest(text)}) + "\n" + text + "\n", encoding="utf-8"
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from propall.tables.labelling import LabelSource, open_table
+from propall.tables.label_columns import LabelSource, open_table
 from propall.tables.summary import agreement, summarise
 
 

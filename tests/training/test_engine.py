@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from propall.data.dataset import PartialDataset
-from propall.labels import restricted_softmax
 from propall.methods import METHODS
 from propall.methods.cc import CC, cc_loss
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.rc import RC
 from propall.nets import NETS
+from propall.numerics import restricted_softmax
 from propall.training.contract import Run
 from propall.training.engine import Stack, Trainer, build
 from propall.training.recipe import Recipe

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from propall import draws
+from propall import counter_rng
 from propall.data.dataset import PartialDataset
 from propall.methods.cc import CC
 from propall.methods.propall import ProPaLL
@@ -47,7 +47,7 @@ def test_batches_hold_the_rows_of_the_order(shared, last_batch, monkeypatch):
     found = list(stack.batches(3))
     assert [batch.index.shape[1] for batch, _ in found] == stack.batch_sizes
     order = stack.stream.order(3)
-    seeds = [draws.seed_for(seed, "noise") for seed in range(2)]
+    seeds = [counter_rng.seed_for(seed, "noise") for seed in range(2)]
     for number, (batch, (uniform,)) in enumerate(found):
         assert torch.equal(batch.index, order[:, 8 * number : 8 * number + 8][:, : batch.index.shape[1]])
         for r, run in enumerate(made):
@@ -56,7 +56,7 @@ def test_batches_hold_the_rows_of_the_order(shared, last_batch, monkeypatch):
             assert torch.equal(batch.candidates[r], run.train.candidates[index])
             assert torch.equal(batch.keys[r], keys[index])
             step = 3 * len(stack.batch_sizes) + number
-            expected = draws.uniform(seeds[r], step, keys[index, None], torch.arange(5))
+            expected = counter_rng.uniform(seeds[r], step, keys[index, None], torch.arange(5))
             assert torch.equal(uniform[r], expected)
     monkeypatch.setattr(engine, "NUMBERS_AT_ONCE", 1)
     for (a, (u,)), (b, (v,)) in zip(found, stack.batches(3), strict=True):

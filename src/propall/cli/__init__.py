@@ -5,7 +5,7 @@ Of other libraries these modules import typer alone: torch and the rest wait unt
 """
 
 # In the order in which `propall --help` lists their commands.
-from propall.cli import learning, people, experiments, report, bench  # isort: skip
+from propall.cli import catalog, tables, paper, report, bench  # isort: skip  # noqa: F401
 from propall.cli.app import app, main
 
 __all__ = ["app", "bench", "experiments", "learning", "main", "people", "report"]

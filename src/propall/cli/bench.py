@@ -28,7 +28,7 @@ SheetFile = Annotated[Path | None, typer.Option("--json", help="File to write th
 @bench_app.command("loss")
 def bench_loss(device: Device = "auto", quick: Quick = False, json_file: SheetFile = None) -> None:
     """ProPaLL's loss and gradient against a copy of the same bytes, the paper's form and plain BCE."""
-    from propall.experiments.bench import loss
+    from propall.bench import loss
     from propall.training.compiled import best_device
 
     _print_sheet(loss.run(best_device(device), quick=quick, note=note_aside), json_file)
@@ -37,7 +37,7 @@ def bench_loss(device: Device = "auto", quick: Quick = False, json_file: SheetFi
 @bench_app.command("train")
 def bench_train(device: Device = "auto", quick: Quick = False, json_file: SheetFile = None) -> None:
     """Training MLP-5: one run, many stacked runs, and a plain PyTorch loop."""
-    from propall.experiments.bench import train
+    from propall.bench import train
     from propall.training.compiled import best_device
 
     _print_sheet(train.run(best_device(device), quick=quick, note=note_aside), json_file)
@@ -55,7 +55,7 @@ def bench_resnet(
     json_file: SheetFile = None,
 ) -> None:
     """An epoch of ResNet-32 on images of CIFAR-10's size: eager, captured, and compiled too."""
-    from propall.experiments.bench import resnet
+    from propall.bench import resnet
     from propall.training.compiled import best_device
 
     chosen: dict[str, Any] = {"precisions": tuple(precision)} if precision else {}
@@ -68,7 +68,7 @@ def bench_resnet(
 @bench_app.command("cpu")
 def bench_cpu(quick: Quick = False, json_file: SheetFile = None) -> None:
     """The estimator against scikit-learn's own on one core, and ten runs stacked against one by one."""
-    from propall.experiments.bench import cpu
+    from propall.bench import cpu
     from propall.training.compiled import best_device
 
     _print_sheet(cpu.run(best_device("cpu"), quick=quick, note=note_aside), json_file)
@@ -84,7 +84,7 @@ def bench_scale(
     json_file: SheetFile = None,
 ) -> None:
     """How time and memory grow with rows and classes."""
-    from propall.experiments.bench import scale
+    from propall.bench import scale
     from propall.training.compiled import best_device
 
     _print_sheet(scale.run(best_device(device), quick=quick, rows=rows, note=note_aside), json_file)
@@ -137,6 +137,6 @@ def bench_figures(
     folder: Annotated[Path, typer.Argument(help="Folder of files that --json wrote.")] = Path("benchmarks"),
 ) -> None:
     """The table of the README, from the files of earlier measurements."""
-    from propall.experiments.bench.figures import figures
+    from propall.bench.figures import figures
 
     typer.echo(figures(folder))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from propall.cli.app import app
-from propall.cli.experiments import STORE
+from propall.cli.paper import STORE
 
 
 class Blocks(StrEnum):
@@ -38,22 +38,21 @@ def report(
     """Tables and figures of the paper from stored results, the published numbers beside ours, on one page."""
     import webbrowser
 
-    from propall.experiments import publishing
-    from propall.experiments.evidence import Evidence
-    from propall.experiments.store import Store
-    from propall.report import reproduction
+    from propall.paper import pages, results_io
+    from propall.paper.evidence import Evidence
+    from propall.paper.store import Store
 
-    with Store(store, create=False) if results is None else publishing.open_folder(results) as opened:
+    with Store(store, create=False) if results is None else results_io.open_folder(results) as opened:
         evidence = Evidence(opened)
-        page = reproduction.report_page(evidence, blocks="runs" if blocks is Blocks.runs else "data sets")
+        page = pages.report_page(evidence, blocks="runs" if blocks is Blocks.runs else "data sets")
         page.write(out)
-        typer.echo("\n".join([page.finding, *reproduction.cost_sentences(evidence)]))
+        typer.echo("\n".join([page.finding, *pages.cost_sentences(evidence)]))
         typer.echo(f"{out} ({max(0.1, out.stat().st_size / 1e6):.1f} MB)")
         if markdown is not None:
             markdown.parent.mkdir(parents=True, exist_ok=True)
-            markdown.write_text(reproduction.reproduction_text(evidence), encoding="utf-8")
+            markdown.write_text(pages.reproduction_text(evidence), encoding="utf-8")
             typer.echo(f"{markdown}")
         if export is not None:
-            typer.echo(f"{len(reproduction.export(page, export))} files in {export}")
+            typer.echo(f"{len(pages.export(page, export))} files in {export}")
     if open_page:
         webbrowser.open(out.resolve().as_uri())

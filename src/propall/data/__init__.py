@@ -1,7 +1,7 @@
 """What a method may learn from: data sets, corruption, splits."""
 
-from propall.data.catalogue import DATASETS as DATASETS
-from propall.data.catalogue import load as load
+from propall.data.catalog import DATASETS as DATASETS
+from propall.data.catalog import load as load
 from propall.data.corruption import CORRUPTIONS as CORRUPTIONS
 from propall.data.corruption import Corruption as Corruption
 from propall.data.dataset import PartialDataset as PartialDataset

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from propall import draws
+from propall import counter_rng
 from propall.registry import Registry, by_name
 
 #: Share of rows that hold every label from which on a draw is worth a warning.
@@ -67,12 +67,12 @@ class Rows:
 
     def uniform(self, kind: int, attempt: int = 0) -> Float[Tensor, "n"]:
         """One draw on (0, 1) per row."""
-        return draws.uniform(self.seed, kind, attempt, self.keys, dtype=torch.float64)
+        return counter_rng.uniform(self.seed, kind, attempt, self.keys, dtype=torch.float64)
 
     def uniform_per_label(self, kind: int, attempt: int = 0) -> Float[Tensor, "n k"]:
         """One draw on (0, 1) per row and label; 52 bits, so a comparison with q errs by 2^-52 at most."""
         labels = torch.arange(self.n_classes, device=self.keys.device)
-        return draws.uniform(self.seed, kind, attempt, self.keys[:, None], labels, dtype=torch.float64)
+        return counter_rng.uniform(self.seed, kind, attempt, self.keys[:, None], labels, dtype=torch.float64)
 
     def wrong_label(self, kind: int) -> Int[Tensor, "n"]:
         """One wrong label per row, all equally likely."""
@@ -82,7 +82,7 @@ class Rows:
     def sets_of_size(self, size: Int[Tensor, "n"]) -> Bool[Tensor, "n k"]:
         """The true label and `size - 1` wrong ones, uniformly without replacement."""
         steps = torch.arange(self.n_classes - 1, device=self.keys.device)
-        order = draws.order(self.seed, _CHOICE, self.keys[:, None], steps)
+        order = counter_rng.order(self.seed, _CHOICE, self.keys[:, None], steps)
         wrong = (self.truth[:, None] + 1 + order) % self.n_classes
         return self.true_sets().scatter(1, wrong, steps < (size[:, None] - 1))
 
@@ -117,7 +117,7 @@ class Corruption(ABC):
         """
         self._check(truth, n_classes, scores)
         keys = torch.arange(len(truth), device=truth.device) if keys is None else keys
-        rows = Rows(truth.long(), keys, n_classes, draws.seed_for(seed, "corruption"))
+        rows = Rows(truth.long(), keys, n_classes, counter_rng.seed_for(seed, "corruption"))
         # Rows are independent, and blocks that stay in the cache are several times as fast as the whole.
         block = max(1, _BLOCK // n_classes)
         candidates = torch.cat(

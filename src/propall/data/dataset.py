@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from propall import draws
+from propall import counter_rng
 from propall.data.corruption import Corruption
 from propall.data.files import Files
 
@@ -363,7 +363,7 @@ class Source:
             )
         rows = torch.arange(len(self))
         if seed is not None:
-            rows = draws.order(draws.seed_for(seed, "subset"), rows)
+            rows = counter_rng.order(counter_rng.seed_for(seed, "subset"), rows)
         labels = self.truth[rows]
         chosen = [rows[labels == label][:n] for label in range(self.n_classes)]
         return self.subset(torch.cat(chosen).sort().values)
@@ -372,7 +372,7 @@ class Source:
         """The same source with n random training rows as its test part, to select models on."""
         if not 0 < n < len(self):
             raise ValueError(f"n: {n} rows of {len(self)}; something must be held out and something left.")
-        order = draws.order(draws.seed_for(seed, "split"), torch.arange(len(self)))
+        order = counter_rng.order(counter_rng.seed_for(seed, "split"), torch.arange(len(self)))
         held, kept = order[:n].sort().values, order[n:].sort().values
         return replace(self.subset(kept), test_raw=self.raw[held], test_truth=self.truth[held])
 

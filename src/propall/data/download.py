@@ -10,7 +10,7 @@ from typing import Literal
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from propall.data.catalogue import DATASETS
+from propall.data.catalog import DATASETS
 from propall.data.dataset import Loader
 from propall.data.files import (
     Content,

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from propall import draws
+from propall import counter_rng
 from propall.data.dataset import Loader, Scaling, Source
 
 
 def _normal(seed: int, purpose: str, n: int, d: int) -> Float[Tensor, "n d"]:
     rows, columns = torch.arange(n)[:, None], torch.arange(d)
-    uniform = draws.uniform(draws.seed_for(seed, purpose), rows, columns, dtype=torch.float64)
+    uniform = counter_rng.uniform(counter_rng.seed_for(seed, purpose), rows, columns, dtype=torch.float64)
     normal: Tensor = torch.special.ndtri(uniform)
     return normal
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from propall.kernels.operators import candidate_loss, candidate_loss_ahead
 from propall.kernels.rows import Rows, available, pays, precision
+from propall.numerics import is_traced
 
 __all__ = ["Noise", "available", "fused_cc", "fused_proden", "fused_propall", "pays"]
 
@@ -135,7 +136,7 @@ def _fused(
         parts = {name: getattr(noise, name).to(logits.device, t) for name, t in types.items()}
         rows = rows._replace(**{name: part.expand(batch) for name, part in parts.items()})
     # In a graph that is traced or transformed the gradient is left to the backward pass; see the top.
-    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    traced = is_traced()
     if not traced and torch.is_grad_enabled() and logits.requires_grad and available(logits):
         return candidate_loss_ahead(rows, loss, reduction == "mean")
     losses, new_weights = candidate_loss(rows, loss)

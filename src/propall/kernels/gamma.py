@@ -16,7 +16,7 @@ _TURN = tl.constexpr(2 * math.pi)
 
 @triton.jit
 def _uniform(a, b, part, counter):
-    # The same draw as `propall.draws.uniform(seed, part, counter)` of a float32.
+    # The same draw as `propall.counter_rng.uniform(seed, part, counter)` of a float32.
     a, b = _count(a, b, part)
     a, b = _count(a, b, counter)
     return ((_mix(a ^ (b >> 7)) >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from propall import draws
+from propall import counter_rng
 from propall.kernels.rows import Rows, precision
 
 
@@ -14,7 +14,7 @@ def losses_and_slopes(loss: str, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     r = logits.to(precision(logits))
     if scale is not None and seed is not None and step is not None and keys is not None:
         labels = torch.arange(r.shape[-1], device=r.device)
-        uniform = draws.uniform(seed.unsqueeze(-1), step.unsqueeze(-1), keys.unsqueeze(-1), labels)
+        uniform = counter_rng.uniform(seed.unsqueeze(-1), step.unsqueeze(-1), keys.unsqueeze(-1), labels)
         r = r + scale.unsqueeze(-1) * uniform.logit(1e-7)
     inside = r.masked_fill(~candidates, -torch.inf)
     share = inside.softmax(-1)

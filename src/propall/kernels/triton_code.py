@@ -185,7 +185,7 @@ def _units(tile, G: tl.constexpr, L: tl.constexpr):
     return tile * (G * L) + _stripes(G) * L + _lanes(L)
 
 
-# Noise: the same counters, constants and order as `propall.draws.words`.
+# Noise: the same counters, constants and order as `propall.counter_rng.words`.
 
 
 @triton.jit

@@ -6,7 +6,7 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import full_precision, probabilities_and_complements
+from propall.numerics import full_precision, probabilities_and_complements
 from propall.training.contract import RowwiseObjective, State, Step
 
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import full_precision, uniform_weights
+from propall.numerics import full_precision, uniform_weights
 from propall.training.contract import RowwiseObjective, State, Step
 
 

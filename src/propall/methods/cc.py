@@ -6,7 +6,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from propall import kernels
-from propall.labels import negative_log_mass
+from propall.numerics import negative_log_mass
 from propall.training.contract import RowwiseObjective, State, Step
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from propall.training.classifiers import LinearClassifier, rows_and_candidates
+from propall.methods._classical import LinearClassifier, rows_and_candidates
 from propall.training.contract import Algorithm, Classifier, Monitor, Run
 
 

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import full_precision
+from propall.methods._risks import Transition, as_transition, require_one_excluded, transition_matrix
+from propall.numerics import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import Transition, as_transition, require_one_excluded, transition_matrix
 
 
 def cpe_direct_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from propall.labels import full_precision, probabilities_and_complements, uniform_weights
+from propall.numerics import full_precision, probabilities_and_complements, uniform_weights
 from propall.training.contract import RowwiseObjective, State, Step
 
 

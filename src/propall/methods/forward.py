@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import below_maximum, full_precision, negative_log_mass
+from propall.methods._risks import Transition, as_transition, require_one_excluded, transition_matrix
+from propall.numerics import below_maximum, full_precision, negative_log_mass
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import Transition, as_transition, require_one_excluded, transition_matrix
 
 
 def uniform_forward_loss(

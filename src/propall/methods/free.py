@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from propall.methods._risks import Pairs, class_risks, excluded_prior
 from propall.training.contract import Objective, State, Step
-from propall.training.risks import Pairs, class_risks, excluded_prior
 
 
 def free_loss(
@@ -21,7 +21,7 @@ def free_loss(
 
     .. math:: \ell = \sum_j r_j
 
-    with r_j from `propall.training.risks.class_risks`; some of them, and the sum, may be negative.
+    with r_j from `propall.methods._risks.class_risks`; some of them, and the sum, may be negative.
 
     Args:
         logits: scores.

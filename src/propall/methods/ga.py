@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from propall.methods._risks import ClassRisks, Pairs, class_risks, excluded_prior
 from propall.training.contract import Objective, State, Step
-from propall.training.risks import ClassRisks, Pairs, class_risks, excluded_prior
 
 
 class GAStep(NamedTuple):

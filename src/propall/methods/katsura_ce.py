@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import full_precision
+from propall.methods._risks import over_excluded
+from propall.numerics import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import over_excluded
 
 
 def katsura_ce_loss(

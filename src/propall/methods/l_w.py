@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import full_precision
+from propall.methods._risks import over_excluded
+from propall.numerics import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import over_excluded
 
 
 def l_w_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:

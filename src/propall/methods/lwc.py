@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import probabilities_and_complements, side_weights
+from propall.methods._leveraged import side_weights
+from propall.numerics import probabilities_and_complements
 from propall.training.contract import RowwiseObjective, State, Step
 
 #: Added to probabilities inside logarithms.

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import full_precision, side_weights
+from propall.methods._leveraged import side_weights
+from propall.numerics import full_precision
 from propall.training.contract import RowwiseObjective, State, Step
 
 

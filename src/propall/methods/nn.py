@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from propall.methods._risks import Pairs, class_risks, excluded_prior
 from propall.training.contract import Objective, State, Step
-from propall.training.risks import Pairs, class_risks, excluded_prior
 
 
 def nn_loss(
@@ -21,7 +21,7 @@ def nn_loss(
 
     .. math:: \ell = \sum_j \max(r_j, 0)
 
-    with r_j from `propall.training.risks.class_risks`. A class at or below 0 sends no gradient.
+    with r_j from `propall.methods._risks.class_risks`. A class at or below 0 sends no gradient.
 
     Args:
         logits: scores.

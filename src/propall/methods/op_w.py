@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.labels import below_maximum, full_precision
+from propall.methods._risks import require_one_excluded
+from propall.numerics import below_maximum, full_precision
 from propall.training.contract import RowwiseObjective, State, Step
-from propall.training.risks import require_one_excluded
 
 
 def op_w_loss(

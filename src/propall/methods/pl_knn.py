@@ -9,10 +9,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from propall.labels import uniform_weights
-from propall.training.classifiers import as_rows, rows_and_candidates
+from propall.methods._classical import as_rows, rows_and_candidates
+from propall.methods._neighbors import nearest, require_enough
+from propall.numerics import uniform_weights
 from propall.training.contract import Algorithm, Classifier, Monitor, Run
-from propall.training.neighbours import nearest, require_enough
 
 
 def neighbour_votes(

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from propall.draws import order, seed_for, uniform
-from propall.training.classifiers import LinearClassifier, rows_and_candidates
+from propall.counter_rng import order, seed_for, uniform
+from propall.methods._classical import LinearClassifier, rows_and_candidates
 from propall.training.contract import Algorithm, Classifier, Monitor, Run
 
 #: What `lam="auto"` chooses from.

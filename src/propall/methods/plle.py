@@ -9,11 +9,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding_bag, pdist
 
-from propall.draws import order, seed_for
-from propall.labels import uniform_weights
-from propall.training.classifiers import as_rows, rows_and_candidates
+from propall.counter_rng import order, seed_for
+from propall.methods._classical import as_rows, rows_and_candidates
+from propall.methods._neighbors import BUDGET, nearest, unit_rows
+from propall.numerics import uniform_weights
 from propall.training.contract import Algorithm, Classifier, Monitor, Run
-from propall.training.neighbours import BUDGET, nearest, unit_rows
 
 
 class Scaling(NamedTuple):

@@ -10,27 +10,14 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from propall import kernels
-from propall.labels import below_maximum, full_precision
+from propall.numerics import below_maximum, full_precision, is_traced, log1mexp
 from propall.training.contract import RowwiseObjective, State, Step
 
-LOG_2 = 0.6931471805599453
 #: Below this logit softplus is the exponential to every digit of float64.
 FAR = -50.0
 FAR_TOTAL = math.exp(FAR)
 #: Larger than any logit, small enough to be added to one.
 HUGE = 1e30
-
-
-def log1mexp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    r"""log(1 - exp(-x)) for x > 0, accurate at both ends, with a finite gradient.
-
-    References:
-        [maechler2012log1mexp]: `expm1` below log 2, `log1p` above.
-    """
-    near = x < LOG_2
-    # Each branch gets 1.0 where it is not taken: its gradient could be infinite there, and 0 * inf is NaN.
-    small, large = x.where(near, 1.0), x.where(~near, 1.0)
-    return torch.where(near, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
 
 
 def propall_loss(
@@ -63,10 +50,8 @@ def propall_loss(
         return kernels.fused_propall(logits, candidates)
     logits = full_precision(logits)
     # Written out for plain autograd alone: compilers and `torch.func` need operations to look into.
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        exact = plain_exact_loss(logits, candidates)
-    else:
-        exact = _ClosedForm.apply(logits, candidates)  # type: ignore[no-untyped-call]
+    written_out: Any = plain_exact_loss if is_traced() else _ClosedForm.apply
+    exact: Tensor = written_out(logits, candidates)
     if mode == "exact":
         return exact
     reach = logits.masked_fill(~candidates, -torch.inf)

@@ -7,9 +7,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from propall.labels import full_precision
+from propall.methods._risks import require_one_excluded
+from propall.numerics import full_precision
 from propall.training.contract import Objective, State, Step, total_weight
-from propall.training.risks import require_one_excluded
 
 
 def scarce_loss(

@@ -12,9 +12,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
-from propall import draws, kernels
-from propall.labels import full_precision, restricted_softmax, uniform_weights
+from propall import counter_rng, kernels
+from propall.methods._neighbors import nearest
 from propall.methods.proden import PRODEN, proden_loss
+from propall.numerics import full_precision, restricted_softmax, uniform_weights
 from propall.registry import check_whole
 from propall.training import compiled
 from propall.training.checkpoint import Checkpoint
@@ -41,7 +42,6 @@ from propall.training.engine import (
     starting_weights,
     train_stack,
 )
-from propall.training.neighbours import nearest
 from propall.training.recipe import Recipe
 
 #: Added to probabilities inside logarithms.
@@ -129,7 +129,7 @@ def log_gamma_draw(
 
     Args:
         shape: parameters a, positive.
-        seed: whole numbers below 2^62 that decide the draws.
+        seed: whole numbers below 2^62 that decide the counter_rng.
     """
     if kernels.available(shape):
         from propall.kernels.gamma import gamma_draw
@@ -151,13 +151,15 @@ def _gamma_draw(
     proposals = torch.arange(PROPOSALS, device=seed.device)
     parts = torch.arange(3, device=seed.device)[:, None]
     d = (a + 2 / 3)[:, None]
-    radius, angle, accept = draws.uniform(seed[:, None, None], parts, proposals, dtype=a.dtype).unbind(1)
+    radius, angle, accept = counter_rng.uniform(seed[:, None, None], parts, proposals, dtype=a.dtype).unbind(
+        1
+    )
     normal = (-2 * radius.log()).sqrt() * (2 * pi * angle).cos()
     v = (1 + normal / (9 * d).sqrt()) ** 3
     bound = normal.square() / 2 + d * (1 - v + v.clamp(min=torch.finfo(v.dtype).tiny).log())
     good = (v > 0) & (accept.log() < bound)
     first = v.gather(1, good.int().argmax(1, keepdim=True)).where(good.any(1, keepdim=True), 1.0)
-    return (d * first)[:, 0], draws.uniform(seed, 3, PROPOSALS, dtype=a.dtype).log() / a
+    return (d * first)[:, 0], counter_rng.uniform(seed, 3, PROPOSALS, dtype=a.dtype).log() / a
 
 
 @log_gamma_draw.register_fake
@@ -179,7 +181,7 @@ def _(
 def dirichlet_sample(
     parameters: Float[Tensor, "*b k"], uniform: Float[Tensor, "*b k"]
 ) -> Float[Tensor, "*b k"]:
-    """One draw per row, differentiable in the parameters and never 0: normalised Gamma draws.
+    """One draw per row, differentiable in the parameters and never 0: normalised Gamma counter_rng.
 
     Args:
         parameters: of the Dirichlet distributions, positive.
@@ -537,13 +539,13 @@ class VALEN(Algorithm):
         )
         recipe = self._phase_recipe(runs[0])
         # Its own seeds, so that the rows do not come in the warm-up's order again.
-        seeds = [draws.seed_for(run.seed, "variational phase") for run in runs]
+        seeds = [counter_rng.seed_for(run.seed, "variational phase") for run in runs]
         own_runs = [replace(run, seed=seed) for run, seed in zip(runs, seeds, strict=True)]
         stack = Stack(own_runs, phase, TwinsOf(self.net), recipe)
         # Of the first phase the stack knows nothing.
         begun = f"{self.recipe} {self.warm_up} {self.encoder_from} {self.graph_on}"
         weights = starting_weights(self.net)
-        progress = Progress(self.checkpoint, lambda: draws.digest(stack.fingerprint(), begun, *weights))
+        progress = Progress(self.checkpoint, lambda: counter_rng.digest(stack.fingerprint(), begun, *weights))
         epochs = self.warm_up + recipe.epochs
         if progress.saved is not None:
             progress.load(stack, monitor)
@@ -597,7 +599,7 @@ class VALEN(Algorithm):
         if k > 0:
             space = self._graph_space(warmed.net, run.train.x)
             state.rows["neighbours"][position].copy_(nearest(space, space, k, exclude_self=True)[0])
-        seed = draws.seed_for(run.seed, "decoder")
+        seed = counter_rng.seed_for(run.seed, "decoder")
         for name, tensor in new_decoder(run.train.n_classes, prod(run.train.in_shape), seed).items():
             state.trained[name][position].copy_(tensor)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from propall.kernels.convolution import convolution_3x3, pays
-from propall.labels import full_precision
+from propall.numerics import full_precision
 
 #: Bytes that a GPU's matrix units load at once.
 ALIGNMENT = 16

@@ -1,6 +1,9 @@
 """Numbers as people read them."""
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
 
 #: What may stand where a number is expected: `float` alone refuses whole numbers when types are checked.
 Number = int | float
@@ -42,3 +45,9 @@ def ticks(low: Number, high: Number, at_most: int = 5, *, whole: bool = False) -
 def tick_text(value: Number) -> str:
     """A tick's number without trailing zeros."""
     return f"{value:g}".replace("-", "−")
+
+
+def mean_and_std(values: Sequence[Number]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation (divided by R - 1); no deviation for a single value."""
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return float(np.mean(values)), std

@@ -12,7 +12,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from propall import __version__
-from propall.report.colours import DARK, LIGHT, css_variables
+from propall.report.colors import DARK, LIGHT, css_variables
 
 
 @runtime_checkable

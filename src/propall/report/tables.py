@@ -10,7 +10,7 @@ from html import escape
 from itertools import groupby
 from typing import Literal
 
-from propall.report.colours import look
+from propall.report.colors import look
 from propall.report.numbers import Number, decimal, mean_std
 
 Format = Literal["CSV", "Markdown", "LaTeX"]

@@ -16,11 +16,12 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from propall.forms.cells import is_missing, listed
-from propall.model_selection import COPIES
+from propall.estimators.search import COPIES
+from propall.labels.parsing import is_missing
 from propall.tables.images import ImageColumn
-from propall.tables.labelling import as_text
+from propall.tables.label_columns import as_text
 from propall.tables.reading import Remark
+from propall.wording import listed
 
 Kind = Literal["number", "date", "category", "text"]
 #: How numbers and dates are written: `1.5` or `1,5` and 2023-12-31, `1,234`, 31.12.2023, 12/31/2023.

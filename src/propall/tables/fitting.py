@@ -14,22 +14,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from propall.data.dataset import PartialDataset
-from propall.estimators import PartialLabelClassifier
-from propall.labels import UninformativeRowsWarning
-from propall.methods import METHODS
-from propall.model_selection import (
+from propall.estimators.classifier import PartialLabelClassifier
+from propall.estimators.search import (
     CandidateStratifiedKFold,
     PartialLabelClassifierCV,
     covering_rate,
     equal_rows,
 )
+from propall.labels.candidates import UninformativeRowsWarning
+from propall.methods import METHODS
 from propall.nets import NETS
+from propall.tables.consensus import Heard, hear
 from propall.tables.features import Features, on_copies
 from propall.tables.images import ImageColumn
-from propall.tables.labelling import LabelSource, Table, copies_of_labels
+from propall.tables.label_columns import LabelSource, Table, copies_of_labels
 from propall.tables.model import HeldOut, TableModel
 from propall.tables.reading import Remark
-from propall.tables.voting import Heard, hear
 from propall.tables.writing import DOUBTFUL
 from propall.training.contract import Monitor, Objective, Run
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from propall.tables.labelling import as_text
+from propall.tables.label_columns import as_text
 from propall.tables.reading import Remark
 
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from propall import __version__, draws
-from propall.estimators import PartialLabelClassifier, Resolution
+from propall import __version__, counter_rng
+from propall.estimators.classifier import PartialLabelClassifier, Resolution
 from propall.tables.features import Features
-from propall.tables.labelling import LabelSource, as_text
+from propall.tables.label_columns import LabelSource, as_text
 from propall.training.checkpoint import write_tensors
 
 #: Version of the layout of the folder; a higher one is refused.
@@ -146,7 +146,7 @@ class TableModel:
             "files": {path.name: _digest(path) for path in sorted(part.iterdir())},
         }
         text = json.dumps(contents, indent=1, ensure_ascii=False)
-        sealed = json.dumps({"digest": draws.digest(text)}) + "\n" + text + "\n"
+        sealed = json.dumps({"digest": counter_rng.digest(text)}) + "\n" + text + "\n"
         (part / CONTENTS).write_text(sealed, encoding="utf-8")
         if folder.exists():
             old = folder.with_name(folder.name + ".old")
@@ -217,7 +217,7 @@ def _contents(folder: Path) -> Mapping[str, Any]:
             f"model: {folder} was written by propall {version} in layout {layout}; this version "
             f"({__version__}) reads up to {LAYOUT}. Upgrade propall."
         )
-    if digest != draws.digest(text.removesuffix("\n")):
+    if digest != counter_rng.digest(text.removesuffix("\n")):
         raise ValueError(f"model: {path} was changed after it was saved; use an unchanged copy.")
     return contents  # type: ignore[no-any-return]
 

@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from propall.forms import votes
-from propall.forms.cells import is_missing, listed
+from propall.labels import votes
+from propall.labels.parsing import is_missing
+from propall.wording import listed
 
 #: What was done about something, the gravest first: rows or columns left out, a repair, nothing.
 Action = Literal[

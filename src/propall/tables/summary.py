@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from propall.labels import CandidateLabels
+from propall.labels.candidates import CandidateLabels
 from propall.tables.features import FeatureColumn, Features, is_gap, on_copies
-from propall.tables.labelling import NEGATED, NOTHING, Labelled, Table, as_text, copies_of_labels
+from propall.tables.label_columns import NEGATED, NOTHING, Labelled, Table, as_text, copies_of_labels
 from propall.tables.reading import Remark
 
 #: Pairs of labels that are shown.

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from propall.estimators import Resolution
-from propall.tables.labelling import Labelled
+from propall.estimators.classifier import Resolution
+from propall.tables.label_columns import Labelled
 from propall.tables.model import TableModel
 from propall.tables.reading import FORMATS, NEEDED, Sheet
 

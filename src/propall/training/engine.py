@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from propall import draws
+from propall import counter_rng
 from propall.data.dataset import PartialDataset
-from propall.labels import check
+from propall.labels.candidates import check
 from propall.training import compiled, optim
 from propall.training.checkpoint import Checkpoint
 from propall.training.contract import (
@@ -818,7 +818,7 @@ class Stack:
             parts.append(
                 (run.seed, run.learning_rate, run.weight_decay, _kind_of(objective), repr(objective))
             )
-        return draws.digest(
+        return counter_rng.digest(
             repr(parts),
             self.stream.x,
             self.stream.candidates,
@@ -840,7 +840,7 @@ def build(net: NetFactory | nn.Module, run: Run) -> nn.Module:
         return copy.deepcopy(net).to(x.device, x.dtype)
     with torch.random.fork_rng(devices=[]):
         # Networks are drawn on the CPU; `torch.manual_seed` would seed, and wait for, all devices.
-        torch.default_generator.manual_seed(draws.seed_for(run.seed, "initialisation"))
+        torch.default_generator.manual_seed(counter_rng.seed_for(run.seed, "initialisation"))
         return net(run.train.in_shape, run.train.n_classes).to(x.device, x.dtype)
 
 

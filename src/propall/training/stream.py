@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from propall import draws
+from propall import counter_rng
 from propall.training.contract import Run
 from propall.training.recipe import Recipe
 
@@ -70,7 +70,9 @@ class Stream:
         self.keys = _shared_or_stacked(keys)
         self._row = torch.arange(len(runs), device=self.device)[:, None]
         self._seeds = {
-            purpose: torch.tensor([draws.seed_for(run.seed, purpose) for run in runs], device=self.device)
+            purpose: torch.tensor(
+                [counter_rng.seed_for(run.seed, purpose) for run in runs], device=self.device
+            )
             for purpose in ("order", "noise", "augmentation")
         }
         if recipe.augmentation != "none" and train.x.dim() != 4:
@@ -103,7 +105,7 @@ class Stream:
         """Every run's own shuffling of its rows for each of some epochs."""
         keys = self.keys if self.keys.dim() == 2 else self.keys[None]
         numbers = torch.arange(epochs.start, epochs.stop, device=self.device)
-        return draws.order(self._seeds["order"][:, None, None], numbers[:, None], keys[:, None])
+        return counter_rng.order(self._seeds["order"][:, None, None], numbers[:, None], keys[:, None])
 
     def _take(self, table: Tensor, index: Int[Tensor, "r b"], per_run: bool) -> Tensor:
         if self.device.type != "cpu":
@@ -143,14 +145,14 @@ class Stream:
         """
         seeds = self._seeds["noise"][runs][:, None, None]
         classes = torch.arange(self.n_classes, device=self.device)
-        return draws.uniform(seeds, steps[..., None], keys[..., None], classes, dtype=self.x.dtype)
+        return counter_rng.uniform(seeds, steps[..., None], keys[..., None], classes, dtype=self.x.dtype)
 
     def _augment(
         self, x: Float[Tensor, "r b c h w"], keys: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"]
     ) -> Float[Tensor, "r b c h w"]:
         seeds = self._seeds["augmentation"][:, None, None]
         purposes = torch.arange(3, device=self.device)
-        u = draws.uniform(seeds, step[..., None], keys[..., None], purposes, dtype=x.dtype)
+        u = counter_rng.uniform(seeds, step[..., None], keys[..., None], purposes, dtype=x.dtype)
         images, chance = x.flatten(0, 1), u.flatten(0, 1)
         mirrored = (chance[:, 0] < 0.5)[:, None, None, None]
         images = torch.where(mirrored, images.flip(-1), images)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from propall.experiments.stats import mean_and_std
 from propall.report.charts.figure import Drawing, Figure, plot_style, quiet_axes
 from propall.report.charts.lines import Reference, pickable
 from propall.report.charts.svg import Scale, element, marker, path, stroke, text_width, words
-from propall.report.colours import LIGHT, key, look, series_colour
-from propall.report.numbers import Number, decimal, mean_std, tick_text, ticks
+from propall.report.colors import LIGHT, key, look, series_colour
+from propall.report.numbers import Number, decimal, mean_and_std, mean_std, tick_text, ticks
 from propall.report.tables import Cell, Column, Row, Table
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from propall.report.charts.figure import Drawing, Figure
-from propall.report.colours import LIGHT
+from propall.report.colors import LIGHT
 from propall.report.tables import Cell, Column, Row, Table
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from propall.report.charts.svg import element
-from propall.report.colours import LIGHT, Look, series_colour
+from propall.report.colors import LIGHT, Look, series_colour
 from propall.report.numbers import Number
 from propall.report.tables import Table, embedded
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from propall.report.charts.figure import Drawing, Figure
 from propall.report.charts.svg import element, text_width, words
-from propall.report.colours import LIGHT
+from propall.report.colors import LIGHT
 from propall.report.numbers import Number, decimal, tick_text
 from propall.report.tables import Cell, Column, Row, Table
 

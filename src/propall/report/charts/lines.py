@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from propall.experiments.stats import mean_and_std
 from propall.report.charts.figure import Drawing, Figure, plot_style, quiet_axes
 from propall.report.charts.svg import (
     Scale,
@@ -22,8 +21,8 @@ from propall.report.charts.svg import (
     text_width,
     words,
 )
-from propall.report.colours import LIGHT, key, look, ours_last, series_colour
-from propall.report.numbers import Number, decimal, mean_std, tick_text, ticks
+from propall.report.colors import LIGHT, key, look, ours_last, series_colour
+from propall.report.numbers import Number, decimal, mean_and_std, mean_std, tick_text, ticks
 from propall.report.tables import Cell, Column, Row, Table
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from propall.report.charts.figure import Drawing, Figure, plot_style
 from propall.report.charts.lines import pickable
 from propall.report.charts.svg import Scale, element, marker, path, stroke, text_width, words
-from propall.report.colours import LIGHT, key, look, series_colour
+from propall.report.colors import LIGHT, key, look, series_colour
 from propall.report.numbers import Number, decimal
 from propall.report.tables import Cell, Column, Row, Table
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from propall.report.colours import Look
+from propall.report.colors import Look
 from propall.report.numbers import Number
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from propall.report.charts.figure import Drawing, Figure, plot_style, quiet_axes
 from propall.report.charts.lines import pickable
 from propall.report.charts.svg import Scale, element, marker, path, spread, stroke, text_width, words
-from propall.report.colours import LIGHT, key, look, ours_last, series_colour
+from propall.report.colors import LIGHT, key, look, ours_last, series_colour
 from propall.report.numbers import Number, decimal, tick_text, ticks
 from propall.report.tables import Cell, Column, Row, Table
 

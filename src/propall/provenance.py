@@ -1,0 +1,28 @@
+"""Where a number comes from: the source commit and the hardware."""
+
+import functools
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+
+
+@functools.cache
+def commit() -> str:
+    """The commit of the source tree this runs from, marked where it was changed; empty elsewhere."""
+    here = Path(__file__).resolve().parent
+    try:
+        command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def hardware(device: torch.device | str) -> str:
+    """A device in words."""
+    device = torch.device(device)
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{platform.machine()} CPU, {threads} thread{'s' if threads > 1 else ''}"

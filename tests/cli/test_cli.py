@@ -1,0 +1,119 @@
+"""The command line as a user types it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from propall import __version__
+from propall.cli import main
+from propall.methods import METHODS
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def call(*words):
+        with pytest.raises(SystemExit) as stop:
+            main(list(words))
+        output = capsys.readouterr()
+        return stop.value.code or 0, output.out, output.err
+
+    return call
+
+
+def test_help_answers_without_torch():
+    code = "import sys; from propall.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    code += "heavy = {'torch', 'numpy', 'sklearn', 'pandas', 'matplotlib'} & set(sys.modules)\n"
+    code += "assert not heavy, heavy"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["demo", "-h"], ["train", "--help"], ["data", "get", "--help"]]
+)
+def test_help(run, words):
+    code, out, _ = run(*words)
+    assert code == 0
+    assert "Usage" in out
+
+
+def test_version(run):
+    assert run("--version")[1].strip() == f"propall {__version__}"
+
+
+def test_methods_lists_all(run):
+    code, out, _ = run("methods")
+    assert code == 0
+    assert all(name in out for name in METHODS)
+    rows = json.loads(run("methods", "--json")[1])
+    assert {row["name"] for row in rows} == set(METHODS)
+
+
+def test_data_list_and_check(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("PROPALL_DATA", str(tmp_path))
+    _, out, _ = run("data", "list")
+    assert "birdsong" in out
+    assert str(tmp_path) in out
+    code, _, _ = run("data", "check", "lost")
+    assert code == 1
+
+
+def test_unknown_names_are_answered_with_near_ones(run, tmp_path):
+    for words, hint in [
+        (("train", "digit"), "did you mean digits"),
+        (("train", "digits", "--method", "prodn"), "did you mean proden"),
+        (("train", "digits", "--net", "lineer"), "did you mean linear"),
+        (("train", "digits", "--corruption", "exact"), "did you mean exactly"),
+        (("data", "get", "lots"), "did you mean lost"),
+    ]:
+        code, _, err = run(*words)
+        assert code == 1
+        assert hint in err
+    assert run("trian")[0] == 2
+
+
+def test_missing_data_says_where_to_put_it(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("PROPALL_DATA", str(tmp_path))
+    code, _, err = run("train", "soccer_player", "--epochs", "1", "--out", str(tmp_path / "runs"))
+    assert code == 1
+    assert "soccer_player.mat" in err.replace("\n", "")
+
+
+def test_train_prints_a_table_and_goes_on(run, tmp_path):
+    words = ["train", "blobs", "--method", "propall", "--method", "pl_knn", "--epochs", "2", "--seeds", "2"]
+    words += ["--out", str(tmp_path)]
+    code, out, _ = run(*words)
+    assert code == 0
+    assert "ProPaLL" in out
+    assert "PL-KNN" in out
+    (file,) = tmp_path.glob("*/results.jsonl")
+    lines = file.read_text()
+    assert len(lines.splitlines()) == 4
+    file.write_text(lines[:-20])  # as a kill leaves it: the last line is cut
+    results = json.loads(run(*words, "--json")[1])
+    assert len(results) == 4
+    assert all(0 <= row["accuracy"] <= 1 for row in results)
+
+
+def test_demo_writes_a_page(run, tmp_path, monkeypatch):
+    from propall.paper.studies import demo
+    from propall.training.recipe import Recipe
+
+    monkeypatch.setattr(demo, "RECIPE", Recipe(epochs=3, batch_size=256, learning_rate=0.05))
+    code, out, _ = run("demo", "--out", str(tmp_path), "--seeds", "2")
+    assert code == 0
+    assert "random candidate" in out
+    page = (tmp_path / "index.html").read_text()
+    assert "<html" in page
+    assert "proden_binomial_min2" in page
+
+
+def test_errors_are_one_line_unless_debugging(run, tmp_path):
+    code, _, err = run("train", "digits", "--lr", "-1", "--out", str(tmp_path))
+    assert code == 1
+    assert err.startswith("error: learning_rate")
+    with pytest.raises(ValueError, match="learning_rate"):
+        main(["--debug", "train", "digits", "--lr", "-1", "--out", str(tmp_path)])

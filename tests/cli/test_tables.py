@@ -1,0 +1,320 @@
+"""`propall inspect`, `fit`, `resolve`, `predict`, `evaluate` and `export` as a person types them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from propall.cli import main
+from propall.tables import fitting
+from propall.tables.model import TableModel
+from tests.fixtures.tables import write_birds
+
+QUICKLY = ["--net", "linear", "--epochs", "8", "--members", "1", "--folds", "2", "--no-search"]
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def call(*words):
+        with pytest.raises(SystemExit) as stop:
+            main([str(word) for word in words])
+        output = capsys.readouterr()
+        return stop.value.code or 0, output.out, output.err
+
+    return call
+
+
+def test_inspect_answers_dirt_well(run, dirty_birds) -> None:
+    code, out, _ = run("inspect", dirty_birds, "--label", "species")
+    assert code == 0
+    for part in (
+        "300 rows, 8 columns",
+        "'herrng gull' is read as 'herring gull' (row 18)",
+        "'comon tern' is read as 'common tern' (row 24)",
+        "'wing_mm' stands twice in the heading",
+        "class 'great auk' is named in one row only",
+        "says both what is possible and what is not (row 43)",
+        "'abt. 400' is no number",
+        "no label at all: every class is possible",
+        "298 of 300 rows can be learnt from: 6 classes",
+        f"Next: propall fit {dirty_birds} --label species --out model",
+    ):
+        assert part in out, part
+    found = json.loads(run("inspect", dirty_birds, "--label", "species", "--json")[1])
+    assert found["rows"] == 300
+    assert {remark["kind"] for remark in found["remarks"]} >= {"slip of the pen", "duplicate heading"}
+
+
+def test_inspect_says_where_nothing_is_left_to_learn_from(run, tmp_path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("x,file,label\n1,a.png,cat\n1,b.png,dog|cat\n1,c.png,dog\n")
+    code, out, _ = run("inspect", path, "--label", "label")
+    assert code == 0
+    assert "3 of 3 rows can be learnt from" in out
+    path.write_text("x,label\n1,cat\n1,dog|cat\n1,dog\n")
+    code, out, _ = run("inspect", path, "--label", "label")
+    assert code == 0
+    assert "no column is left to learn from: 'x' is '1' everywhere" in out
+    assert "3 of 3 rows have labels: 2 classes" in out
+    assert "Next" not in out
+
+
+def test_names_may_hold_commas(run, tmp_path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('x,label\n1,"gull, common"\n2,tern\n3,"gull, common|tern"\n')
+    names = '"gull, common",tern'
+    code, out, _ = run("inspect", path, "--label", "label", "--classes", names)
+    assert code == 0
+    assert "3 of 3 rows can be learnt from: 2 classes" in out
+    assert f"--classes '{names}'" in out
+
+
+def test_inspect_without_a_label_asks_for_it(run, dirty_birds) -> None:
+    code, out, _ = run("inspect", dirty_birds)
+    assert code == 0
+    assert "Which column holds the labels? It may be 'species': --label species." in out
+    assert "wing_mm (2)" in out
+
+
+def test_inspect_annotators_and_votes(run, tmp_path) -> None:
+    frame = pd.DataFrame(
+        {
+            "x": [1, 2, 3, 5],
+            "ann": ["a", "b", "a", "b"],
+            "bob": ["a", "a", "b", "b"],
+            "a": [1, 0, 2, 1],
+            "b": [0, 1, 2, 0],
+        }
+    )
+    path = tmp_path / "votes.csv"
+    frame.to_csv(path, index=False)
+    _, out, _ = run("inspect", path, "--annotators", "ann,bob")
+    assert "Agreement: 50.0 % of pairs of answers are the same, Krippendorff's alpha" in out
+    assert "--annotators ann,bob" in out
+    _, out, _ = run("inspect", path, "--votes", "a,b", "--rule", "plurality")
+    assert "votes in 2 columns, plurality" in out
+    assert "--votes a,b --rule plurality --out model" in out
+
+
+def test_from_a_file_to_labels(run, dirty_birds, tmp_path) -> None:
+    model, table = tmp_path / "model", tmp_path / "resolved.csv"
+    code, out, err = run("fit", dirty_birds, "--label", "species", "--out", model, *QUICKLY)
+    assert code == 0, err
+    assert "TF-IDF" in out
+    assert "The default setting, judged on 2 folds, without true labels: method propall, net linear" in out
+    assert (model / "report.html").is_file()
+    TableModel.load(model)
+    code, out, err = run("resolve", dirty_birds, "--model", model, "--out", table)
+    assert code == 0, err
+    assert "ambiguous rows resolved" in out
+    frame = pd.read_csv(table)
+    assert len(frame) == 299  # all but the line that could not be read
+    assert frame["propall_label"].notna().sum() == 298
+    assert (tmp_path / "resolved.html").is_file()
+    code, out, err = run(
+        "predict", dirty_birds, "--model", model, "--out", tmp_path / "p.tsv", "--probabilities", "--quiet"
+    )
+    assert code == 0, err
+    assert out.startswith("299 rows predicted")
+    assert "propall_p_mew gull" in pd.read_csv(tmp_path / "p.tsv", sep="\t")
+
+
+def test_scripts_get_json(run, birds_file, tmp_path) -> None:
+    model = tmp_path / "model"
+    words = [
+        "fit",
+        birds_file,
+        "--label",
+        "species",
+        "--ignore",
+        "truth",
+        "--out",
+        model,
+        "--no-page",
+        *QUICKLY,
+    ]
+    account = json.loads(run(*words, "--json", "--seed", "3")[1])
+    assert account["seed"] == 3
+    assert account["page"] is None
+    assert not (model / "report.html").exists()
+    found = json.loads(run("evaluate", birds_file, "--model", model, "--truth", "truth", "--json")[1])
+    assert found["rows"] == 240
+    assert found["rows_fitted_on"] == 240
+    assert found["truth_among_candidates"] == 1
+    found = json.loads(run("predict", birds_file, "--model", model, "--out", tmp_path / "p.csv", "--json")[1])
+    assert found["rows"] == 240
+    words = ["resolve", birds_file, "--model", model, "--out", tmp_path / "r.jsonl", "--json", "--no-page"]
+    found = json.loads(run(*words)[1])
+    assert found["resolved"] == 240
+    code, out, _ = run("evaluate", birds_file, "--model", model, "--truth", "truth")
+    assert code == 0
+    assert "Accuracy" in out
+    assert "expected calibration error" in out
+    assert "answered by models that had not seen" in out
+
+
+def test_resolve_by_fitting_on_the_file_itself(run, birds_file, tmp_path) -> None:
+    words = ["resolve", birds_file, "--fit", "--label", "species", "--out", tmp_path / "r.csv", "--quiet"]
+    code, out, err = run(*words, "--ignore", "truth", *QUICKLY)
+    assert code == 0, err
+    assert len(out.strip().splitlines()) == 1
+    frame = pd.read_csv(tmp_path / "r.csv")
+    assert (frame["propall_label"] == frame["truth"]).mean() > 0.7
+    code, _, err = run("resolve", birds_file, "--out", tmp_path / "r.csv")
+    assert code == 1
+    assert "say either --model FOLDER or --fit" in err
+
+
+def test_interrupted_it_leaves_a_model(run, birds_file, tmp_path, monkeypatch) -> None:
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting.PartialLabelClassifierCV, "fit", interrupted)
+    words = [
+        "fit",
+        birds_file,
+        "--label",
+        "species",
+        "--out",
+        tmp_path / "model",
+        "--epochs",
+        "2",
+        "--members",
+        "1",
+    ]
+    code, _, err = run(*words)
+    assert code == 130
+    assert "holds a model in the default setting" in err
+    assert "stopped; finished work is kept." in err
+    assert len(TableModel.load(tmp_path / "model").predict(pd.read_csv(birds_file))) == 240
+
+
+def test_errors_are_one_line(run, dirty_birds, tmp_path) -> None:
+    for words, part in [
+        (("inspect", tmp_path / "none.csv"), "there is no"),
+        (("inspect", dirty_birds, "--label", "specie"), "did you mean 'species'"),
+        (("fit", dirty_birds, "--out", tmp_path / "m"), "no column is named"),
+        (
+            ("fit", dirty_birds, "--label", "species", "--method", "prodn", "--out", tmp_path / "m"),
+            "did you mean proden",
+        ),
+        (("predict", dirty_birds, "--model", tmp_path, "--out", tmp_path / "p.csv"), "is no propall model"),
+        (("export", tmp_path, "--onnx", tmp_path / "m.onnx"), "is no propall model"),
+        (("fit", dirty_birds, "--label", "species", "--out", tmp_path), "no part of a model"),
+        (("resolve", dirty_birds, "--fit", "--out", tmp_path / "r.docx"), "ends in .docx"),
+        (("predict", dirty_birds, "--model", "m", "--out", dirty_birds), "is the file that is read"),
+    ]:
+        code, _, err = run(*words)
+        assert code == 1
+        assert part in err.replace("\n", " ")
+        assert "Traceback" not in err
+
+
+def test_hierarchies_and_embeddings(run, tmp_path) -> None:
+    truth = write_birds(tmp_path / "birds.csv", 90)
+    frame = pd.read_csv(tmp_path / "birds.csv", dtype=object)
+    frame["species"] = [name.split()[-1] if i % 3 == 0 else name for i, name in enumerate(truth)]
+    frame.to_csv(tmp_path / "birds.csv", index=False)
+    (tmp_path / "tree.txt").write_text(
+        "gull/herring gull\ngull/mew gull\ntern/common tern\ntern/arctic tern\ngreat skua\n"
+    )
+    frame.loc[frame["species"] == "skua", "species"] = "great skua"
+    frame.to_csv(tmp_path / "birds.csv", index=False)
+    np.save(tmp_path / "e.npy", np.random.default_rng(0).normal(size=(90, 5)))
+    words = ["--label", "species", "--hierarchy", tmp_path / "tree.txt", "--embeddings", tmp_path / "e.npy"]
+    code, _, err = run(
+        "fit",
+        tmp_path / "birds.csv",
+        *words,
+        "--out",
+        tmp_path / "m",
+        "--features",
+        "wing_mm,notes",
+        *QUICKLY,
+    )
+    assert code == 0, err
+    code, _, err = run(
+        "resolve", tmp_path / "birds.csv", "--model", tmp_path / "m", "--out", tmp_path / "r.csv", *words[-2:]
+    )
+    assert code == 0, err
+    resolved = pd.read_csv(tmp_path / "r.csv")
+    for row in resolved.itertuples():
+        assert row.propall_label.endswith(row.species.split()[-1])
+    code, _, err = run(
+        "predict", tmp_path / "birds.csv", "--model", tmp_path / "m", "--out", tmp_path / "p.csv"
+    )
+    assert code == 1
+    assert "embeddings: none given" in err
+
+
+def test_repeated_rows_are_held_out_together(run, tmp_path) -> None:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.normal(size=(60, 20)), columns=[f"x{i}" for i in range(20)])
+    frame["label"] = draw.choice(["a", "b", "c", "d"], size=60)
+    path = tmp_path / "twice.csv"
+    pd.concat([frame, frame]).to_csv(path, index=False)
+    assert "120 rows have the same features as another" in run("inspect", path)[1]
+    code, out, _ = run("fit", path, "--out", tmp_path / "model", *QUICKLY, "--epochs", 60, "--no-page")
+    assert code == 0
+    assert "120 rows have the same features as another" in out
+    account = TableModel.load(tmp_path / "model").account
+    assert account["held_out"]["covering_rate"] < 0.6
+
+
+def test_the_file_s_separator_stays(run, birds_file, tmp_path) -> None:
+    path = tmp_path / "birds.csv"
+    path.write_text(birds_file.read_text().replace(",", ";"))
+    code, _, err = run(
+        "resolve", path, "--fit", "-l", "species", "-o", tmp_path / "r.csv", "--no-page", *QUICKLY
+    )
+    assert code == 0, err
+    heading, first = (tmp_path / "r.csv").read_text().splitlines()[:2]
+    assert ";truth;propall_label;" in heading
+    assert first.startswith(path.read_text().splitlines()[1])
+    run("fit", path, "-l", "species", "-o", tmp_path / "m", "--no-page", *QUICKLY)
+    run("predict", path, "-m", tmp_path / "m", "-o", tmp_path / "p.csv")
+    assert ";propall_label;" in (tmp_path / "p.csv").read_text()
+    run("predict", path, "-m", tmp_path / "m", "-o", tmp_path / "p.tsv")
+    assert "\tpropall_label\t" in (tmp_path / "p.tsv").read_text()
+
+
+def test_what_fit_says_in_one_line(run, dirty_birds, tmp_path) -> None:
+    words = ["fit", dirty_birds, "-l", "species", "-o", tmp_path / "m", "--no-page", "-q", *QUICKLY]
+    _, out, _ = run(*words)
+    assert out.startswith("Fitted on 298 of 300 rows in ")
+    account = TableModel.load(tmp_path / "m").account
+    guessing = f"(guessing: {100 * account['mean_candidates'] / 6:.0f} %)"
+    assert f"among the row's candidates {guessing}; this is not accuracy, which needs true labels" in out
+    assert f"Model: {tmp_path / 'm'}\n" in out
+    assert "too few" not in out
+    _, out, _ = run(*words, "--folds", "40")
+    assert "Fewer than 10 rows a fold are too few to judge or choose by." in out
+    assert f"Model: {tmp_path / 'm'} (replaces the one before)\n" in out
+
+
+def test_fit_names_the_column_that_looks_like_labels(run, dirty_birds, tmp_path) -> None:
+    _, _, err = run("fit", dirty_birds, "-o", tmp_path / "m")
+    assert "It may be 'species': --label species." in err
+
+
+def test_cells_that_look_like_lists(run, tmp_path) -> None:
+    cells = ["Bär, Fuß", "Bär", "Fuß", "Möwe, Bär", "Möwe", "Fuß"] * 5
+    pd.DataFrame({"x": np.arange(30) % 7, "art": cells}).to_csv(tmp_path / "t.csv", index=False)
+    _, out, _ = run("inspect", tmp_path / "t.csv", "-l", "art")
+    assert "cells such as 'Bär, Fuß' look like lists; --separator , reads them so" in out
+    assert "look like lists" not in run("inspect", tmp_path / "t.csv", "-l", "art", "--separator", ",")[1]
+    names = ["Smith, Ann", "Smith, Bob", "Miller"] * 10
+    pd.DataFrame({"x": np.arange(30) % 7, "art": names}).to_csv(tmp_path / "t.csv", index=False)
+    assert "look like lists" not in run("inspect", tmp_path / "t.csv", "-l", "art")[1]
+
+
+def test_a_table_of_images_asks_for_them(run, tmp_path) -> None:
+    frame = pd.DataFrame({"file": [f"a/{i}.PNG" for i in range(30)], "label": ["a", "b", "a|b"] * 10})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    _, _, err = run("fit", tmp_path / "t.csv", "-o", tmp_path / "m")
+    said = err.replace("\n", " ")
+    assert "no column is left to learn from: 'file' has 30 different values in 30 rows" in said
+    assert "Learn from images with --images file." in said

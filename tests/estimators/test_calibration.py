@@ -1,0 +1,128 @@
+"""Temperatures without true labels, and what measures them with true labels."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax as scipy_log_softmax
+
+from propall.estimators.calibration import (
+    HOTTEST,
+    expected_calibration_error,
+    fit_temperature,
+    log_mass,
+    log_softmax,
+    reliability,
+)
+
+
+def candidates_of(truth, k, chance, seed=1):
+    """The truth, and every other label with the same chance: sets that depend on the truth alone."""
+    mask = np.random.default_rng(seed).random((len(truth), k)) < chance
+    mask[np.arange(len(truth)), truth] = True
+    return mask
+
+
+def drawn(n=4000, k=5, seed=0):
+    """Logits, and true labels drawn from their softmax: a perfectly calibrated model."""
+    random = np.random.default_rng(seed)
+    logits = 2 * random.normal(size=(n, k))
+    chances = np.exp(scipy_log_softmax(logits, axis=1))
+    truth = (random.random((n, 1)) > chances.cumsum(1)).sum(1)
+    return logits, chances, truth
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.3])
+@pytest.mark.parametrize("wrong", [0.25, 1.0, 4.0])
+def test_the_temperature_that_was_lost_is_found(wrong, chance):
+    logits, _, truth = drawn()
+    found = fit_temperature(wrong * logits, candidates_of(truth, 5, chance))
+    assert found == pytest.approx(wrong, rel=0.08)
+
+
+def test_equals_a_direct_search_for_true_labels():
+    logits, _, truth = drawn(500)
+
+    def cost(log_t):
+        logs = scipy_log_softmax(logits / np.exp(log_t), axis=1)
+        return log_t**2 / 2 - logs[np.arange(500), truth].sum()
+
+    expected = np.exp(minimize_scalar(cost, bounds=(-3, 3), method="bounded").x)
+    assert fit_temperature(logits, candidates_of(truth, 5, 0.0)) == pytest.approx(expected, rel=1e-3)
+
+
+def test_shifts_and_rows_without_information_do_not_matter():
+    logits, _, truth = drawn(300)
+    mask = candidates_of(truth, 5, 0.2)
+    expected = fit_temperature(logits, mask)
+    shifted = logits + np.random.default_rng(0).normal(size=(300, 1))
+    more, full = np.vstack([shifted, logits[:50]]), np.vstack([mask, np.ones((50, 5), dtype=bool)])
+    assert fit_temperature(more, full) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_weight_of_two_is_a_row_twice():
+    logits, _, truth = drawn(200)
+    mask = candidates_of(truth, 5, 0.2)
+    weight = np.random.default_rng(0).integers(3, size=200)
+    repeated = fit_temperature(logits.repeat(weight, 0), mask.repeat(weight, 0))
+    assert fit_temperature(logits, mask, weight) == pytest.approx(repeated, rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e4])
+def test_extreme_scores_stay_within_reach(scale):
+    logits, _, truth = drawn(100)
+    always_right = np.eye(5, dtype=bool)[logits.argmax(1)]
+    for mask in (always_right, ~always_right, candidates_of(truth, 5, 0.2)):
+        found = fit_temperature(scale * logits, mask)
+        assert 1 / HOTTEST <= found <= HOTTEST
+
+
+def test_never_wrong_is_not_infinitely_sure():
+    logits = np.array([[1.0, 0.0, 0.0]])
+    assert 0.2 < fit_temperature(logits, np.array([[True, False, False]])) < 1
+
+
+def test_log_mass_of_sets_and_of_nothing():
+    logs = np.log([[0.5, 0.3, 0.2], [0.1, 1e-320, 0.9]])
+    mask = np.array([[True, True, False], [False, True, False]])
+    found = log_mass(logs, mask)
+    assert found[0] == pytest.approx(np.log(0.8))
+    assert found[1] == -700
+    assert log_mass(logs[:1], np.zeros((1, 3), dtype=bool)) == -700
+    assert log_mass(np.full((1, 3), -np.inf), np.ones((1, 3), dtype=bool)) == -700
+
+
+def test_log_softmax_at_a_temperature():
+    logits = np.random.default_rng(0).normal(size=(4, 3))
+    np.testing.assert_allclose(log_softmax(logits, 2.0), scipy_log_softmax(logits / 2, axis=1))
+    np.testing.assert_allclose(np.exp(log_softmax([[1e4, 0.0, -np.inf]])), [[1.0, 0.0, 0.0]], atol=1e-300)
+
+
+def test_calibration_error_by_hand():
+    chances = np.array([[0.9, 0.1], [0.85, 0.15], [0.4, 0.6], [0.35, 0.65]])
+    truth = np.array([0, 1, 1, 1])
+    # Bins (0.8, 1]: 0.875 said, 0.5 right; (0.6, 0.8]: 0.65 said, 1 right; (0.4, 0.6]: 0.6 said, 1 right.
+    assert expected_calibration_error(chances, truth, n_bins=5) == pytest.approx((2 * 0.375 + 0.35 + 0.4) / 4)
+    bins = reliability(chances.max(1), chances.argmax(1) == truth, n_bins=5)
+    assert bins.counts.tolist() == [0, 0, 1, 1, 2]
+    np.testing.assert_allclose(bins.confidence[2:], [0.6, 0.65, 0.875])
+    np.testing.assert_allclose(bins.accuracy[2:], [1, 1, 0.5])
+    assert np.isnan(bins.accuracy[:2]).all()
+
+
+def test_a_calibrated_model_has_hardly_any_error():
+    logits, chances, truth = drawn(20_000)
+    assert expected_calibration_error(chances, truth) < 0.015
+    assert expected_calibration_error(np.exp(log_softmax(3 * logits)), truth) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fit_temperature(np.ones((3, 2)), np.ones((2, 2))), r"candidates: shape \(2, 2\)"),
+        (lambda: expected_calibration_error(np.ones((3, 2)), [0, 1]), r"truth: shape \(2,\)"),
+        (lambda: reliability([], []), "at least one row"),
+    ],
+)
+def test_refusals(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

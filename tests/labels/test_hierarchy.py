@@ -1,0 +1,97 @@
+"""Labels of a hierarchy: a parent stands for its leaves."""
+
+import pandas as pd
+import pytest
+
+from propall.labels import CandidateLabels
+from propall.labels.hierarchy import read_tree
+
+NESTED = {"bird": {"gull": ["herring gull", "mew gull"], "tern": None}, "fish": ["cod", "eel"]}
+EDGES = [
+    ("bird", "gull"),
+    ("gull", "herring gull"),
+    ("gull", "mew gull"),
+    ("bird", "tern"),
+    ("fish", "cod"),
+    ("fish", "eel"),
+]
+PATHS = ["bird/gull/herring gull", "bird/gull/mew gull", "bird/tern", "fish/cod", "fish/eel"]
+LEAVES = ("herring gull", "mew gull", "tern", "cod", "eel")
+each_form = pytest.mark.parametrize("tree", [NESTED, EDGES, PATHS, pd.Series(PATHS)])
+
+
+@each_form
+def test_a_parent_is_its_leaves(tree) -> None:
+    labels = CandidateLabels.from_hierarchy(tree, ["gull", "bird", "cod", "tern|fish", "!gull", "!bird|!cod"])
+    assert labels.classes == LEAVES
+    assert labels.sets() == [
+        ("herring gull", "mew gull"),
+        ("herring gull", "mew gull", "tern"),
+        ("cod",),
+        ("tern", "cod", "eel"),
+        ("tern", "cod", "eel"),
+        ("eel",),
+    ]
+
+
+@each_form
+def test_rows_as_sets(tree) -> None:
+    labels = CandidateLabels.from_hierarchy(tree, [{"gull", "cod"}, ["fish"], ("tern",), "eel"])
+    assert labels.sets() == [("herring gull", "mew gull", "cod"), ("cod", "eel"), ("tern",), ("eel",)]
+
+
+def test_whole_paths_are_names_too() -> None:
+    labels = CandidateLabels.from_hierarchy(PATHS, ["bird/gull", "fish/cod", "gull"])
+    assert labels.sets() == [("herring gull", "mew gull"), ("cod",), ("herring gull", "mew gull")]
+
+
+def test_parts_that_occur_twice_are_named_by_their_paths() -> None:
+    paths = ["cat/young", "cat/old", "dog/young", "dog/old"]
+    labels = CandidateLabels.from_hierarchy(paths, ["cat", "dog/old"])
+    assert labels.classes == tuple(paths)
+    assert labels.sets() == [("cat/young", "cat/old"), ("dog/old",)]
+    with pytest.raises(ValueError, match="row 0 names 'young', which is not in the tree"):
+        CandidateLabels.from_hierarchy(paths, ["young", "cat"])
+
+
+def test_a_label_below_two_others() -> None:
+    tree = read_tree([("pet", "dog"), ("pet", "cat"), ("wild", "cat"), ("wild", "emu")])
+    labels = CandidateLabels.from_hierarchy(tree, ["pet", "wild", "cat"])
+    assert labels.strings() == ["dog|cat", "cat|emu", "cat"]
+
+
+def test_lists_of_mappings() -> None:
+    tree = {"animal": [{"bird": ["gull", "tern"]}, "cod"], "plant": "moss"}
+    assert read_tree(tree).leaves == ("gull", "tern", "cod", "moss")
+
+
+def test_numbers_are_names() -> None:
+    labels = CandidateLabels.from_hierarchy({0: [1, 2], 3: [4, 5]}, [0, 4, 5])
+    assert labels.sets() == [(1, 2), (4,), (5,)]
+
+
+def test_unlabelled_rows_are_every_leaf_when_asked() -> None:
+    labels = CandidateLabels.from_hierarchy(NESTED, ["gull", "", None], empty="all")
+    assert labels.sizes.tolist() == [2, 5, 5]
+    with pytest.raises(ValueError, match="row"):
+        CandidateLabels.from_hierarchy(NESTED, ["gull", ""])
+
+
+@pytest.mark.parametrize(
+    ("tree", "labels", "message"),
+    [
+        (NESTED, ["gul"], r"row 0 names 'gul', which is not in the tree \(did you mean 'gull'\?\)"),
+        (NESTED, [{"cod", "sole"}], "row 0 names 'sole'"),
+        (NESTED, ["!bird|!fish", "cod"], "1 row rules out every class"),
+        ([("a", "b"), ("b", "a")], ["a"], "goes in a circle"),
+        ([("r", "a"), ("a", "b"), ("b", "a"), ("b", "c"), ("b", "d")], ["a"], "a > b > a goes in a circle"),
+        ({"a": "b"}, ["a"], "needs two or more leaves"),
+        ([], ["a"], "tree: it is empty"),
+        ([("a", "")], ["a"], "nameless end"),
+        (["a//b"], ["a"], "a part without a name"),
+        ([("a", "b", "c")], ["a"], r"expected a nested mapping"),
+    ],
+)
+def test_refusals(tree, labels, message) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        CandidateLabels.from_hierarchy(tree, labels)

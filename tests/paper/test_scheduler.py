@@ -1,0 +1,274 @@
+"""Sweeps: what is stored is not run again, and a kill at any moment loses nothing that was finished."""
+
+import io
+import multiprocessing
+import random
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from rich.console import Console
+
+from propall.data.corruption import Exactly, InstanceDependent
+from propall.methods.cc import CC
+from propall.methods.pc_ishida import PCIshida
+from propall.methods.pl_knn import PLKNN
+from propall.methods.proden import PRODEN
+from propall.methods.propall import ProPaLL
+from propall.paper import scheduler
+from propall.paper.runtime_estimates import Rates
+from propall.paper.specs import Spec, Split
+from propall.paper.store import Store
+from propall.provenance import hardware
+from propall.training.checkpoint import Checkpoint
+from propall.training.recipe import Recipe
+
+QUICK = Recipe(epochs=2, batch_size=50, learning_rate=0.1)
+
+
+def small(seeds=2, recipe=QUICK):
+    return [
+        Spec("blobs", method, "linear", recipe, Exactly(2), seed=seed)
+        for method in (ProPaLL(), CC(), PLKNN())
+        for seed in range(seeds)
+    ]
+
+
+class Talking(scheduler.Progress):
+    """Tells a pipe of every epoch and of every stack that was stored, and waits until it was heard."""
+
+    def __init__(self, pipe):
+        super().__init__()
+        self.pipe = pipe
+
+    def tell(self, word):
+        self.pipe.send(word)
+        self.pipe.recv()
+
+    def epoch(self, epoch, runs, losses, scores):
+        self.tell("epoch")
+
+    def finished(self, results):
+        self.tell("stored")
+
+
+def sweep_and_tell(path, pipe):
+    torch.set_num_threads(1)
+    # Progress is saved at every epoch, so that a short training can be cut in its middle.
+    Checkpoint.due = lambda self, epoch, epochs: True
+    with Store(path) as store:
+        scheduler.run(killed_specs(), store, device="cpu", progress=Talking(pipe))
+    pipe.send("end")
+
+
+def killed_specs():
+    recipe = Recipe(epochs=12, batch_size=125, learning_rate=0.05)
+    teacher = replace(recipe, epochs=5)
+    law = InstanceDependent(0.4)
+    return [
+        *(Spec("blobs", m, "mlp", recipe, Exactly(2), seed=s) for m in (ProPaLL(), PRODEN()) for s in (0, 1)),
+        *(Spec("blobs", PLKNN(neighbours=k), corruption=Exactly(2)) for k in (3, 5)),
+        *(
+            Spec("blobs", m, "linear", replace(recipe, optimizer="adam"), law, teacher=teacher)
+            for m in (ProPaLL(), CC())
+        ),
+    ]
+
+
+def begun(path):
+    """A sweep in a process of its own, and the pipe it talks to."""
+    # One process imports everything once, and its children start at once.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    ours, theirs = context.Pipe()
+    process = context.Process(target=sweep_and_tell, args=(path, theirs))
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def heard_from(path, kill_after=None, delay=0.0):
+    """What a sweep in a process of its own tells, up to its end or to the kill some time after a word."""
+    process, ours = begun(path)
+    heard = []
+    try:
+        while True:
+            heard.append(ours.recv())
+            ours.send("heard")
+            if len(heard) == kill_after:
+                time.sleep(delay)
+                process.kill()
+                break
+    except (EOFError, ConnectionError):
+        pass
+    process.join(60)
+    assert process.exitcode == (0 if kill_after is None else -signal.SIGKILL)
+    return heard
+
+
+def test_killed_again_and_again_it_ends_as_if_undisturbed(tmp_path):
+    undisturbed, disturbed = tmp_path / "a" / "results.sqlite", tmp_path / "b" / "results.sqlite"
+    total = heard_from(undisturbed).count("epoch")
+    assert total == 24
+    chance, kills = random.Random(0), 10
+    # Together fewer words than a sweep has, so that every kill finds one at work.
+    heard = [heard_from(disturbed, chance.randint(1, 3), 0.02 * chance.random()) for _ in range(kills)]
+    heard.append(heard_from(disturbed))
+    seen = sum(words.count("epoch") for words in heard)
+    # A kill costs the epoch it falls into, not those before.
+    assert seen <= total + kills
+    with Store(undisturbed) as a, Store(disturbed) as b:
+        assert len(a) == len(b) == len(killed_specs())  # one result each: nothing was run twice
+        alike = ("accuracy", "last10", "covered", "transductive", "candidates", "curve", "confusions", "spec")
+        found = b.find(killed_specs())
+        for key, expected in a.find(killed_specs()).items():
+            for name in alike:
+                assert getattr(found[key], name) == getattr(expected, name)
+    for folder in ("a", "b"):
+        assert not any((tmp_path / folder / "results.progress").iterdir())
+        assert len(list((tmp_path / folder / "teachers").iterdir())) == 1
+
+
+def test_two_processes_share_the_work_and_one_takes_over_from_a_dead_one(tmp_path):
+    path = tmp_path / "results.sqlite"
+    first, first_pipe = begun(path)
+    assert first_pipe.recv() == "epoch"  # it is at the first group, and waits to be heard
+    second, pipe = begun(path)
+    heard = []
+    while pipe.poll(60 if heard.count("stored") < 3 else 2.5 * scheduler.WAIT):
+        heard.append(pipe.recv())
+        pipe.send("heard")
+    assert heard.count("stored") == 3  # all groups but that one
+    assert second.is_alive()
+    first.kill()
+    first.join(60)
+    while heard[-1] != "end":
+        assert pipe.poll(60)
+        heard.append(pipe.recv())
+        if heard[-1] != "end":
+            pipe.send("heard")
+    second.join(60)
+    assert heard.count("epoch") <= 24
+    with Store(path) as store:
+        assert len(store) == len(store.keys()) == len(killed_specs())
+    assert not any((tmp_path / "results.progress").iterdir())
+
+
+def test_progress_hears_of_what_another_process_did(tmp_path):
+    specs, said = small(seeds=1), []
+    with (
+        Store(tmp_path / "r.sqlite") as store,
+        scheduler.Progress({"all": [s.key for s in specs]}, said.append) as bar,
+    ):
+        bar.planned(scheduler.plan(specs, store), Rates(store, "cpu"))
+        bar.elsewhere(specs[:2])
+        assert said == ["blobs: ProPaLL, CC (2 runs): done by another process; 0 of 1 cells done, 1 run left"]
+
+
+def test_runs_only_what_is_missing(tmp_path):
+    with Store(tmp_path / "r.sqlite") as store:
+        first = scheduler.run(small(seeds=1), store, device="cpu")
+        assert (first.stored, len(first.missing)) == (0, 3)
+        second = scheduler.run(small(seeds=2), store, device="cpu")
+        assert second.stored == 3
+        assert {spec.seed for spec in second.missing} == {1}
+        assert len(store) == 6
+        third = scheduler.run([*small(), *small()], store, device="cpu")
+        assert (third.stored, third.missing) == (6, [])
+        assert len(store) == 6
+
+
+def test_a_plan_leaves_out_what_is_not_there(root, tmp_path):
+    recipe = replace(QUICK, epochs=1)
+    specs = [Spec(data, CC(), recipe=recipe, split=Split(fold=0)) for data in ("lost", "soccer_player")]
+    with Store(tmp_path / "r.sqlite") as store:
+        planned = scheduler.run(specs, store, device="cpu")
+        assert [spec.data for spec in planned.absent] == ["soccer_player"]
+        assert store.keys() == {specs[0].key}
+    assert scheduler.available("lost")
+    assert scheduler.available("digits")
+    assert not scheduler.available("yahoo_news")
+
+
+def test_what_another_process_stored_meanwhile_is_not_run(tmp_path):
+    """The second group is stored by somebody else while the first one trains."""
+    specs = [*small(seeds=1)[:1], Spec("blobs", PLKNN(), corruption=Exactly(2), seed=7)]
+    with Store(tmp_path / "r.sqlite") as other:
+        scheduler.run(specs[1:], other, device="cpu")
+        (theirs,) = list(other)
+    path = tmp_path / "s.sqlite"
+
+    class Meddler(scheduler.Progress):
+        def finished(self, results):
+            with Store(path) as theirs_too:
+                theirs_too.add(theirs)
+
+    with Store(path) as store:
+        scheduler.run(specs, store, device="cpu", progress=Meddler())
+        assert [result.spec.key for result in store] == [spec.key for spec in specs]
+
+
+def test_a_group_that_fails_does_not_take_the_others_with_it(tmp_path):
+    one_excluded = Spec("blobs", PCIshida(), "mlp", QUICK, Exactly(2))
+    said = []
+    with Store(tmp_path / "r.sqlite") as store, scheduler.Progress(say=said.append) as progress:
+        done = scheduler.run([one_excluded, *small(seeds=1)], store, device="cpu", progress=progress)
+        assert len(store) == 3
+        (failure,) = done.failures
+        assert failure.specs == [one_excluded]
+        assert "PC (Ishida) (1 run) failed: candidates: 500 of 500 rows do not exclude" in str(failure)
+        assert str(failure) in said
+        again = scheduler.run([one_excluded, *small(seeds=1)], store, device="cpu")
+        assert (again.stored, again.missing) == (3, [one_excluded])
+
+
+def test_forecasts_from_earlier_times(tmp_path):
+    with Store(tmp_path / "r.sqlite") as store:
+        (result,) = (
+            scheduler.run(small(seeds=1)[:1], store, device="cpu") and store.find(small(seeds=1)[:1])
+        ).values()
+        store.add(replace(result, seconds=8.0, hardware="another machine", when="2030"))
+        rates = Rates(store, "cpu")
+        longer = replace(result.spec, recipe=replace(QUICK, epochs=20), seed=5)
+        assert rates.seconds(longer) == pytest.approx(10 * result.seconds)
+        assert rates.seconds(replace(longer, method=CC())) == pytest.approx(10 * result.seconds)
+        assert rates.seconds(replace(longer, net="mlp")) is None
+        planned = scheduler.plan([longer, replace(longer, net="mlp"), result.spec], store)
+        first, second = scheduler.forecast(planned, rates)
+        assert (first.runs, first.methods, first.epochs) == (1, ("ProPaLL",), 20)
+        assert first.seconds == pytest.approx(10 * result.seconds)
+        assert second.seconds is None
+        nearest = scheduler.forecast(scheduler.plan(small(seeds=4), store), rates)[-1]
+        assert nearest == ("blobs", ("PL-KNN",), "", None, 4, None, None)
+        knn = small(seeds=1)[-1]
+        rates.learn(knn, 3.0)
+        other = replace(knn, recipe=replace(QUICK, epochs=500), net="mlp")
+        assert rates.seconds(other) == 3.0  # neither network nor epochs are its own
+        assert result.hardware == hardware("cpu")
+
+
+def test_progress_counts_cells_and_says_how_it_goes(tmp_path):
+    specs = small()
+    cells = {"both": [specs[0].key, specs[1].key], "nearest": [specs[4].key], "absent": ["no such run", "x"]}
+    said = []
+    with Store(tmp_path / "r.sqlite") as store, scheduler.Progress(cells, said.append) as progress:
+        scheduler.run(specs, store, device="cpu", progress=progress)
+    assert said[0].startswith("blobs: ProPaLL, CC (4 runs): ")
+    assert "2 of 3 cells done, 2 runs left" in said[0]
+    assert "3 of 3 cells done, 1 run left" in said[1]
+    assert "0 runs left" in said[-1]
+
+
+def test_on_a_terminal_one_line_moves(tmp_path, monkeypatch):
+    monkeypatch.setattr(scheduler, "LOOK", 0.0)
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=160)
+    cells = {"one": [spec.key for spec in small(seeds=1)]}
+    with Store(tmp_path / "r.sqlite") as store, scheduler.Progress(cells, print, console) as progress:
+        scheduler.run(small(seeds=1), store, device="cpu", progress=progress)
+    shown = out.getvalue()
+    assert "blobs: ProPaLL, CC (2 runs), epoch 2/2" in shown
+    assert "% right, 0 of 1 cells done, 3 runs left" in shown
+    assert "blobs: PL-KNN (1 run), 0 of 1 cells done" in shown

@@ -1,0 +1,196 @@
+"""The store: append-only, shared between processes, and never written over what is not its own."""
+
+import io
+import json
+import multiprocessing
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from propall.paper.store import APPLICATION_ID, SCHEMA_VERSION, Store, StoreError, as_dict, from_dict
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "folder" / "results.sqlite"
+
+
+def test_gives_back_what_was_added(path, result):
+    results = [result(seed) for seed in range(3)]
+    with Store(path) as store:
+        assert store.add(*results) == 3
+        assert list(store) == results
+    with Store(path) as store:
+        assert len(store) == 3
+        assert store.keys() == {r.spec.key for r in results}
+        assert store.find([results[1].spec, result(seed=9).spec]) == {results[1].spec.key: results[1]}
+        (line,) = [line for line in store.lines() if line["seed"] == 2]
+        assert line["data"] == "lost"
+        assert line["method"] == "propall"
+        assert json.loads(line["spec"]) == results[2].spec.to_dict()
+        assert store.lines(data="msrcv2") == []
+        assert store.starting_with(results[0].spec.key[:8]) == [results[0]]
+        assert store.starting_with("%") == list(reversed(results))
+
+
+def test_a_run_done_again_has_two_results_and_the_newer_one_counts(path, result):
+    old, new = result(accuracy=0.5), result(accuracy=0.6, when="2024-02-02T00:00:00+00:00")
+    with Store(path) as store:
+        assert store.add(new) == 1
+        assert store.add(old) == 1
+        assert store.add(old, new) == 0
+        assert len(store) == 2
+        assert store.find([old.spec])[old.spec.key] == new
+
+
+def test_results_are_never_changed_or_deleted(path, result):
+    with Store(path) as store:
+        store.add(result())
+    with sqlite3.connect(path) as connection:
+        for statement in ("DELETE FROM results", "UPDATE results SET accuracy = 1"):
+            with pytest.raises(sqlite3.IntegrityError, match="never"):
+                connection.execute(statement)
+    connection.close()
+
+
+def test_adds_all_or_nothing(path, result):
+    with Store(path) as store:
+        with pytest.raises(StoreError, match="NOT NULL"):
+            store.add(result(0), replace(result(1), accuracy=float("nan")))
+        assert len(store) == 0
+        assert store.add(result(0)) == 1
+
+
+def _cut(path):
+    with Store(path) as store:
+        assert len(store) == 0
+    path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 4096)
+
+
+def _foreign(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+
+
+def _other_program(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA application_id = 7")
+    connection.close()
+
+
+def _newer(path):
+    Store(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    connection.close()
+
+
+FILES = {
+    "text": (lambda path: path.write_text("accuracy,seed\n" * 500), "not a store"),
+    "cut": (_cut, "damaged"),
+    "database of another program": (_foreign, "something else"),
+    "marked by another program": (_other_program, "something else"),
+    "newer layout": (_newer, f"layout {SCHEMA_VERSION + 1}"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_refuses_what_is_no_store_and_leaves_it_as_it_is(path, kind):
+    make, message = FILES[kind]
+    path.parent.mkdir()
+    make(path)
+    before = path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(StoreError, match=message):
+            Store(path)
+    assert path.read_bytes() == before
+
+
+def test_asks_for_a_file_that_is_there_where_none_may_be_made(path):
+    with pytest.raises(StoreError, match="there is no file"):
+        Store(path, create=False)
+    assert not path.exists()
+    path.mkdir(parents=True)
+    with pytest.raises(StoreError, match="cannot be used"):
+        Store(path)
+
+
+def test_marks_the_file_as_its_own(path):
+    Store(path).close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def _write(path, result, start, each):
+    with Store(path) as store:
+        for i in range(each):
+            store.add(replace(result, seconds=float(start + i)))
+
+
+def test_several_processes_write_at_once(path, result):
+    # All of them make the file at once; a server that imported everything starts them without delay.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    writers, each = 3, 15
+    processes = [context.Process(target=_write, args=(path, result(), 100 * i, each)) for i in range(writers)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    with Store(path) as store:
+        assert sorted(r.seconds for r in store) == sorted(
+            float(100 * i + j) for i in range(writers) for j in range(each)
+        )
+
+
+def test_leaves_through_json_lines_and_comes_back(path, tmp_path, result):
+    results = [result(seed) for seed in range(2)]
+    out = io.StringIO()
+    with Store(path) as store:
+        store.add(*results)
+        assert store.export_json(out) == 2
+    lines = out.getvalue().splitlines()
+    assert from_dict(json.loads(lines[0])) == results[0]
+    assert as_dict(results[0])["key"] == results[0].spec.key
+    with Store(tmp_path / "other.sqlite") as other:
+        assert other.import_json([*lines, ""]) == (2, 2)
+        assert other.import_json(lines) == (2, 0)
+        assert list(other) == results
+        with pytest.raises(StoreError, match="line 2 is no result"):
+            other.import_json([lines[0], '{"spec": 1}'], "file")
+        with pytest.raises(StoreError, match="line 1 is no result"):
+            other.import_json(["[1, 2]"])
+        assert len(other) == 2
+
+
+def test_takes_in_another_store(path, tmp_path, result):
+    results = [result(seed) for seed in range(3)]
+    with Store(tmp_path / "other.store") as other:
+        other.add(*results[1:])
+    with Store(path) as store:
+        store.add(*results[:2])
+        assert store.import_file(tmp_path / "other.store") == (2, 1)
+        assert list(store) == results
+        (tmp_path / "image.bin").write_bytes(b"\x89PNG and so on")
+        with pytest.raises(StoreError, match=r"image\.bin: neither text nor a store"):
+            store.import_file(tmp_path / "image.bin")
+        with sqlite3.connect(tmp_path / "foreign.sqlite") as foreign:
+            foreign.execute("CREATE TABLE things (name TEXT)")
+        with pytest.raises(StoreError, match="database of something else"):
+            store.import_file(tmp_path / "foreign.sqlite")
+        assert len(store) == 3
+
+
+def test_leaves_as_a_table(path, result):
+    out = io.StringIO()
+    with Store(path) as store:
+        store.add(result())
+        assert store.export_csv(out) == 1
+    header, line = out.getvalue().splitlines()
+    assert header.startswith("key,data,method")
+    assert line.startswith(f"{result().spec.key},lost,propall,linear,own,0,0.5,")

@@ -1,0 +1,317 @@
+"""Workers: all of them busy, a dead one's group run again, and the same results as in one process."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from propall.cli import main
+from propall.data.corruption import Exactly, InstanceDependent
+from propall.methods.cc import CC
+from propall.methods.pc_ishida import PCIshida
+from propall.methods.pl_knn import PLKNN
+from propall.methods.propall import ProPaLL
+from propall.paper import reproduction, scheduler, workers
+from propall.paper.runner import Result, stackable
+from propall.paper.specs import Spec
+from propall.paper.store import Store
+from propall.paper.workers import ATTEMPTS, News, Processes, Task, Workers, carry_out
+from propall.training.recipe import Recipe
+
+QUICK = Recipe(epochs=2, batch_size=50, learning_rate=0.1)
+NEEDS_RAY = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install 'propall[ray]'")
+
+
+def specs():
+    law, teacher = InstanceDependent(0.4), replace(QUICK, epochs=1)
+    return [
+        *(
+            Spec("blobs", method, "linear", QUICK, Exactly(2), seed=seed)
+            for method in (ProPaLL(), CC())
+            for seed in (0, 1)
+        ),
+        *(Spec("blobs", PLKNN(neighbours=k), corruption=Exactly(2)) for k in (3, 5)),
+        Spec("blobs", CC(), "linear", replace(QUICK, optimizer="adam"), law, teacher=teacher),
+        Spec("blobs", ProPaLL(), "mlp", QUICK, law, teacher=teacher),
+    ]
+
+
+def tasks(wanted):
+    return [Task(group, "cpu", 1) for group in stackable(wanted)]
+
+
+def result(spec):
+    return Result(spec, 0.5, 0.5, 0.5, 0.5, 2.0, 1.0)
+
+
+class Scripted(Workers):
+    """Workers of which it is known beforehand what becomes of each group they are given."""
+
+    def __init__(self, slots, fates):
+        self._slots, self.fates = slots, deque(fates)
+        self.given, self.most, self.running = [], 0, {}
+
+    @property
+    def slots(self):
+        return self._slots
+
+    def start(self, slot, task):
+        assert slot not in self.running, "a worker has one group at a time"
+        self.given.append(task)
+        self.running[slot] = deque(self.news(slot, task, self.fates.popleft() if self.fates else "done"))
+        self.most = max(self.most, len(self.running))
+
+    def news(self, slot, task, fate):
+        half = [result(spec) for spec in task.specs[: len(task.specs) // 2]]
+        if fate == "lost":
+            return [News(slot, "lost", reason="killed")]
+        if fate == "lost half-way":
+            return [News(slot, "results", half), News(slot, "lost", reason="killed")]
+        if fate == "failed":
+            return [News(slot, "failed", reason="no")]
+        return [News(slot, "results", [result(spec) for spec in task.specs]), News(slot, "done")]
+
+    def listen(self):
+        slot = next(iter(self.running))
+        news = self.running[slot].popleft()
+        if news.kind != "results":
+            del self.running[slot]
+        return news
+
+    def close(self):
+        pass
+
+
+def carried_out(workers, wanted):
+    kept, failed = [], []
+    carry_out(
+        tasks(wanted),
+        workers,
+        finished=kept.extend,
+        failed=lambda task, reason: failed.append((task, reason)),
+    )
+    return [found.spec.key for found in kept], failed
+
+
+def test_all_workers_are_busy_and_everything_is_run_once():
+    workers = Scripted("ab", [])
+    kept, failed = carried_out(workers, specs())
+    assert sorted(kept) == sorted(spec.key for spec in specs())
+    assert not failed
+    assert workers.most == 2
+
+
+def test_a_dead_workers_group_is_run_again_without_what_was_stored():
+    workers = Scripted("ab", ["lost half-way", "lost", "done", "lost"])
+    kept, failed = carried_out(workers, specs())
+    assert sorted(kept) == sorted(spec.key for spec in specs())
+    assert not failed
+    assert len(workers.given) == len(tasks(specs())) + 3
+    assert [len(task.specs) for task in workers.given if task.specs[0].method.name == "cc"][-1] <= 2
+
+
+def test_a_group_that_kills_its_workers_is_given_up_and_the_rest_goes_on():
+    workers = Scripted("a", ["lost", *["done"] * 4, *["lost"] * 2])
+    kept, failed = carried_out(workers, specs())
+    ((task, reason),) = failed
+    assert reason == f"its worker died {ATTEMPTS} times, last: killed"
+    assert set(kept) | {spec.key for spec in task.specs} == {spec.key for spec in specs()}
+    assert len(kept) == len(specs()) - len(task.specs)
+
+
+def test_a_group_with_an_error_is_not_tried_again():
+    workers = Scripted("a", ["failed"])
+    _, failed = carried_out(workers, specs())
+    assert [reason for _, reason in failed] == ["no"]
+    assert len(workers.given) == len(tasks(specs()))
+
+
+def test_a_task_survives_the_trip_as_text():
+    task = Task(specs(), "cuda:1", 5, "a", None, "b", confusions=["x"], recalls=[])
+    assert Task.from_json(task.to_json()) == task
+
+
+def alike(store, other, wanted):
+    names = (
+        "accuracy",
+        "last10",
+        "covered",
+        "transductive",
+        "candidates",
+        "curve",
+        "recalls",
+        "spec",
+        "stack",
+    )
+    mine, theirs = store.find(wanted), other.find(wanted)
+    assert len(store) == len(other) == len(wanted)
+    for key, found in mine.items():
+        for name in names:
+            assert getattr(found, name) == getattr(theirs[key], name)
+
+
+@pytest.fixture
+def undisturbed(tmp_path):
+    with Store(tmp_path / "alone" / "r.sqlite") as store:
+        scheduler.run(specs(), store, device="cpu", recalls=reproduction.needs_recalls)
+        yield store
+
+
+class Assassin(scheduler.Progress):
+    """Kills a worker as soon as one has stored something, once."""
+
+    def __init__(self, workers):
+        super().__init__()
+        self.workers, self.kills, self.said = workers, 0, []
+
+    def start(self, specs):
+        super().start(specs)
+        if self.kills == 0 and self.workers.pids():
+            os.kill(self.workers.pids()[0], signal.SIGKILL)
+            self.kills += 1
+
+
+def test_a_process_per_device_gives_the_same_results_though_one_is_killed(tmp_path, undisturbed):
+    with Store(tmp_path / "two" / "r.sqlite") as store, Processes(["cpu", "cpu"]) as workers:
+        killer = Assassin(workers)
+        plan = scheduler.run(
+            [*specs(), Spec("blobs", PCIshida(), "mlp", replace(QUICK, batch_size=20), Exactly(2))],
+            store,
+            progress=killer,
+            workers=workers,
+            recalls=reproduction.needs_recalls,
+        )
+        assert killer.kills == 1
+        (failure,) = plan.failures
+        assert "do not exclude" in str(failure)
+        alike(store, undisturbed, specs())
+        pids = workers.pids()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    """A sweep that goes on in the background would be in the way of the one that continues it."""
+    script = (
+        "import time\n"
+        "from propall.paper.workers import Processes, Task\n"
+        "from propall.paper.specs import Spec\n"
+        "from propall.data.corruption import Exactly\n"
+        "from propall.methods.cc import CC\n"
+        "from propall.training.recipe import Recipe\n"
+        "if __name__ == '__main__':\n"
+        "    workers = Processes(['cpu'])\n"
+        "    spec = Spec('blobs', CC(), 'linear', Recipe(epochs=10**6, batch_size=250), Exactly(2))\n"
+        "    workers.start(0, Task([spec], 'cpu', 10**6))\n"
+        "    print(*workers.pids(), flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    (tmp_path / "parent.py").write_text(script)
+    parent = subprocess.Popen(
+        [sys.executable, str(tmp_path / "parent.py")], stdout=subprocess.PIPE, text=True
+    )
+    pid = int(parent.stdout.readline())
+    time.sleep(1.0)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    for _ in range(200):
+        if _gone(pid):
+            break
+        time.sleep(0.05)
+    assert _gone(pid)
+
+
+def _gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_timed_runs_do_not_share_a_device(tmp_path):
+    timed = reproduction.wanted("uniform", protocol="timed", data=["mnist"])
+    with Store(tmp_path / "r.sqlite") as store, pytest.raises(ValueError, match=r"cuda:0 is named twice"):
+        reproduction.run(timed, store, device="cuda:0,cuda:1,cuda:0")
+
+
+def test_devices_in_words(monkeypatch):
+    assert workers.all_devices("cuda:0, cuda:1") == ["cuda:0", "cuda:1"]
+    assert workers.all_devices("cpu") == ["cpu"]
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert workers.all_devices("auto") == ["cuda:0", "cuda:1"]
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert workers.all_devices("auto") == ["cpu"]
+    with pytest.raises(ValueError, match="device: ',' names none"):
+        workers.all_devices(",")
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="ray is installed here")
+def test_without_ray_the_launcher_says_what_to_install(root, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "real", "--protocol", "short", "--data", "lost", "--launcher", "ray"])
+    assert stop.value.code == 1
+    assert "launcher: ray is not installed here; pip install 'propall[ray]'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def cluster():
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+    yield ray
+    ray.shutdown()
+
+
+@NEEDS_RAY
+@pytest.mark.filterwarnings("ignore")
+def test_tasks_on_a_ray_cluster_give_the_same_results(tmp_path, undisturbed, cluster):
+    with Store(tmp_path / "ray" / "r.sqlite") as store, workers.RayTasks("cpu") as ray_workers:
+        assert len(ray_workers.slots) == 2
+        wanted = [*specs(), Spec("blobs", PCIshida(), "mlp", replace(QUICK, batch_size=20), Exactly(2))]
+        plan = scheduler.run(wanted, store, workers=ray_workers, recalls=reproduction.needs_recalls)
+        (failure,) = plan.failures
+        assert "do not exclude" in str(failure)
+        alike(store, undisturbed, specs())
+
+
+@NEEDS_RAY
+@pytest.mark.filterwarnings("ignore")
+def test_a_cell_lost_with_its_ray_worker_is_run_again(tmp_path, undisturbed, cluster, monkeypatch):
+    flag = tmp_path / "died"
+
+    def die_once(text, flag=str(flag)):
+        import os
+        import signal
+        from pathlib import Path
+
+        from propall.paper.workers import carry_out_task
+
+        if not Path(flag).exists():
+            Path(flag).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return carry_out_task(text)
+
+    monkeypatch.setattr(workers, "carry_out_task", die_once)
+    with Store(tmp_path / "ray" / "r.sqlite") as store, workers.RayTasks("cpu") as ray_workers:
+        plan = scheduler.run(specs(), store, workers=ray_workers, recalls=reproduction.needs_recalls)
+        assert flag.exists()
+        assert not plan.failures
+        alike(store, undisturbed, specs())
+
+
+@NEEDS_RAY
+@pytest.mark.filterwarnings("ignore")
+def test_no_cluster_is_said_so(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(ValueError, match="no Ray cluster answers"):
+        workers.RayTasks("cpu")

@@ -1,0 +1,134 @@
+"""The pages of a fit and a resolve, as text and in a real browser."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from propall.estimators.search import CRITERIA
+from propall.report.model_pages import (
+    CRITERION_WORDS,
+    fit_page,
+    resolve_page,
+    write_fit_page,
+    write_resolve_page,
+)
+from propall.tables.fitting import FitOptions, fit_table
+from propall.tables.images import ImageColumn
+from propall.tables.label_columns import LabelSource, open_table
+from propall.tables.resolution import resolve_file, resolved_by_fit
+from tests.fixtures.tables import write_birds
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    path = tmp_path_factory.mktemp("people") / "birds.csv"
+    write_birds(path, 200, dirty=True)
+    options = FitOptions(epochs=12, members=2, folds=2)
+    return fit_table(open_table(path, LabelSource(label="species")), options)
+
+
+@pytest.fixture(scope="module")
+def pages(fitted, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    return {
+        "fit": write_fit_page(folder / "fit.html", fitted),
+        "resolve": write_resolve_page(folder / "resolve.html", resolved_by_fit(fitted)),
+    }
+
+
+def test_the_page_of_a_fit_says_what_was_found(fitted, outline) -> None:
+    parsed = outline(fit_page(fitted).to_html())
+    text = " ".join(" ".join(parsed.text).split())
+    assert len(parsed.ids) == len(set(parsed.ids))
+    for part in (
+        "A model of birds.csv",
+        f"From {fitted.model.account['used']} rows",
+        "slip of the pen",
+        "herrng gull",
+        "TF-IDF of",
+        "Chosen without true labels among 8 settings",
+        "covering rate",
+        "most worth a second look",
+        "hardest to tell apart",
+        "is a candidate (%)",
+        "certain before",
+    ):
+        assert part in text, part
+
+
+def test_the_page_of_a_resolve_says_what_was_found(fitted, outline) -> None:
+    resolved = resolved_by_fit(fitted)
+    text = " ".join(" ".join(outline(resolve_page(resolved).to_html()).text).split())
+    assert f"Of {len(resolved.resolution)} rows {resolved.ambiguous} had more than one candidate" in text
+    alone = int((resolved.resolution.candidates.sum(1) == 1).sum())
+    for part in (
+        f"{alone} rows had one label before, {len(resolved.resolution)} have one now",
+        "Every row is answered by models that had not seen it",
+        "Predictions among the candidates after each epoch",
+        *(row.name for row in resolved.counts()),
+    ):
+        assert part in text, part
+
+
+def test_a_page_says_who_answered_and_of_which_file(fitted, outline, tmp_path) -> None:
+    write_birds(tmp_path / "others.csv", 40, seed=5)
+    heading, _, rest = (tmp_path / "others.csv").read_text().partition("\n")
+    (tmp_path / "others.csv").write_text(heading.replace("weight_g", "wing_mm") + "\n" + rest)
+
+    def said(model):
+        page = resolve_page(resolve_file(model, tmp_path / "others.csv"))
+        return " ".join(" ".join(outline(page.to_html()).text).split())
+
+    text = said(fitted.model)
+    assert "data others.csv" in text
+    assert "the others by it." in text
+    assert "Predictions among the candidates after each epoch" in text
+    text = said(replace(fitted.model, held_out=None, account={}))
+    assert "The fit was interrupted" in text
+
+
+def test_every_criterion_has_words() -> None:
+    assert set(CRITERION_WORDS) == set(CRITERIA)
+
+
+def test_rows_with_images_show_them(tmp_path, outline) -> None:
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    draw = np.random.default_rng(0)
+    rows = []
+    for i in range(24):
+        pixels = draw.integers(0, 100, (10, 10, 3)) + 100 * (i % 2)
+        image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{i}.png")
+        rows.append({"file": f"{i}.png", "label": "day|night" if i % 3 else ["night", "day"][i % 2]})
+    pd.DataFrame([*rows[:-1], {**rows[-1], "label": "dusk"}]).to_csv(tmp_path / "p.csv", index=False)
+    table = open_table(tmp_path / "p.csv", LabelSource(label="label"))
+    options = FitOptions(epochs=1, members=1, folds=2, search=False)
+    found = fit_table(table, options, images=ImageColumn("file", 10))
+    html = fit_page(found).to_html()
+    shown = int(re.search(r"(\d+) rows most worth a second look", html).group(1))
+    assert html.count("data:image/png;base64,") == shown > 3
+    outline(html)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1600])
+@pytest.mark.parametrize("which", ["fit", "resolve"])
+def test_opens_quietly_and_fits(which, width, theme, visit, pages) -> None:
+    with visit(pages[which], width=width, theme=theme) as seen:
+        seen.assert_opened_quietly_and_fits(pages[which], width)
+
+
+@pytest.mark.browser
+def test_the_second_look_sorts_by_doubt(pages, visit) -> None:
+    with visit(pages["fit"]) as seen:
+        table = seen.page.locator("section", has_text="most worth a second look").last.locator("table").first
+        heads = table.locator("thead th").all_inner_texts()
+        column = heads.index("doubt")
+        table.locator("thead button").nth(column).click()
+        doubts = [
+            float(text) for text in table.locator(f"tbody tr > :nth-child({column + 1})").all_inner_texts()
+        ]
+        assert doubts == sorted(doubts, reverse=True)

@@ -1,0 +1,34 @@
+"""The same probabilities in onnxruntime."""
+
+import json
+
+import numpy as np
+import pytest
+
+from propall.tables import export
+from propall.tables.export import export_onnx
+from propall.tables.features import Features
+
+
+# Some of the exporter's own libraries warn when they are imported.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_onnx_says_the_same(fitted, tmp_path) -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    pytest.importorskip("onnxscript", reason="needs onnxscript")
+    described = export_onnx(fitted.model, tmp_path / "birds.onnx")
+    assert described == tmp_path / "birds.onnx.json"
+    contents = json.loads(described.read_text(encoding="utf-8"))
+    features = Features.from_dict(contents["features"])
+    session = runtime.InferenceSession(tmp_path / "birds.onnx")
+    for rows in (1, 7, 240):
+        X = features.transform(fitted.table.frame.head(rows))
+        (found,) = session.run(["probabilities"], {"features": X})
+        expected = np.exp(fitted.model.log_probabilities(fitted.table.frame.head(rows)))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert contents["classes"] == fitted.model.classes.tolist()
+
+
+def test_without_onnx_it_says_what_to_install(fitted, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'propall\[export\]'"):
+        export_onnx(fitted.model, tmp_path / "birds.onnx")

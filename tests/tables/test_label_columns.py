@@ -1,0 +1,386 @@
+"""Labels wherever they stand and however they are written."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from jaxtyping import TypeCheckError
+
+from propall.tables import label_columns
+from propall.tables.label_columns import (
+    LabelSource,
+    copies_of_labels,
+    distance,
+    guess_source,
+    is_near,
+    open_table,
+    parse_cell,
+    read_hierarchy,
+    spelling,
+)
+from propall.tables.reading import read
+
+
+def labelled(cells, **options):
+    options = {"label": "label", **options}
+    return open_table(pd.DataFrame({"label": cells}, dtype=object), LabelSource(**options)).labelled
+
+
+def said(found, kind):
+    return [remark for remark in found.remarks if remark.kind == kind]
+
+
+@pytest.mark.parametrize(
+    ("cell", "names", "kind"),
+    [
+        ("cat", ("cat",), "one label"),
+        (" cat ", ("cat",), "one label"),
+        ("cat|dog", ("cat", "dog"), "several labels"),
+        ("dog | cat|dog", ("dog", "cat"), "several labels"),
+        ('["cat", "dog"]', ("cat", "dog"), "several labels"),
+        (["cat", "dog"], ("cat", "dog"), "several labels"),
+        (np.array(["cat"]), ("cat",), "one label"),
+        ("[3, 4.0]", ("3", "4"), "several labels"),
+        ("!cat", ("cat",), "ruled out"),
+        ("! cat|!dog", ("cat", "dog"), "ruled out"),
+        ("", (), "no label"),
+        (None, (), "no label"),
+        (float("nan"), (), "no label"),
+        ("N/A", (), "no label"),
+        ("[]", (), "no label"),
+        (3, ("3",), "one label"),
+        (3.0, ("3",), "one label"),
+        (2.5, ("2.5",), "one label"),
+        (True, ("True",), "one label"),
+    ],
+)
+def test_cells(cell, names, kind) -> None:
+    parsed = parse_cell(cell, "|")
+    assert parsed.names == names
+    assert parsed.kind == kind
+    assert parsed.fault == ""
+
+
+def test_cells_that_are_not_quite_right() -> None:
+    assert parse_cell("cat|!dog", "|").fault
+    assert parse_cell("!", "|").fault
+    assert parse_cell("cat||dog|", "|").stray
+    assert parse_cell("a|b", "|", frozenset({"a|b"})).names == ("a|b",)
+    assert parse_cell("NA", "|", frozenset({"NA"})).names == ("NA",)
+    assert parse_cell("!a", "|", frozenset({"!a"})).kind == "one label"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "letters"),
+    [
+        ("", "", 0),
+        ("cat", "cat", 0),
+        ("cat", "cats", 1),
+        ("cat", "act", 1),
+        ("kitten", "sitting", 3),
+        ("a", "", 1),
+    ],
+)
+def test_distance(one, other, letters) -> None:
+    assert distance(one, other) == distance(other, one) == letters
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "near"),
+    [
+        ("herrng gull", "herring gull", True),
+        ("Herring_Gull", "herring gull", True),
+        ("dgo", "dog", True),
+        ("cat", "car", False),
+        ("class 1", "class 2", False),
+        ("type10", "type1", False),
+        ("tern", "turn", True),
+        ("male", "female", False),
+        ("no", "on", False),
+    ],
+)
+def test_nearness(one, other, near) -> None:
+    assert is_near(one, other) == is_near(other, one) == near
+
+
+def test_slips_are_rare_and_clear() -> None:
+    found = spelling({"gull": 100, "gul": 2, "GULL": 40, "tern": 50, "turn": 20, "skua": 1})
+    assert found.meant == {"gul": "gull", "GULL": "gull"}
+    assert found.doubtful == []
+    found = spelling({"gull": 12, "gul": 2, "tern": 50})
+    assert found.meant == {}
+    assert found.doubtful == [("gul", "gull")]
+    assert spelling({"gul": 30, "zzz": 1}, ["gull", "tern"]).meant == {"gul": "gull"}
+
+
+def test_thousands_of_names_are_not_all_compared(monkeypatch) -> None:
+    compared = []
+    monkeypatch.setattr(label_columns, "is_near", lambda *names: compared.append(names) or is_near(*names))
+    names = {f"site {number}": 40 for number in range(3000)}
+    assert spelling(names | {"sitee 7": 1}).meant == {"sitee 7": "site 7"}
+    assert len(compared) == 1
+
+
+def test_no_near_name_is_missed() -> None:
+    rng = np.random.default_rng(0)
+    words = sorted({"".join(rng.choice(list("abc 1"), rng.integers(2, 10))).strip() for _ in range(400)})
+    for word in words[::10]:
+        known = [other for other in words if other != word]
+        near = [other for other in known if is_near(word, other)]
+        assert spelling({word: 1}, known).meant == ({word: near[0]} if len(near) == 1 else {})
+
+
+def test_a_column_of_every_form() -> None:
+    cells = ["cat"] * 40 + [
+        "dog|cat",
+        "!emu",
+        "",
+        '["emu", "dog"]',
+        "ctt",
+        "Cat",
+        "emu|!dog",
+        "dog|",
+        "emu",
+        "dog",
+    ]
+    found = labelled(cells)
+    assert found.labels.classes == ("cat", "ctt", "dog", "emu")  # three letters are too few to call it a slip
+    assert found.kinds == {"one label": 45, "several labels": 2, "ruled out": 1, "no label": 1}
+    assert [remark.rows for remark in said(found, "unusable label")] == [(46,)]
+    assert [remark.rows for remark in said(found, "slip of the pen")] == [(45,)]
+    assert [remark.rows for remark in said(found, "stray separator")] == [(47,)]
+    assert [remark.rows for remark in said(found, "unlabelled")] == [(42,)]
+    assert [remark.rows for remark in said(found, "label seen once")] == [(44,)]
+    assert len(found.rows) == len(found.labels) == 49
+    strings = dict(zip(found.rows.tolist(), found.labels.strings(), strict=True))
+    assert strings[40] == "cat|dog"
+    assert strings[41] == "cat|ctt|dog"
+    assert strings[42] == "cat|ctt|dog|emu"
+    assert strings[45] == "cat"
+
+
+def test_nothing_is_repaired_when_not_asked() -> None:
+    found = labelled(["gull"] * 50 + ["gul", "tern"], repair=False)
+    assert found.labels.classes == ("gul", "gull", "tern")
+    assert said(found, "slip of the pen") == []
+
+
+def test_unlabelled_rows_are_dropped_when_asked() -> None:
+    found = labelled(["a", "b", "", None], unlabelled="drop")
+    assert found.rows.tolist() == [0, 1]
+    assert [remark.action for remark in said(found, "unlabelled")] == ["row dropped"]
+
+
+def test_listed_classes_are_the_only_ones() -> None:
+    found = labelled(["gull", "tern", "gul", "skua", "!tern"], classes=("tern", "gull", "auk"))
+    assert found.labels.classes == ("tern", "gull", "auk")
+    assert found.rows.tolist() == [0, 1, 2, 4]
+    assert "'skua' is no class" in str(said(found, "unusable label")[0])
+    assert [r.text for r in said(found, "class never named")] != []
+
+
+def test_numbers_are_sorted_by_size() -> None:
+    assert labelled([10, 9, 9.0, "2", "10|2"]).labels.classes == ("2", "9", "10")
+
+
+def test_other_separators() -> None:
+    assert labelled(["a/b", "c"], separator="/").labels.strings() == ["a|b", "c"]
+
+
+def test_a_hierarchy(tmp_path) -> None:
+    tree = {"bird": ["gull", "tern"], "fish": ["cod"]}
+    found = labelled(["bird", "cod", "!gull", "brd", "gul", "whale"], hierarchy=tree)
+    assert found.labels.classes == ("gull", "tern", "cod")
+    assert found.labels.strings() == ["gull|tern", "cod", "tern|cod", "gull|tern", "gull"]
+    assert [remark.rows for remark in said(found, "unusable label")] == [(5,)]
+    for name, text in [
+        ("t.json", json.dumps(tree)),
+        ("t.csv", "parent,child\nbird,gull\nbird,tern\nfish,cod\n"),
+        ("t.txt", "bird/gull\nbird/tern\n\nfish/cod\n"),
+    ]:
+        (tmp_path / name).write_text(text)
+        again = labelled(["bird", "cod"], hierarchy=read_hierarchy(tmp_path / name))
+        assert again.labels.strings() == ["gull|tern", "cod"]
+    (tmp_path / "t.csv").write_text("a,b,c\n")
+    with pytest.raises(ValueError, match="line 1: expected two names"):
+        read_hierarchy(tmp_path / "t.csv")
+
+
+ANSWERS = pd.DataFrame(
+    {
+        "ann": ["cat", "cat", "", "dog", "!cat"],
+        "bob": ["cat", "dog", None, "dog|emu", "dog"],
+        "eve": ["cat", "emu", "NA", "", "dog"],
+        "x": [1, 2, 3, 4, 5],
+    },
+    dtype=object,
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "strings"),
+    [
+        ("union", ["cat", "cat|dog|emu", "cat|dog|emu", "dog|emu"]),
+        ("plurality", ["cat", "cat|dog|emu", "cat|dog|emu", "dog"]),
+        (2, ["cat", "cat|dog|emu", "cat|dog|emu", "dog"]),
+    ],
+)
+def test_annotators(rule, strings) -> None:
+    found = open_table(ANSWERS, LabelSource(annotators=("ann", "bob", "eve"), rule=rule)).labelled
+    assert found.labels.strings() == strings
+    assert found.kinds == {"disagree": 2, "all agree": 1, "no label": 1}
+    assert found.counts.tolist() == [[3, 0, 0], [1, 1, 1], [0, 0, 0], [0, 2, 1]]
+    assert found.answers.tolist() == [[0, 0, 0], [0, 1, 2], [-1, -1, -1], [1, -1, -1]]
+    assert "cannot be counted" in str(said(found, "unusable label")[0])
+    assert bool(said(found, "no agreement")) == (rule == 2)
+
+
+def test_votes() -> None:
+    frame = pd.DataFrame({"cat": ["2", "0", "", "x"], "dog": ["1", "0", "3", "1"]}, dtype=object)
+    found = open_table(frame, LabelSource(votes=("cat", "dog"), rule="plurality")).labelled
+    assert found.labels.strings() == ["cat", "cat|dog", "dog"]
+    assert found.kinds == {"several labels": 1, "no label": 1, "one label": 1}
+    assert [remark.rows for remark in said(found, "unusable label")] == [(3,)]
+    assert [remark.rows for remark in said(found, "blank votes")] == [(2,)]
+
+
+def test_long_form() -> None:
+    frame = pd.DataFrame(
+        {
+            "item": ["x", "y", "x", "", "y", "z"],
+            "who": list("abcabc"),
+            "answer": ["cat", "dog", "emu", "cat", "dog", None],
+            "size": [1, 2, 1, 9, 3, 4],
+        },
+        dtype=object,
+    )
+    table = open_table(frame.assign(wing=[5, 6, 5, 7, 6, 7]), LabelSource(label="answer", item="item"))
+    assert table.labelled.labels.strings() == ["cat|emu", "dog", "cat|dog|emu"]
+    assert table.frame.columns.tolist() == ["item", "answer", "wing"]  # who and size vary within an item
+    assert table.frame["wing"].tolist() == [5, 6, 7]
+    assert table.frame["answer"].tolist() == ["cat | emu", "dog | dog", ""]  # all of them, not the first
+    kinds = {remark.kind: remark.rows for remark in table.remarks}
+    assert kinds["nameless item"] == (3,)
+    assert "varying cells" in kinds
+    named = open_table(frame, LabelSource(label="answer", item="item", annotator="who")).labelled
+    assert named.annotators == ("a", "b", "c")
+    assert named.answers.tolist() == [[0, -1, 2], [-1, 1, -1], [-1, -1, -1]]
+
+
+def test_label_studio(tmp_path) -> None:
+    def answer(*choices):
+        return {"result": [{"type": "choices", "from_name": "animal", "value": {"choices": list(choices)}}]}
+
+    tasks = [
+        {"data": {"text": "miaow"}, "annotations": [answer("cat"), answer("dog")]},
+        {"data": {"text": "woof"}, "annotations": [answer("dog")]},
+        {"data": {"text": "..."}, "annotations": []},
+    ]
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps(tasks))
+    source = guess_source(read(path))
+    table = open_table(path, source)
+    assert table.labelled.labels.strings() == ["cat|dog", "dog", "cat|dog"]
+    assert table.frame["text"].tolist() == ["miaow", "woof", "..."]
+    assert table.labelled.answers is None  # nobody signed
+    for task in tasks:
+        for place, annotation in enumerate(task["annotations"]):
+            annotation["completed_by"] = 7 if place else {"id": 3, "email": "ann@x.org"}
+    tasks[1]["annotations"].append({**answer("cat"), "completed_by": 7, "was_cancelled": True})
+    path.write_text(json.dumps(tasks))
+    signed = open_table(path, source).labelled
+    assert signed.annotators == ("7", "ann@x.org")
+    assert signed.answers.tolist() == [[1, 0], [-1, 1], [-1, -1]]
+
+
+def test_the_usual_names_are_guessed() -> None:
+    assert guess_source(read(pd.DataFrame({"x": [1], "Label": ["a"]}))).label == "Label"
+    assert guess_source(read(pd.DataFrame({"x": [1]}))) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": "a", "annotators": ("b",)}, "--label and --annotators are given"),
+        ({"item": "a"}, "item: given without label"),
+        ({"label": "a", "annotator": "b"}, "annotator: given without item"),
+        ({"label": "a", "separator": ""}, "separator: it is empty"),
+        ({"label": "a", "unlabelled": "burn"}, "unlabelled"),
+    ],
+)
+def test_sources_that_make_no_sense(options, message) -> None:
+    with pytest.raises((ValueError, TypeCheckError), match=message):
+        LabelSource(**options)
+
+
+def test_columns_that_are_no_labels() -> None:
+    with pytest.raises(ValueError, match="60 different labels in 60 rows; is it the right column"):
+        labelled([f"note {i} of a person {i * 7}" for i in range(60)])
+    with pytest.raises(ValueError, match="names 1 class; two or more"):
+        labelled(["cat", "cat"])
+    with pytest.raises(ValueError, match="did you mean 'label'"):
+        labelled(["a", "b"], label="labl")
+
+
+def test_a_source_survives_json() -> None:
+    source = LabelSource(annotators=("a", "b"), rule=2, classes=("x", "y"), hierarchy={"p": ["x", "y"]})
+    assert LabelSource.from_dict(json.loads(json.dumps(source.as_dict()))) == source
+
+
+def test_rules_that_cannot_be_meant_are_refused() -> None:
+    frame = pd.DataFrame({"x": [1, 2, 3], "a": ["u", "v", "u"], "b": ["u", "u", "v"], "c": ["v", "v", "u"]})
+    with pytest.raises(ValueError, match="rule: 'foo'; expected union, plurality or a number"):
+        LabelSource(label="a", rule="foo")  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match="rule: 5 votes for a label, but there are 3 annotators; give 1 to 3"
+    ):
+        LabelSource(annotators=("a", "b", "c"), rule=5)
+    with pytest.raises(ValueError, match="rule: 'plurality' given, but a cell of 'a' is not what several"):
+        open_table(frame, LabelSource(label="a", rule="plurality"))
+
+
+def test_columns_that_hold_no_votes() -> None:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"a": draw.integers(3, size=40), "b": draw.integers(1, 3, size=40), "x": draw.normal(size=40)}
+    )
+    with pytest.raises(
+        ValueError, match=r"votes: 'x' holds what is no number of votes, such as '.*in 40 of 40 rows"
+    ):
+        open_table(frame, LabelSource(votes=("a", "b", "x")))
+    odd = frame.astype({"a": object})
+    odd.loc[[3, 5, 7], "a"] = ["many", "few", -1]
+    table = open_table(odd, LabelSource(votes=("a", "b"), rule=2))
+    assert table.labelled is not None
+    (dropped,) = [r for r in table.remarks if r.action == "row dropped"]
+    assert str(dropped) == "'a' holds what is no number of votes, such as 'many' (rows 4, 6, 8)"
+    assert any(r.kind == "no agreement" for r in table.remarks)
+
+
+def test_a_hierarchy_that_is_not_there(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"hierarchy: there is no file .*nope.txt"):
+        read_hierarchy(tmp_path / "nope.txt")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
+def test_a_hierarchy_in_the_encodings_of_tables(tmp_path, encoding) -> None:
+    (tmp_path / "t.txt").write_text("Vögel/Möwe\nVögel/Krähe\n", encoding=encoding)
+    assert read_hierarchy(tmp_path / "t.txt") == ["Vögel/Möwe", "Vögel/Krähe"]
+
+
+def test_copies_of_labels_are_found_in_every_form() -> None:
+    cells = ["cat|dog", "dog", "!cat", "cat", "", "emu|dog"]
+    frame = pd.DataFrame(
+        {
+            "x": [1, 2, 3, 4, 5, 6],
+            "y": ["cat|dog", "cow", "yak", "cat", "gnu", "emu"],
+            "label": cells,
+            "copy": [cell.upper() for cell in cells],
+            "truth": ["cat", "dog", "dog", "cat", "emu", "emu"],
+        }
+    )
+    assert list(copies_of_labels(open_table(frame, LabelSource(label="label")), ("label",))) == [
+        "copy",
+        "truth",
+    ]

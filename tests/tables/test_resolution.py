@@ -1,0 +1,132 @@
+"""Labels to go on with, in the table they came in."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from propall.tables.fitting import fit_table
+from propall.tables.label_columns import LabelSource, open_table
+from propall.tables.reading import read
+from propall.tables.resolution import predict_file, resolve_file, resolved_by_fit
+from propall.tables.writing import write_table
+from tests.fixtures.tables import QUICK, write_birds
+
+
+def test_the_same_table_with_answers(fitted, birds_file) -> None:
+    found = resolve_file(fitted.model, birds_file)
+    out = found.frame()
+    original = read(birds_file).frame
+    pd.testing.assert_frame_equal(out[original.columns], original)
+    assert found.seen.all()
+    for row in out.itertuples():
+        if row.species and "|" not in row.species and "!" not in row.species:
+            assert row.propall_label == row.species
+            assert row.propall_probability == 1
+        elif "|" in row.species and "!" not in row.species:
+            assert row.propall_label in row.species.split("|")
+    assert ((out["propall_doubt"] >= 0) & (out["propall_doubt"] <= 1)).all()
+    assert (out["propall_margin"] <= out["propall_probability"] + 1e-9).all()
+    first = out["propall_alternatives"].iloc[0].split("; ")
+    chances = [float(part.rpartition(" ")[2]) for part in first]
+    assert len(first) == 3
+    assert chances == sorted(chances, reverse=True)
+    assert set(out["propall_by"]) == {"models that had not seen it"}
+    again = resolved_by_fit(fitted).frame()
+    assert again["propall_label"].tolist() == out["propall_label"].tolist()
+
+
+def test_rows_that_cannot_be_used_stay_in_the_table(fitted, tmp_path) -> None:
+    write_birds(tmp_path / "dirty.csv", 60, seed=3)
+    frame = pd.read_csv(tmp_path / "dirty.csv", dtype=object, keep_default_na=False)
+    frame.loc[4, "species"] = "mew gull|!great skua"
+    frame.loc[5, "species"] = "dodo"
+    frame.loc[6, "species"] = "herrng gull"
+    found = resolve_file(fitted.model, frame)
+    out = found.frame()
+    assert len(out) == 60
+    assert out.loc[4, "propall_note"] == "left out: says both what is possible and what is not"
+    assert "'dodo' is no class" in out.loc[5, "propall_note"]
+    assert out.loc[5, "propall_label"] is None
+    assert out.loc[6, "propall_label"] == "herring gull"
+    assert set(out["propall_by"].dropna()) == {"the model"}
+    counts = {row.name: row for row in found.counts()}
+    assert sum(row.after for row in counts.values()) == 58
+    assert found.as_dict()["resolved"] == 58
+
+
+def test_doubted_rows_are_noted(fitted, birds_file) -> None:
+    frame = pd.read_csv(birds_file, dtype=object, keep_default_na=False)
+    wrong = {"great skua": "common tern", "common tern": "great skua", "arctic tern": "great skua"}
+    rows = frame["truth"].isin(wrong)
+    frame.loc[rows, "species"] = frame.loc[rows, "truth"].map(wrong)
+    out = resolve_file(fitted.model, frame).frame()
+    doubted = out["propall_note"].str.contains("outside the candidates")
+    assert doubted[rows].mean() > 0.8
+    assert doubted[~rows].mean() < 0.2
+
+
+def test_labels_may_stand_elsewhere(fitted, birds_file) -> None:
+    frame = pd.read_csv(birds_file, dtype=object, keep_default_na=False)
+    found = resolve_file(fitted.model, frame.rename(columns={"species": "guess"}), LabelSource(label="guess"))
+    assert found.ambiguous > 50
+    with pytest.raises(ValueError, match="has no column 'species'; say where its labels stand"):
+        resolve_file(fitted.model, frame.drop(columns="species"))
+
+
+def test_predictions(fitted, tmp_path) -> None:
+    truth = write_birds(tmp_path / "new.csv", 50, seed=8)
+    found = predict_file(fitted.model, tmp_path / "new.csv", every=True)
+    assert (found.frame["propall_label"] == truth).mean() > 0.7
+    every = found.frame[[f"propall_p_{name}" for name in fitted.model.classes]].to_numpy(dtype=float)
+    np.testing.assert_allclose(every.sum(1), 1, atol=1e-5)
+    np.testing.assert_allclose(every.max(1), found.frame["propall_probability"].astype(float), atol=1e-9)
+    assert sum(rows for _, rows, _ in found.counts()) == 50
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "json", "parquet", "feather", "xlsx"])
+def test_tables_are_read_back_as_written(tmp_path, ending) -> None:
+    needed = {"parquet": "pyarrow", "feather": "pyarrow", "xlsx": "openpyxl"}.get(ending)
+    if needed and find_spec(needed) is None:
+        pytest.skip(f"needs {needed}")
+    frame = pd.DataFrame({"x": ["1", "2"], "propall_label": ["Möwe", "a|b"]}, index=[3, 9])
+    path = write_table(frame, tmp_path / "deep" / f"out.{ending}")
+    again = read(path).frame.map(str)
+    assert again.to_numpy().tolist() == frame.to_numpy().tolist()
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_odd_endings_are_refused(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"out: table.docx ends in .docx"):
+        write_table(pd.DataFrame({"x": [1]}), tmp_path / "table.docx")
+
+
+def test_a_model_weighs_people_as_its_fit_did(tmp_path) -> None:
+    truth = write_birds(tmp_path / "birds.csv", 120)
+    frame = pd.read_csv(tmp_path / "birds.csv", dtype=object).drop(columns="species")
+    draw = np.random.default_rng(0)
+    for name, skill in (("ann", 0.9), ("bob", 0.6), ("eve", 0.6)):
+        frame[name] = [t if draw.random() < skill else str(draw.choice(truth)) for t in truth]
+    table = open_table(frame, LabelSource(annotators=("ann", "bob", "eve")))
+    fitted = fit_table(table, QUICK)
+    by_fit, by_model = resolved_by_fit(fitted), resolve_file(fitted.model, frame)
+    assert [name for name, _ in by_model.annotators] == ["ann", "bob", "eve"]
+    skills = dict(by_model.annotators)
+    assert skills["ann"] > max(skills["bob"], skills["eve"])
+    assert (by_fit.resolution.label == by_model.resolution.label).all()
+    alone = (fitted.search.out_of_fold_.label == np.array(truth)).mean()
+    assert (by_model.resolution.label == np.array(truth)).mean() > alone
+
+
+def test_cells_the_model_cannot_use_are_said(fitted, tmp_path) -> None:
+    write_birds(tmp_path / "new.csv", 30, seed=8)
+    frame = pd.read_csv(tmp_path / "new.csv", dtype=object, keep_default_na=False)
+    frame.loc[2, "habitat"] = "moon"
+    frame.loc[3, "wing_mm"] = "long"
+    frame.loc[4, "habitat"] = ""
+    for found in (predict_file(fitted.model, frame), resolve_file(fitted.model, frame)):
+        said = {r.kind: (r.text, r.rows) for r in found.remarks if r.kind.startswith("un")}
+        assert said["unreadable values"] == ("'wing_mm': 'long' is no number; read as missing", (3,))
+        assert said["unknown category"][1] == (2,)
+        assert "'moon'" in said["unknown category"][0]
