@@ -1,10 +1,11 @@
-"""What every test runs under: shapes checked on request, one thread, fixed seeds, skips that say how to run.
+"""Test configuration: optional shape checks, one thread, fixed seeds, skips that say how to run a test.
 
-PROPALL_CHECK_SHAPES=1  checks every annotated shape at run time (needs beartype; slower).
+PROPALL_CHECK_SHAPES=1  checks annotated shapes at run time (needs beartype; slower).
 PROPALL_DATA=DIR        runs the tests marked `realdata` on the published files under DIR.
 """
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -17,21 +18,21 @@ if SHAPES_CHECKED:
 
     import tests.shape_checking  # noqa: F401 - the hook finds it by name, but does not import it
 
-    # Where tensors are computed with. The doors above (estimators, losses, command line) answer wrong types
-    # with messages of their own, which such a check would forestall.
-    computing = ("draws", "labels", "kernels", "data", "nets", "methods")
-    training = ("contract", "engine", "stream", "optim", "risks", "neighbours", "classifiers", "metrics")
-    names = [f"propall.{name}" for name in computing] + [f"propall.training.{name}" for name in training]
+    # Only the modules that compute with tensors. The interfaces above them (estimators, losses, command line)
+    # raise their own errors for wrong types, and the hook would raise first.
+    rooms = ("counter_rng", "numerics", "labels", "kernels", "data", "nets", "methods")
+    training = ("contract", "engine", "stack", "trainer", "stream", "optim", "metrics")
+    names = [f"propall.{room}" for room in rooms] + [f"propall.training.{name}" for name in training]
     install_import_hook(names, "tests.shape_checking.check")
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-# Two xdist workers on two cores are quicker with one thread each, and sums then have one order everywhere.
+# Two xdist workers on two cores are faster with one thread each, and sums are then always in the same order.
 torch.set_num_threads(1)
 
-# Without the development extras the tests that need nothing beyond pytest still run.
+# Tests that need only pytest also run without the development extras.
 if find_spec("hypothesis") is not None:
     from hypothesis import HealthCheck, settings
 
@@ -44,10 +45,10 @@ if find_spec("hypothesis") is not None:
     )
     settings.load_profile("propall")
 
-#: Fixtures that several rooms share.
+#: Fixtures shared by several test folders.
 pytest_plugins = ["tests.fixtures.pages", "tests.fixtures.runs", "tests.fixtures.tables"]
 
-#: Marker -> why its tests cannot run here, or None where they can.
+#: Marker -> reason to skip its tests, or None to run them.
 SKIPS = {
     "gpu": None if torch.cuda.is_available() else "needs a CUDA device",
     "realdata": None
@@ -57,8 +58,8 @@ SKIPS = {
 }
 
 
-#: Warnings of torch about itself, met where its compiler is loaded.
-TORCH_ABOUT_ITSELF = ("ignore:`torch.jit:DeprecationWarning", r"ignore:\s*Online softmax:UserWarning")
+#: Warnings that torch raises about its own code when its compiler is loaded.
+TORCH_INTERNAL_WARNINGS = ("ignore:`torch.jit:DeprecationWarning", r"ignore:\s*Online softmax:UserWarning")
 
 
 def pytest_report_header() -> str:
@@ -75,21 +76,36 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
             if reason is not None and item.get_closest_marker(marker) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
         if any(item.get_closest_marker(marker) is not None for marker in ("compiled", "gpu")):
-            item.add_marker(pytest.mark.filterwarnings(*TORCH_ABOUT_ITSELF))
+            item.add_marker(pytest.mark.filterwarnings(*TORCH_INTERNAL_WARNINGS))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print one line per reason for skipped and expected failures instead of one line per test."""
+    for outcome in ("skipped", "xfailed"):
+        reasons = Counter(map(_reason, terminalreporter.stats.get(outcome, [])))
+        for reason, count in reasons.most_common():
+            terminalreporter.write_line(f"{outcome}: {count:>4}  {reason}")
+
+
+def _reason(report: Any) -> str:
+    if hasattr(report, "wasxfail"):
+        return str(report.wasxfail).removeprefix("reason: ")
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    return str(reason).removeprefix("Skipped: ")
 
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    """Tests draw what they draw alone, in any order: nothing depends on the tests that ran before."""
+    """Reset the global generators, so that no test depends on the tests that ran before it."""
     torch.manual_seed(0)
-    np.random.seed(0)  # noqa: NPY002 - for libraries that read the global generator
+    np.random.seed(0)  # noqa: NPY002 - some libraries read the global generator
 
 
 @pytest.fixture
 def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton's interpreter, where it is on.
+    """Run Triton kernels in Triton's interpreter, where it is enabled.
 
-    It makes an int of an array of one number, which NumPy refuses from 2.4 on.
+    The interpreter converts one-element arrays to int, which NumPy 2.4 and later refuse.
     """
     if os.environ.get("TRITON_INTERPRET") != "1" or find_spec("triton") is None:
         pytest.skip("needs Triton and its interpreter: TRITON_INTERPRET=1")
