@@ -1,4 +1,4 @@
-"""Names to things, so that a word on the command line finds its class, and words that settings take."""
+"""Registries that map names to classes, and checks that settings dataclasses share."""
 
 import dataclasses
 import functools
@@ -12,62 +12,66 @@ Named = TypeVar("Named")
 
 
 class UnknownNameError(KeyError, ValueError):
-    """A name that no registry entry has."""
+    """A name that is not in a registry."""
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        return str(self.args[0])  # KeyError would quote the message
 
 
 class Registry(dict[str, Named]):
-    """Names to things; an unknown name is answered with the near ones."""
+    """A dictionary of named things that suggests similar names when one is unknown.
 
-    def __init__(self, what: str, items: Iterable[tuple[str, Named]]) -> None:
+    Args:
+        kind: what the names stand for ("method", "data set"), for error messages.
+        items: pairs of name and thing; names must be unique.
+    """
+
+    def __init__(self, kind: str, items: Iterable[tuple[str, Named]]) -> None:
         super().__init__()
-        self.what = what
+        self.kind = kind
         for name, item in items:
             if name in self:
-                raise ValueError(f"{what}: the name {name!r} is used twice")
+                raise ValueError(f"{kind}: the name {name!r} is used twice")
             self[name] = item
 
     def __missing__(self, name: str) -> Named:
         near = get_close_matches(str(name).lower().replace("-", "_"), self, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(self)}."
-        raise UnknownNameError(f"{self.what}: {name!r} is not known; {hint}")
+        hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(self)}."
+        raise UnknownNameError(f"{self.kind}: unknown name {name!r}; {hint}")
 
 
-def by_name(what: str, *classes: Any) -> Registry[Any]:
-    """A registry of classes under their own `name`; a repeat is refused."""
-    return Registry(what, ((cls.name, cls) for cls in classes))
+def by_name(kind: str, *classes: Any) -> Registry[Any]:
+    """Return a registry of classes under their `name` attributes, which must be unique."""
+    return Registry(kind, ((cls.name, cls) for cls in classes))
 
 
 def check_choices(settings: Any) -> None:
-    """Refuse a dataclass that has, where its annotation lists the choices, something else."""
-    kind: Any = type(settings)
-    for name, allowed in _choices(kind).items():
+    """Raise ValueError if a dataclass field annotated with `Literal` holds a value it does not list."""
+    settings_class: Any = type(settings)
+    for name, choices in _literal_fields(settings_class).items():
         value = getattr(settings, name)
-        if value not in allowed:
-            expected = " or ".join(map(repr, allowed))
-            raise ValueError(f"{name}: {value!r} given; expected {expected}.")
+        if value not in choices:
+            raise ValueError(f"{name}: got {value!r}; expected {' or '.join(map(repr, choices))}.")
 
 
-def check_whole(settings: Any, **least: int) -> None:
-    """Refuse settings where one that is named here is not a whole number, or below what is given here."""
-    for name, smallest in least.items():
+def check_integers(settings: Any, **minima: int) -> None:
+    """Raise ValueError unless each named attribute is an integer of at least the given minimum."""
+    for name, minimum in minima.items():
         value = getattr(settings, name)
-        if not isinstance(value, Integral) or value < smallest:
-            raise ValueError(f"{name}: {value!r} given; a whole number of at least {smallest} is needed.")
+        if not isinstance(value, Integral) or value < minimum:
+            raise ValueError(f"{name}: got {value!r}; expected an integer of at least {minimum}.")
 
 
 @functools.cache
-def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
+def _literal_fields(settings_class: Any) -> dict[str, tuple[Any, ...]]:
     try:
-        hints = get_type_hints(kind)
-    except NameError:  # somebody's own class, with annotations that are words only
+        hints = get_type_hints(settings_class)
+    except NameError:  # a user's class whose annotations are strings that do not resolve
         return {}
-    found = {}
-    for field in dataclasses.fields(kind):
+    choices = {}
+    for field in dataclasses.fields(settings_class):
         hint = hints[field.name]
         parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         if all(get_origin(part) is Literal or part is NoneType for part in parts):
-            found[field.name] = tuple(value for part in parts for value in get_args(part) or (None,))
-    return found
+            choices[field.name] = tuple(value for part in parts for value in get_args(part) or (None,))
+    return choices

@@ -121,7 +121,7 @@ class Settings:
 def test_choices_are_those_of_the_annotations() -> None:
     check_choices(Settings("b", 2, 0.5, "x"))
     for wrong, message in (
-        ({"mode": "c"}, "mode: 'c' given; expected 'a' or 'b'"),
+        ({"mode": "c"}, "mode: got 'c'; expected 'a' or 'b'"),
         ({"kind": 3}, "1 or 2 or None"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -573,7 +573,7 @@ def clpl(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
 
 
 def plsvm(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
-    from propall.methods._classical import LinearClassifier
+    from propall.methods import LinearClassifier
     from propall.methods.pl_svm import pegasos, pl_svm_objective
 
     x, candidates, test = table_of(case)

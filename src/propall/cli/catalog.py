@@ -105,9 +105,9 @@ def methods(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of the README.")] = False,
 ) -> None:
     """Every method: name, title, kind, memory per instance, cost per step, reference."""
-    from propall.methods import catalogue
+    from propall.methods import catalog
 
-    rows = catalogue()
+    rows = catalog()
     if json_output:
         print_json(rows)
         return

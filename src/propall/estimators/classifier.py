@@ -36,8 +36,7 @@ from propall.data.dataset import PartialDataset
 from propall.estimators.calibration import fit_temperature, log_softmax
 from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
 from propall.labels.parsing import native, with_new_names
-from propall.methods import METHODS
-from propall.methods._classical import LinearClassifier
+from propall.methods import METHODS, LinearClassifier
 from propall.nets import NETS
 from propall.training.checkpoint import write_tensors
 from propall.training.compiled import best_device
@@ -149,7 +148,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(self.net, nn.Module) and isinstance(algorithm, Trainer):
             _refuse_other_outputs(self.net, runs[0])
         if self.verbose:
-            with ProgressBar(f"fitting {METHODS.what} {self._method().name}") as bar:
+            with ProgressBar(f"fitting {METHODS.kind} {self._method().name}") as bar:
                 self.classifiers_ = algorithm.fit(runs, monitor=bar)
         else:
             self.classifiers_ = algorithm.fit(runs)

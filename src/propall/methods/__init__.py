@@ -1,5 +1,6 @@
-"""One file per method, named after it; `METHODS` is the registry."""
+"""Learning methods, one file each; `METHODS` maps their names to their classes."""
 
+from propall.methods._classical import LinearClassifier as LinearClassifier
 from propall.methods.abs import ABS
 from propall.methods.cavl import CAVL
 from propall.methods.cc import CC
@@ -49,7 +50,7 @@ METHODS: Registry[type[Objective] | type[Algorithm]] = by_name(
 )
 
 
-def catalogue() -> list[dict[str, str]]:
-    """Every method in words: name, title, kind, memory per instance, cost per step, reference."""
-    words = ("name", "title", "kind", "memory", "cost", "reference")
-    return [{word: getattr(method, word) for word in words} for method in METHODS.values()]
+def catalog() -> list[dict[str, str]]:
+    """Describe every method: name, title, kind, memory per instance, cost per step, reference."""
+    columns = ("name", "title", "kind", "memory", "cost", "reference")
+    return [{column: getattr(method, column) for column in columns} for method in METHODS.values()]

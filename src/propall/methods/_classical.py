@@ -1,4 +1,4 @@
-"""What the classical methods share: how they read a run's rows, and the classifier that is one matrix."""
+"""Shared by CLPL, PL-SVM, PL-KNN, IPAL and PLLE: checks of the training data and a linear classifier."""
 
 from dataclasses import dataclass
 
@@ -10,39 +10,49 @@ from propall.training.contract import Classifier, Run
 
 
 def as_rows(x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-    """Instances as float64 vectors: images are flattened, numbers widened."""
+    """Flatten instances to contiguous float64 vectors."""
     return x.flatten(1).double().contiguous()
 
 
 def rows_and_candidates(run: Run, title: str) -> tuple[Float[Tensor, "n d"], Bool[Tensor, "n k"]]:
-    """A run's features as float64 vectors and its candidate sets, refused where the formulas cannot hold."""
+    """Return a run's features (as float64 vectors) and candidate sets after checking both.
+
+    Args:
+        run: the training run.
+        title: title of the method, for error messages.
+
+    Raises:
+        ValueError: if the run has weights or no rows, or if a row has non-finite features or no candidates.
+    """
     x, candidates = as_rows(run.train.x), run.train.candidates.contiguous()
     if run.weight is not None:
-        raise ValueError(f"weight: {title} has no instance weights; leave them out or choose another method.")
-    if not len(run.train):
-        raise ValueError(f"x: 0 rows; {title} needs at least one instance.")
-    broken = (~x.isfinite().all(1)).nonzero()[:, 0]
-    if len(broken):
         raise ValueError(
-            f"x: {len(broken)} rows hold NaN or infinity (first: {int(broken[0])}); "
-            "fill them in or drop them before training."
+            f"weight: {title} does not support instance weights; omit them or use another method."
+        )
+    if not len(run.train):
+        raise ValueError(f"x: 0 rows; {title} needs at least one.")
+    non_finite = (~x.isfinite().all(1)).nonzero()[:, 0]
+    if len(non_finite):
+        raise ValueError(
+            f"x: {len(non_finite)} rows contain NaN or infinity (first: {int(non_finite[0])}); "
+            "impute or drop them before training."
         )
     empty = (~candidates.any(1)).nonzero()[:, 0]
     if len(empty):
         raise ValueError(
             f"candidates: {len(empty)} rows are empty (first: {int(empty[0])}); "
-            "every instance needs a label. Drop them."
+            "every row needs at least one candidate. Drop them."
         )
     return x, candidates
 
 
 @dataclass(frozen=True, eq=False)
 class LinearClassifier(Classifier):
-    """Scores W x + b.
+    """A classifier with scores W x + b.
 
     Attributes:
         weight: W, one row per class.
-        bias: b, one number per class; zeros where the method has none.
+        bias: b, one value per class; zeros if the method has no intercept.
     """
 
     weight: Float[Tensor, "k d"]
@@ -51,5 +61,5 @@ class LinearClassifier(Classifier):
     name = "linear"
 
     def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
-        """W x + b in float64."""
+        """Compute W x + b in float64."""
         return torch.addmm(self.bias, as_rows(x.to(self.weight.device)), self.weight.T)

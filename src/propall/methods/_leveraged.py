@@ -1,4 +1,4 @@
-"""What LWS and LWC share: weights relative to the candidate and the non-candidate side."""
+"""Shared by LWS and LWC: label weights normalized separately over candidates and non-candidates."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,11 +8,12 @@ from propall.numerics import full_precision
 
 
 def side_weights(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
-    r"""Softmax probabilities, divided by the mass of their own side: candidates or non-candidates.
+    r"""Softmax probabilities, normalized over the candidates and over the non-candidates.
 
-    .. math:: w_j = p_j \Big/ \Bigl(\sum_{i \text{ on the side of } j} p_i + 10^{-8} k\Bigr)
+    .. math:: w_j = p_j \Big/ \Bigl(\sum_{i \in T_j} p_i + 10^{-8} k\Bigr)
 
-    The small number is in the authors' code.
+    where T_j is the candidate set if it contains j, and its complement otherwise. The constant is that of the
+    authors' code.
 
     References:
         [wen2021leveraged].

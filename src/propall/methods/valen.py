@@ -16,7 +16,7 @@ from propall import counter_rng, kernels
 from propall.methods._neighbors import nearest
 from propall.methods.proden import PRODEN, proden_loss
 from propall.numerics import full_precision, restricted_softmax, uniform_weights
-from propall.registry import check_whole
+from propall.registry import check_integers
 from propall.training import compiled
 from propall.training.checkpoint import Checkpoint
 from propall.training.contract import (
@@ -503,7 +503,7 @@ class VALEN(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole(self, warm_up=0, neighbours=1)
+        check_integers(self, warm_up=0, neighbours=1)
 
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
         """Train all runs; those of one shape together."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from propall.registry import check_choices, check_whole
+from propall.registry import check_choices, check_integers
 
 #: What matrix products are computed in.
 Precision = Literal["float32", "tf32", "bfloat16"]
@@ -48,7 +48,7 @@ class Recipe:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
-        check_whole(self, epochs=0, batch_size=1, decay_every=1)
+        check_integers(self, epochs=0, batch_size=1, decay_every=1)
         for name in ("learning_rate", "weight_decay", "momentum", "decay"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
