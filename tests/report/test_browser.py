@@ -8,7 +8,7 @@ import pytest
 from propall.paper.pages.demo import write_demo
 from propall.report.charts import CDDiagram, Grid, HeatMap
 from propall.report.page import Page, Section
-from propall.report.tables import Cell, beside_paper
+from propall.report.tables import TableCell, beside_paper
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +23,8 @@ def report(tmp_path_factory):
     """The parts the demo does not use, the widest table among them."""
     names = [f"data set {i}" for i in range(6)]
     pairs = [
-        (Cell(90.0 + i, 0.2), Cell(89.0 + 2 * i, 0.1, hatched="why" if i == 3 else "")) for i in range(6)
+        (TableCell(90.0 + i, 0.2), TableCell(89.0 + 2 * i, 0.1, hatched="why" if i == 3 else ""))
+        for i in range(6)
     ]
     epochs = [str(e) for e in range(60)]
     heat = Grid(["0", "1"], epochs, [[e / 60 for e in range(60)]] * 2)

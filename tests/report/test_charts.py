@@ -14,6 +14,7 @@ import pytest
 from propall.report.charts import (
     BarChart,
     CDDiagram,
+    Curve,
     DotChart,
     ExampleSheet,
     FilmStrip,
@@ -21,15 +22,14 @@ from propall.report.charts import (
     HeatMap,
     Line,
     LineChart,
+    LogLineChart,
     Reference,
-    Trace,
-    TraceChart,
 )
 from propall.report.charts.examples import as_bytes, png
 from propall.report.charts.figure import NARROW, WIDE
 from propall.report.charts.heat import PRINTED
 from propall.report.charts.svg import element, spread, words
-from propall.report.colors import DARK, LIGHT, contrast, look, mixed, series_colour
+from propall.report.colors import DARK, LIGHT, blend, contrast, method_style, series_color
 
 CLASSES = [str(i) for i in range(4)]
 RAMP = [[0.1 * r + 0.02 * c for c in range(4)] for r in range(4)]
@@ -55,11 +55,11 @@ FIGURES = {
     "film": FilmStrip(
         "Film", [(f"epoch {e}", Grid(CLASSES, CLASSES, RAMP)) for e in (1, 5)], notes=[(1, "1 is learnt")]
     ),
-    "traces": TraceChart(
+    "traces": LogLineChart(
         "Time",
         [
-            Trace("ProPaLL", [(0.1, 50.0), (1.0, 90.0), (10.0, 95.0)]),
-            Trace("VALEN", [(0.5, 40.0), (200.0, 94.0)]),
+            Curve("ProPaLL", [(0.1, 50.0), (1.0, 90.0), (10.0, 95.0)]),
+            Curve("VALEN", [(0.5, 40.0), (200.0, 94.0)]),
         ],
     ),
     "ranks": CDDiagram(
@@ -123,7 +123,7 @@ def test_saved_figures_are_files_of_their_kind(figure, ending, tmp_path):
 def test_saved_lines_have_the_methods_colours(tmp_path):
     text = FIGURES["lines"].save(tmp_path / "lines.svg").read_text()
     assert f"stroke: {LIGHT.accent}" in text
-    assert f"stroke: {series_colour(look('CC').colour)}" in text
+    assert f"stroke: {series_color(method_style('CC').color)}" in text
 
 
 def test_lines_carry_exact_values():
@@ -258,7 +258,7 @@ def test_pages_need_neither_matplotlib_nor_torch():
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 def test_numbers_printed_in_cells_are_legible(theme):
-    assert contrast(theme.text, mixed(theme.page, theme.accent, PRINTED)) >= 4.5
+    assert contrast(theme.text, blend(theme.page, theme.accent, PRINTED)) >= 4.5
 
 
 def test_cells_touch():
@@ -282,12 +282,12 @@ def test_traces_end_where_their_method_did_on_a_logarithmic_axis():
     assert max(steps) - min(steps) < 0.5
     assert drawn.index('data-series="valen"') < drawn.index('data-series="propall"')
     with pytest.raises(ValueError, match="x above 0"):
-        TraceChart("Time", [Trace("CC", [(0.0, 1.0)])])
+        LogLineChart("Time", [Curve("CC", [(0.0, 1.0)])])
 
 
 def test_long_traces_are_hovered_in_steps():
     points = [(i, float(i)) for i in range(1, 400)]
-    chart = TraceChart("Time", [Trace("CC", points)])
+    chart = LogLineChart("Time", [Curve("CC", points)])
     assert len(chart.tips()) <= 41
     assert chart.tips()[-1].startswith("CC\n399.00 after 399")
     assert len(chart.table().rows) == 399
@@ -295,7 +295,7 @@ def test_long_traces_are_hovered_in_steps():
 
 def test_points_below_the_axis_leave_the_plot():
     slow = [(1, 0.0), *((i, 90.0 + i / 100) for i in range(2, 60))]
-    chart = TraceChart("Time", [Trace("CC", slow)])
+    chart = LogLineChart("Time", [Curve("CC", slow)])
     assert chart.tips()[0].startswith("CC\n90.02")
     drawn = "".join(chart.draw(WIDE).inside)
     (start,) = re.findall(r'<path d="M[\d.]+ ([\d.]+)L[^"]*" class="line"', drawn)

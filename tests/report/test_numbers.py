@@ -1,6 +1,13 @@
 import pytest
 
-from propall.report.numbers import decimal, mean_and_std, mean_std, percent, tick_text, ticks
+from propall.report.numbers import (
+    choose_ticks,
+    format_mean_std,
+    format_number,
+    format_percent,
+    format_tick,
+    mean_and_std,
+)
 
 
 @pytest.mark.parametrize(
@@ -8,13 +15,13 @@ from propall.report.numbers import decimal, mean_and_std, mean_std, percent, tic
     [(97.888, False, "97.89"), (-0.001, True, "0.00"), (0.3, True, "+0.30"), (-1.5, True, "−1.50")],
 )
 def test_decimal(value, signed, text):
-    assert decimal(value, signed=signed) == text
+    assert format_number(value, signed=signed) == text
 
 
 def test_mean_std():
-    assert mean_std(97.888, 0.084) == "97.89 (0.08)"
-    assert mean_std(97.888) == "97.89"
-    assert percent(97.888).split() == ["97.89", "%"]
+    assert format_mean_std(97.888, 0.084) == "97.89 (0.08)"
+    assert format_mean_std(97.888) == "97.89"
+    assert format_percent(97.888).split() == ["97.89", "%"]
 
 
 @pytest.mark.parametrize(
@@ -22,8 +29,8 @@ def test_mean_std():
     [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (83, 97.2, [85, 90, 95]), (1, 40, [10, 20, 30, 40]), (5, 5, [5])],
 )
 def test_ticks_are_round_and_few(low, high, expected):
-    assert ticks(low, high) == pytest.approx(expected)
-    assert [tick_text(tick) for tick in ticks(-1, 0, 2)] == ["−1", "−0.5", "0"]
+    assert choose_ticks(low, high) == pytest.approx(expected)
+    assert [format_tick(tick) for tick in choose_ticks(-1, 0, 2)] == ["−1", "−0.5", "0"]
 
 
 def test_means_come_with_the_sample_deviation():

@@ -4,12 +4,12 @@ import pytest
 
 from propall.report.charts import BarChart
 from propall.report.page import KeyFigure, Page, Section
-from propall.report.tables import Cell, Column, Row, Table
+from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
 
 @pytest.fixture
 def page():
-    table = Table([Column("accuracy")], [Row("<CC>", [Cell(91.5)])], "Runs & seeds")
+    table = ReportTable([Column("accuracy")], [TableRow("<CC>", [TableCell(91.5)])], "Runs & seeds")
     bars = BarChart("Sizes", [("1", 3.0), ("2", 4.0)], "candidates", "instances")
     return Page(
         "A <title>",
@@ -78,7 +78,9 @@ def test_writing_makes_folders(page, tmp_path):
 
 
 def test_one_section_needs_no_contents(outline):
-    html = Page("T", "F", sections=[Section("Only", Table([Column("x")], [Row("a", [Cell(1.0)])]))]).to_html()
+    html = Page(
+        "T", "F", sections=[Section("Only", ReportTable([Column("x")], [TableRow("a", [TableCell(1.0)])]))]
+    ).to_html()
     assert "nav" not in outline(html).tags
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from propall.report.tables import Cell, Column, Row, Table, beside_paper, embedded
+from propall.report.tables import Column, ReportTable, TableCell, TableRow, beside_paper, json_script
 
 COPIED = "Copied from another paper."
 
@@ -18,12 +18,20 @@ def table():
         Column("note", kind="text"),
     ]
     rows = [
-        Row("ProPaLL", [Cell(98.7312345, 0.0612), Cell(12.3), Cell(text="50 % & more")], "propall"),
-        Row("PRODEN", [Cell(98.729, 0.2), Cell(12.31), Cell(text="a|b_c")], "proden"),
-        Row("CC", [Cell(98.1, 0.11, close=True), Cell(30.0), Cell(text="")], "cc"),
-        Row("VALEN", [Cell(99.9, 0.1, hatched=COPIED), Cell(text="not run"), Cell(text="x")], "valen"),
+        TableRow(
+            "ProPaLL",
+            [TableCell(98.7312345, 0.0612), TableCell(12.3), TableCell(text="50 % & more")],
+            "propall",
+        ),
+        TableRow("PRODEN", [TableCell(98.729, 0.2), TableCell(12.31), TableCell(text="a|b_c")], "proden"),
+        TableRow("CC", [TableCell(98.1, 0.11, close=True), TableCell(30.0), TableCell(text="")], "cc"),
+        TableRow(
+            "VALEN",
+            [TableCell(99.9, 0.1, hatched=COPIED), TableCell(text="not run"), TableCell(text="x")],
+            "valen",
+        ),
     ]
-    return Table(columns, rows, "Accuracy, 5 seeds", notes=["Underlined: not significantly worse."])
+    return ReportTable(columns, rows, "Accuracy, 5 seeds", notes=["Underlined: not significantly worse."])
 
 
 def test_best_is_bold_ties_and_all_but_never_hatched(table):
@@ -88,9 +96,15 @@ def test_beside_the_paper():
     table = beside_paper(
         ["MNIST", "CIFAR-10"],
         {
-            "ProPaLL": [(Cell(98.7, 0.1), Cell(98.73, 0.05)), (Cell(84.5, 0.2), Cell(84.32, 0.37))],
-            "CC": [(Cell(98.0), Cell(97.0, hatched=COPIED)), (Cell(text="not run"), Cell(80.0))],
-            "RC": [(Cell(98.001), Cell(98.0)), (Cell(80.0), Cell(text="not published"))],
+            "ProPaLL": [
+                (TableCell(98.7, 0.1), TableCell(98.73, 0.05)),
+                (TableCell(84.5, 0.2), TableCell(84.32, 0.37)),
+            ],
+            "CC": [
+                (TableCell(98.0), TableCell(97.0, hatched=COPIED)),
+                (TableCell(text="not run"), TableCell(80.0)),
+            ],
+            "RC": [(TableCell(98.001), TableCell(98.0)), (TableCell(80.0), TableCell(text="not published"))],
         },
     )
     assert [column.full_title for column in table.columns][:3] == [
@@ -109,29 +123,32 @@ def test_beside_the_paper():
 
 def test_less_is_better_where_the_column_says_so():
     column = Column("change", kind="difference", best="lowest")
-    table = Table([column], [Row("a", [Cell(-2.0)]), Row("b", [Cell(2.0)])])
+    table = ReportTable([column], [TableRow("a", [TableCell(-2.0)]), TableRow("b", [TableCell(2.0)])])
     assert [table.text(r, 0) for r in range(2)] == ["▲ −2.00", "▼ +2.00"]
     assert not table.is_best(0, 0)
 
 
 def test_a_missing_cell_is_refused():
     with pytest.raises(ValueError, match="rows: 'a' has 1 cells for 2 columns"):
-        Table([Column("x"), Column("y")], [Row("a", [Cell(1.0)])])
+        ReportTable([Column("x"), Column("y")], [TableRow("a", [TableCell(1.0)])])
 
 
 def test_text_cannot_leave_its_place():
-    html = Table([Column("<x>", kind="text")], [Row("<b>", [Cell(text="</script><img>")])], "<i>").to_html(
-        "t"
-    )
+    html = ReportTable(
+        [Column("<x>", kind="text")], [TableRow("<b>", [TableCell(text="</script><img>")])], "<i>"
+    ).to_html("t")
     assert "<img>" not in html
     assert "<i>" not in html.replace('<i class="swatch"', "")
-    assert "</script>" not in embedded("</script>")[:-9]
+    assert "</script>" not in json_script("</script>")[:-9]
 
 
 def test_the_best_may_be_looked_for_in_rows():
     columns = [Column("a", best="highest"), Column("b", best="highest"), Column("c")]
-    rows = [Row("1", [Cell(3.0), Cell(2.0), Cell(9.0)]), Row("2", [Cell(1.0), Cell(2.0), Cell(9.0)])]
-    table = Table(columns, rows, best_in="rows")
+    rows = [
+        TableRow("1", [TableCell(3.0), TableCell(2.0), TableCell(9.0)]),
+        TableRow("2", [TableCell(1.0), TableCell(2.0), TableCell(9.0)]),
+    ]
+    table = ReportTable(columns, rows, best_in="rows")
     assert [[table.is_best(r, c) for c in range(3)] for r in range(2)] == [
         [True, False, False],
         [False, True, False],
@@ -139,8 +156,11 @@ def test_the_best_may_be_looked_for_in_rows():
 
 
 def test_remarks_are_footnotes_and_stay_in_the_race():
-    cells = [Cell(3.0, remark="2 of 5 runs"), Cell(2.0, hatched="another kind", remark="2 of 5 runs")]
-    table = Table([Column("a", best="highest"), Column("b")], [Row("CC", cells)])
+    cells = [
+        TableCell(3.0, remark="2 of 5 runs"),
+        TableCell(2.0, hatched="another kind", remark="2 of 5 runs"),
+    ]
+    table = ReportTable([Column("a", best="highest"), Column("b")], [TableRow("CC", cells)])
     assert table.is_best(0, 0)
     assert table.reasons() == ["2 of 5 runs", "another kind"]
     html = table.to_html("t")

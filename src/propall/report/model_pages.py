@@ -12,9 +12,9 @@ from propall import __version__
 from propall.methods import METHODS
 from propall.provenance import hardware
 from propall.report.charts import BarChart, ExampleSheet, Grid, HeatMap, Line, LineChart
-from propall.report.numbers import decimal, percent
+from propall.report.numbers import format_number, format_percent
 from propall.report.page import KeyFigure, Page, Section
-from propall.report.tables import Cell, Column, Row, Table
+from propall.report.tables import Column, ReportTable, TableCell, TableRow
 from propall.tables.features import Features
 from propall.tables.fitting import Fitted, guessing_rate
 from propall.tables.images import ImageColumn
@@ -72,19 +72,22 @@ def fit_page(fitted: Fitted) -> Page:
     resolved, account = resolved_by_fit(fitted), fitted.model.account
     covering = 100 * account["held_out"]["covering_rate"]
     finding = (
-        f"From {account['used']} rows with {decimal(account['mean_candidates'], 1)} candidate labels each, "
-        f"{_count(account['members'], 'network')} learnt to tell {len(account['classes'])} classes apart; of "
-        f"what they predict for rows they had not seen, {percent(covering, 1)} is among the candidates."
+        f"From {account['used']} rows with {format_number(account['mean_candidates'], 1)} candidate labels "
+        f"each, {_count(account['members'], 'network')} learnt to tell {len(account['classes'])} classes "
+        f"apart; of what they predict for rows they had not seen, {format_percent(covering, 1)} is among the "
+        "candidates."
     )
     figures = [
         KeyFigure(
-            percent(covering, 1),
+            format_percent(covering, 1),
             "of held-out predictions are candidates",
-            f"guessing: {percent(100 * guessing_rate(account), 0)}; {account['folds']} folds",
+            f"guessing: {format_percent(100 * guessing_rate(account), 0)}; {account['folds']} folds",
         ),
         KeyFigure(str(account["used"]), f"of {account['rows']} rows used", _dropped(fitted.remarks)),
         KeyFigure(
-            decimal(account["mean_candidates"]), f"candidates of {len(account['classes'])} classes", "mean"
+            format_number(account["mean_candidates"]),
+            f"candidates of {len(account['classes'])} classes",
+            "mean",
         ),
         KeyFigure(str(resolved.doubted), "rows whose candidates are probably all wrong", _missing(resolved)),
         KeyFigure(human_time(fitted.seconds), "to choose and to fit", hardware("cpu")),
@@ -105,7 +108,7 @@ def resolve_page(resolved: Resolved) -> Page:
     share = 100 * resolved.sure / max(1, several)
     finding = (
         f"Of {n} rows {several} had more than one candidate label; {resolved.sure} of these "
-        f"({percent(share, 0)}) resolve to one of them with a probability of {SURE} or more."
+        f"({format_percent(share, 0)}) resolve to one of them with a probability of {SURE} or more."
     )
     figures = [
         KeyFigure(str(several), "ambiguous rows resolved", f"of {n}"),
@@ -144,7 +147,7 @@ def _count(number: int, thing: str) -> str:
 
 def _missing(resolved: Resolved) -> str:
     rate = resolved.heard.rate
-    return "" if rate is None else f"estimated for {percent(100 * rate, 1)} of all sets"
+    return "" if rate is None else f"estimated for {format_percent(100 * rate, 1)} of all sets"
 
 
 def _dropped(remarks: Sequence[Remark]) -> str:
@@ -168,9 +171,12 @@ def _file_sections(resolved: Resolved, features: Features | None, origin: Mappin
     heading = f"{alone} rows name one label, {resolved.ambiguous} leave several possible"
     sections = [Section(heading, chart, f"As written in the file: {written}.", origin)]
     if features is not None:
-        table = Table(
+        table = ReportTable(
             [Column("kind", kind="text"), Column("becomes", kind="text")],
-            [Row(name, [Cell(text=kind), Cell(text=becomes)]) for name, kind, becomes in features.says()],
+            [
+                TableRow(name, [TableCell(text=kind), TableCell(text=becomes)])
+                for name, kind, becomes in features.says()
+            ],
             "Columns the model learns from.",
             "column",
             formats=("CSV",),
@@ -184,15 +190,15 @@ def _file_sections(resolved: Resolved, features: Features | None, origin: Mappin
 
 def _remarks(remarks: Sequence[Remark], origin: Mapping[str, str]) -> Section:
     ranked_remarks = sorted(remarks, key=lambda remark: ACTIONS.index(remark.action))
-    table = Table(
+    table = ReportTable(
         [Column("done", kind="text"), Column("rows", decimals=0), Column("which", kind="text", wraps=True)],
         [
-            Row(
+            TableRow(
                 remark.kind,
                 [
-                    Cell(text=remark.action),
-                    Cell(len(remark.rows) or None),
-                    Cell(text=_shown(str(remark), 200)),
+                    TableCell(text=remark.action),
+                    TableCell(len(remark.rows) or None),
+                    TableCell(text=_shown(str(remark), 200)),
                 ],
             )
             for remark in ranked_remarks
@@ -229,7 +235,7 @@ def _curve_sections(resolved: Resolved, origin: Mapping[str, str]) -> list[Secti
     heading = (
         "What is learnt holds for rows not seen"
         if gap < 2
-        else f"On rows not seen, predictions are {decimal(gap, 1)} points worse"
+        else f"On rows not seen, predictions are {format_number(gap, 1)} points worse"
     )
     text = "The chosen setting, trained once more on all folds but one. No true label is used."
     return [Section(heading, chart, text, origin)]
@@ -246,17 +252,17 @@ def _settings(fitted: Fitted, origin: Mapping[str, str]) -> Section:
         widths = (own.get("net_options") or {}).get("widths", ())
         rates = [own.get(name) for name in ("learning_rate", "weight_decay")]
         cells = [
-            Cell(text=" ".join([str(own.get("net", "none")), *map(str, widths)])),
-            *(Cell(rate) if rate is not None else Cell(text="none") for rate in rates),
+            TableCell(text=" ".join([str(own.get("net", "none")), *map(str, widths)])),
+            *(TableCell(rate) if rate is not None else TableCell(text="none") for rate in rates),
         ]
         refusal = results["refusal"][i]
         if refusal:
-            cells += [Cell(text=_shown(refusal, 60)), Cell(text="not run")]
+            cells += [TableCell(text=_shown(refusal, 60)), TableCell(text="not run")]
         else:
-            cells.append(Cell(float(results["mean_test_score"][i]), float(results["std_test_score"][i])))
-            cells.append(Cell(100 * float(results["mean_test_covering_rate"][i])))
-        rows.append(Row(METHODS[method].title, cells, method))
-    table = Table(
+            cells.append(TableCell(float(results["mean_test_score"][i]), float(results["std_test_score"][i])))
+            cells.append(TableCell(100 * float(results["mean_test_covering_rate"][i])))
+        rows.append(TableRow(METHODS[method].title, cells, method))
+    table = ReportTable(
         [
             Column("network", kind="text"),
             Column("learning rate", decimals=3),
@@ -286,19 +292,19 @@ def _resolution_sections(resolved: Resolved, origin: Mapping[str, str]) -> list[
 
 def _before_after(resolved: Resolved, origin: Mapping[str, str]) -> Section:
     counts = resolved.counts()
-    table = Table(
+    table = ReportTable(
         [
             Column("certain before", decimals=0),
             Column("resolved", decimals=0),
             Column("mean probability", decimals=2),
         ],
         [
-            Row(
+            TableRow(
                 row.name,
                 [
-                    Cell(row.before),
-                    Cell(row.after),
-                    Cell(row.probability) if row.after else Cell(text="no row"),
+                    TableCell(row.before),
+                    TableCell(row.after),
+                    TableCell(row.probability) if row.after else TableCell(text="no row"),
                 ],
             )
             for row in counts
@@ -336,8 +342,10 @@ def _confidence(resolved: Resolved, origin: Mapping[str, str]) -> Section:
     for i, name in enumerate(names):
         own = bins == i
         if own.any():
-            lines.append(Row(name, [Cell(int(own.sum())), Cell(100 * float(inside[own].mean()))]))
-    table = Table(
+            lines.append(
+                TableRow(name, [TableCell(int(own.sum())), TableCell(100 * float(inside[own].mean()))])
+            )
+    table = ReportTable(
         [Column("rows", decimals=0), Column("is a candidate (%)")],
         lines,
         "The likeliest of all classes: how sure the model is, and how often that class is a candidate.",
@@ -346,7 +354,9 @@ def _confidence(resolved: Resolved, origin: Mapping[str, str]) -> Section:
     )
     text = f"{_who_answers(resolved)} A class of probability p should be a candidate in a share p or more."
     share = 100 * resolved.sure / max(1, resolved.ambiguous)
-    return Section(f"{percent(share, 0)} of the ambiguous rows resolve surely", [chart, table], text, origin)
+    return Section(
+        f"{format_percent(share, 0)} of the ambiguous rows resolve surely", [chart, table], text, origin
+    )
 
 
 def _who_answers(resolved: Resolved) -> str:
@@ -362,18 +372,18 @@ def _who_answers(resolved: Resolved) -> str:
 
 def _annotators(resolved: Resolved, origin: Mapping[str, str]) -> Section:
     ranked_people = sorted(resolved.annotators, key=lambda own: -own[1])
-    table = Table(
+    table = ReportTable(
         [Column("estimated to be right (%)", decimals=1)],
-        [Row(name, [Cell(100 * share)]) for name, share in ranked_people],
+        [TableRow(name, [TableCell(100 * share)]) for name, share in ranked_people],
         "Estimated without true labels, from the model and the other answers.",
         "annotator",
         formats=("CSV",),
     )
     name, share = ranked_people[0]
     heading = (
-        f"{name} is right most often, in {percent(100 * share, 0)} of answers"
+        f"{name} is right most often, in {format_percent(100 * share, 0)} of answers"
         if len(ranked_people) > 1
-        else f"Answers are right in {percent(100 * share, 0)}"
+        else f"Answers are right in {format_percent(100 * share, 0)}"
     )
     text = "Resolved labels weigh everybody's answers by this, together with what the model sees in the row."
     return Section(heading, table, text, origin)
@@ -413,7 +423,7 @@ def _confusions(resolved: Resolved, origin: Mapping[str, str]) -> Section | None
     heading = (
         f"{one} and {other} are hardest to tell apart" if often.max() > 0 else "No two labels are confused"
     )
-    text = "The stronger the colour, the harder the model finds it to choose between two candidates."
+    text = "The stronger the color, the harder the model finds it to choose between two candidates."
     return Section(heading, chart, text, origin)
 
 
@@ -429,19 +439,19 @@ def _second_look(resolved: Resolved, origin: Mapping[str, str]) -> list[Section]
     rows = []
     for i in worth:
         rows.append(
-            Row(
+            TableRow(
                 str(int(frame.index[i]) + 1),
                 [
-                    Cell(text=_shown(_set_in_words(resolution.candidates[i], names), 36)),
-                    Cell(text=str(resolution.label[i])),
-                    Cell(float(resolution.probability[i])),
-                    Cell(float(resolved.doubt[i])),
-                    Cell(text=ranked(alternatives[i])),
-                    Cell(text=_shown(_row_in_words(frame.iloc[i][rest].map(as_text).to_dict()), 120)),
+                    TableCell(text=_shown(_set_in_words(resolution.candidates[i], names), 36)),
+                    TableCell(text=str(resolution.label[i])),
+                    TableCell(float(resolution.probability[i])),
+                    TableCell(float(resolved.doubt[i])),
+                    TableCell(text=ranked(alternatives[i])),
+                    TableCell(text=_shown(_row_in_words(frame.iloc[i][rest].map(as_text).to_dict()), 120)),
                 ],
             )
         )
-    table = Table(
+    table = ReportTable(
         [
             Column("candidates", kind="text"),
             Column("resolved to", kind="text"),
@@ -459,7 +469,7 @@ def _second_look(resolved: Resolved, origin: Mapping[str, str]) -> list[Section]
     )
     text = "A person's minute is worth most on these rows: the model doubts the candidates, or cannot choose."
     heading = f"{_count(len(rows), 'row')} most worth a second look"
-    blocks: list[Table | ExampleSheet] = [table]
+    blocks: list[ReportTable | ExampleSheet] = [table]
     if images is not None:
         blocks.insert(0, _sheet(resolved, images, worth[:SHOWN_IMAGES], names))
     return [Section(heading, blocks, text, origin)]

@@ -9,7 +9,7 @@ import numpy as np
 Number = int | float
 
 
-def decimal(value: Number, decimals: int = 2, *, signed: bool = False) -> str:
+def format_number(value: Number, decimals: int = 2, *, signed: bool = False) -> str:
     """A number with fixed decimals and a true minus sign; never "-0.00"."""
     text = f"{value:+.{decimals}f}" if signed else f"{value:.{decimals}f}"
     if float(text) == 0:
@@ -17,17 +17,17 @@ def decimal(value: Number, decimals: int = 2, *, signed: bool = False) -> str:
     return text.replace("-", "−")
 
 
-def mean_std(mean: Number, std: Number | None = None, decimals: int = 2) -> str:
+def format_mean_std(mean: Number, std: Number | None = None, decimals: int = 2) -> str:
     """`97.89 (0.08)`, or the mean alone."""
-    return decimal(mean, decimals) + (f" ({decimal(std, decimals)})" if std is not None else "")
+    return format_number(mean, decimals) + (f" ({format_number(std, decimals)})" if std is not None else "")
 
 
-def percent(value: Number, decimals: int = 2) -> str:
+def format_percent(value: Number, decimals: int = 2) -> str:
     """A number of percent; the space before the sign does not break."""
-    return f"{decimal(value, decimals)}\N{NO-BREAK SPACE}%"
+    return f"{format_number(value, decimals)}\N{NO-BREAK SPACE}%"
 
 
-def ticks(low: Number, high: Number, at_most: int = 5, *, whole: bool = False) -> list[float]:
+def choose_ticks(low: Number, high: Number, at_most: int = 5, *, whole: bool = False) -> list[float]:
     """Round numbers within [low, high], few of them, in steps of 1, 2 or 5 times a power of ten.
 
     With `whole`, no step is below 1: there is no epoch two and a half.
@@ -42,7 +42,7 @@ def ticks(low: Number, high: Number, at_most: int = 5, *, whole: bool = False) -
     return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def tick_text(value: Number) -> str:
+def format_tick(value: Number) -> str:
     """A tick's number without trailing zeros."""
     return f"{value:g}".replace("-", "−")
 

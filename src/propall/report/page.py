@@ -17,7 +17,7 @@ from propall.report.colors import DARK, LIGHT, css_variables
 
 @runtime_checkable
 class Block(Protocol):
-    """Anything a section can show: a `Table` or a `Figure`."""
+    """Anything a section can show: a `ReportTable` or a `Figure`."""
 
     def to_html(self, anchor: str) -> str:
         """The block as HTML; `anchor` is unique on the page and prefixes every id in it."""

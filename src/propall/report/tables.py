@@ -10,8 +10,8 @@ from html import escape
 from itertools import groupby
 from typing import Literal
 
-from propall.report.colors import look
-from propall.report.numbers import Number, decimal, mean_std
+from propall.report.colors import method_style
+from propall.report.numbers import Number, format_mean_std, format_number
 
 Format = Literal["CSV", "Markdown", "LaTeX"]
 
@@ -43,7 +43,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One entry: a number, or words, or the reason why there is neither.
 
     Attributes:
@@ -69,16 +69,16 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A named line of cells; `method` gives it the method's colour as a mark before its name."""
+class TableRow:
+    """A named line of cells; `method` gives it the method's color as a mark before its name."""
 
     title: str
-    cells: Sequence[Cell]
+    cells: Sequence[TableCell]
     method: str = ""
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Columns and rows, with what a reader needs to know about them.
 
     Attributes:
@@ -92,7 +92,7 @@ class Table:
     """
 
     columns: Sequence[Column]
-    rows: Sequence[Row]
+    rows: Sequence[TableRow]
     caption: str = ""
     row_title: str = "method"
     notes: Sequence[str] = ()
@@ -104,7 +104,7 @@ class Table:
             if len(row.cells) != len(self.columns):
                 raise ValueError(
                     f"rows: {row.title!r} has {len(row.cells)} cells for {len(self.columns)} columns; "
-                    "give an empty Cell with a reason where there is no number."
+                    "give an empty TableCell with a reason where there is no number."
                 )
 
     @cached_property
@@ -139,8 +139,8 @@ class Table:
         if cell.mean is None:
             return cell.text
         if style.kind == "difference":
-            return f"{_arrow(cell.mean, style)}{decimal(cell.mean, style.decimals, signed=True)}"
-        return mean_std(cell.mean, cell.std, style.decimals)
+            return f"{_arrow(cell.mean, style)}{format_number(cell.mean, style.decimals, signed=True)}"
+        return format_mean_std(cell.mean, cell.std, style.decimals)
 
     def to_csv(self) -> str:
         """Comma-separated values of up to six decimals, a column of its own for each std."""
@@ -203,11 +203,11 @@ class Table:
         if cell.mean is None or column.kind == "difference":
             text = _tex(self.text(r, c))
         else:
-            text = _tex(decimal(cell.mean, column.decimals))
+            text = _tex(format_number(cell.mean, column.decimals))
             text = rf"\textbf{{{text}}}" if self.is_best(r, c) else text
             text = rf"\underline{{{text}}}" if cell.close else text
             if cell.std is not None:
-                text += rf" {{\scriptsize ({decimal(cell.std, column.decimals)})}}"
+                text += rf" {{\scriptsize ({format_number(cell.std, column.decimals)})}}"
         return text + self._mark(cell, r"\textsuperscript{{{}}}")
 
     def to_html(self, anchor: str) -> str:
@@ -259,10 +259,14 @@ class Table:
             extra = f' data-v="{float(cell.mean)!r}"'
             body = escape(self.text(r, c))
         else:
-            body = escape(decimal(cell.mean, column.decimals))
+            body = escape(format_number(cell.mean, column.decimals))
             body = f"<b>{body}</b>" if self.is_best(r, c) else body
             body = f"<u>{body}</u>" if cell.close else body
-            body += f" <small>({decimal(cell.std, column.decimals)})</small>" if cell.std is not None else ""
+            body += (
+                f" <small>({format_number(cell.std, column.decimals)})</small>"
+                if cell.std is not None
+                else ""
+            )
         if cell.hatched:
             classes.append("hatched")
         if cell.footnotes:
@@ -278,10 +282,10 @@ class Table:
         )
         return (
             f'<p class="copy" hidden>{buttons}<span role="status"></span></p>'
-            f"{embedded({name: renderings[name]() for name in self.formats})}"
+            f"{json_script({name: renderings[name]() for name in self.formats})}"
         )
 
-    def _mark(self, cell: Cell, shape: str) -> str:
+    def _mark(self, cell: TableCell, shape: str) -> str:
         numbers = ",".join(str(self.reasons().index(note) + 1) for note in cell.footnotes)
         return shape.format(numbers) if numbers else ""
 
@@ -292,22 +296,22 @@ class Table:
 
 def beside_paper(
     columns: Sequence[str],
-    rows: Mapping[str, Sequence[tuple[Cell, Cell]]],
+    rows: Mapping[str, Sequence[tuple[TableCell, TableCell]]],
     *,
     caption: str = "",
     notes: Sequence[str] = (),
     row_title: str = "method",
     best_in: Literal["columns", "rows"] = "columns",
-) -> Table:
+) -> ReportTable:
     """Ours and the published numbers in adjacent sub-columns, with the difference where both are known.
 
     Args:
         columns: names of the compared quantities, such as data sets.
         rows: for each method one pair (ours, published) per column; a hatched cell is not compared.
-        caption: as in `Table`.
-        notes: as in `Table`.
-        row_title: as in `Table`.
-        best_in: as in `Table`.
+        caption: as in `ReportTable`.
+        notes: as in `ReportTable`.
+        row_title: as in `ReportTable`.
+        best_in: as in `ReportTable`.
     """
     subs = [
         sub
@@ -320,16 +324,20 @@ def beside_paper(
     ]
     lines = []
     for method, pairs in rows.items():
-        cells: list[Cell] = []
+        cells: list[TableCell] = []
         for ours, paper in pairs:
             comparable = None not in (ours.mean, paper.mean) and not (ours.hatched or paper.hatched)
-            gap = Cell(mean=(ours.mean or 0.0) - (paper.mean or 0.0)) if comparable else Cell(text="–")
+            gap = (
+                TableCell(mean=(ours.mean or 0.0) - (paper.mean or 0.0))
+                if comparable
+                else TableCell(text="–")
+            )
             cells += [ours, paper, gap]
-        lines.append(Row(method, cells, method if row_title == "method" else ""))
-    return Table(subs, lines, caption, row_title, notes, best_in=best_in)
+        lines.append(TableRow(method, cells, method if row_title == "method" else ""))
+    return ReportTable(subs, lines, caption, row_title, notes, best_in=best_in)
 
 
-def embedded(data: object) -> str:
+def json_script(data: object) -> str:
     """Data for the page's script; no text in it can end the script element."""
     text = json.dumps(data).replace("<", "\\u003c")
     return f'<script type="application/json">{text}</script>'
@@ -345,7 +353,7 @@ def _arrow(value: Number, column: Column) -> str:
 
 
 def _swatch(method: str) -> str:
-    index = look(method).colour
+    index = method_style(method).color
     return f'<i class="swatch" style="background:var(--{"muted" if index < 0 else f"s{index}"})"></i>'
 
 

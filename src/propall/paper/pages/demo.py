@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from propall.report.charts import DotChart, ExampleSheet, Line, LineChart, Reference
-from propall.report.numbers import decimal, mean_and_std, percent
+from propall.report.numbers import format_number, format_percent, mean_and_std
 from propall.report.page import KeyFigure, Page, Section
-from propall.report.tables import Cell, Column, Row, Table
+from propall.report.tables import Column, ReportTable, TableCell, TableRow
 from propall.wording import human_time
 
 BASELINE, CEILING = "random candidate", "clean labels"
@@ -72,16 +72,16 @@ def demo_page(results: DemoResults) -> Page:
     ours, ceiling, baseline = (
         _mean(values) for values in (results.accuracy[name], results.ceiling, results.baseline)
     )
-    size = decimal(results.mean_candidates, 1)
+    size = format_number(results.mean_candidates, 1)
     finding = (
         f"From {size} candidate labels per instance instead of one, {name} learns a classifier with "
-        f"{percent(ours)} test accuracy; the true labels give {percent(ceiling)}, and guessing one "
-        f"candidate gives {percent(baseline)}."
+        f"{format_percent(ours)} test accuracy; the true labels give {format_percent(ceiling)}, and guessing "
+        f"one candidate gives {format_percent(baseline)}."
     )
     figures = [
-        KeyFigure(percent(ours), f"{name}, test accuracy", _spread(results.accuracy[name])),
-        KeyFigure(percent(ceiling), "with clean labels", _spread(results.ceiling)),
-        KeyFigure(percent(baseline), "with a random candidate", _spread(results.baseline)),
+        KeyFigure(format_percent(ours), f"{name}, test accuracy", _spread(results.accuracy[name])),
+        KeyFigure(format_percent(ceiling), "with clean labels", _spread(results.ceiling)),
+        KeyFigure(format_percent(baseline), "with a random candidate", _spread(results.baseline)),
         KeyFigure(size, f"candidates of {len(results.classes)} classes", "mean per instance"),
         KeyFigure(human_time(results.seconds), "for all training and scoring", _runs(results)),
     ]
@@ -99,7 +99,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def _spread(values: Sequence[float]) -> str:
     _, std = mean_and_std(_percent(values))
-    return "one run" if std is None else f"std {decimal(std)} over {len(values)} seeds"
+    return "one run" if std is None else f"std {format_number(std)} over {len(values)} seeds"
 
 
 def _runs(results: DemoResults) -> str:
@@ -146,7 +146,9 @@ def _closest(results: DemoResults) -> str:
     gap = ceiling - alike[-1][1]
     if gap <= 0:
         return f"{who} {'reaches' if len(names) == 1 else 'reach'} the accuracy of clean labels"
-    return f"{who} {'comes' if len(names) == 1 else 'come'} within {decimal(gap)} points of clean labels"
+    return (
+        f"{who} {'comes' if len(names) == 1 else 'come'} within {format_number(gap)} points of clean labels"
+    )
 
 
 def _curves(results: DemoResults) -> Section:
@@ -186,22 +188,22 @@ def _examples(results: DemoResults) -> Section:
 
 
 def _numbers(results: DemoResults) -> Section:
-    rows = [Row(name, _cells(values, results), name) for name, values in _ranked(results)]
+    rows = [TableRow(name, _cells(values, results), name) for name, values in _ranked(results)]
     yardsticks = ((BASELINE, results.baseline), (CEILING, results.ceiling))
     reason = "A yardstick, not a method: it does not learn from candidate sets."
     for name, values in yardsticks:
         if values:
             accuracy, gap = _cells(values, results, reason)
-            rows.append(Row(name, [accuracy, Cell(text="–") if name == CEILING else gap], name))
+            rows.append(TableRow(name, [accuracy, TableCell(text="–") if name == CEILING else gap], name))
     columns = [Column("test accuracy (%)", best="highest"), Column("below clean labels")]
-    table = Table(columns, rows, f"Mean (sample std). {_seeds(results)} Best method in bold.")
+    table = ReportTable(columns, rows, f"Mean (sample std). {_seeds(results)} Best method in bold.")
     text = "Click a heading to sort; the buttons copy the table for a spreadsheet, a README or a paper."
     return Section("The numbers", table, text, results.provenance)
 
 
-def _cells(values: Sequence[float], results: DemoResults, hatched: str = "") -> list[Cell]:
+def _cells(values: Sequence[float], results: DemoResults, hatched: str = "") -> list[TableCell]:
     mean, std = mean_and_std(_percent(values))
-    return [Cell(mean, std, hatched=hatched), Cell(_mean(results.ceiling) - mean, hatched=hatched)]
+    return [TableCell(mean, std, hatched=hatched), TableCell(_mean(results.ceiling) - mean, hatched=hatched)]
 
 
 def _seeds(results: DemoResults) -> str:

@@ -23,16 +23,16 @@ from propall.paper.verdicts import (
 )
 from propall.report.charts import (
     CDDiagram,
+    Curve,
     FilmStrip,
     Grid,
     HeatMap,
     Line,
     LineChart,
+    LogLineChart,
     Reference,
-    Trace,
-    TraceChart,
 )
-from propall.report.tables import Cell, Column, Row, Table
+from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
 #: Where classes are followed, the first that has runs on one of these; the paper does not name its setting.
 FOLLOWED = (("candidates10", 9), ("uniform", None))
@@ -250,14 +250,14 @@ def _times(runs: Sequence[Timing]) -> Item:
         for of in data:
             run = by_place.get((title, of))
             numbers = () if run is None else (1000 * run.per_epoch, run.epochs, run.seconds)
-            cells += [Cell(number) for number in numbers] or [Cell(text="not run")] * 3
-        rows.append(Row(title, cells, title))
+            cells += [TableCell(number) for number in numbers] or [TableCell(text="not run")] * 3
+        rows.append(TableRow(title, cells, title))
     caption = (
         "Milliseconds of an epoch (mean over the second half, lowest bold), epochs, and seconds of training "
         "in all, of one run by itself; testing not counted. Compiling counts only in the last: the first run "
         "of a process loads the compiler as well."
     )
-    return Item("time", Table(columns, rows, caption), provenance(run.result for run in runs))
+    return Item("time", ReportTable(columns, rows, caption), provenance(run.result for run in runs))
 
 
 def _thinned(trace: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -272,7 +272,7 @@ def over_time(evidence: Evidence) -> list[Item]:
     for data in dict.fromkeys(run.data for run in runs):
         own = [run for run in runs if run.data == data]
         ordered = sorted(own, key=lambda run: run.title != "ProPaLL")
-        traces = [Trace(run.title, _thinned(run.trace)) for run in ordered if run.trace]
+        traces = [Curve(run.title, _thinned(run.trace)) for run in ordered if run.trace]
         if len(traces) < 2:
             continue
         epochs = ", ".join(f"{run.title} {run.epochs}" for run in ordered)
@@ -281,5 +281,5 @@ def over_time(evidence: Evidence) -> list[Item]:
             f"time of one, each run by itself, neither compiling nor testing counted; epochs: {epochs}."
         )
         results = [run.result for run in own]
-        items.append(Item(f"time-{data}", TraceChart(caption, traces), provenance(results)))
+        items.append(Item(f"time-{data}", LogLineChart(caption, traces), provenance(results)))
     return items

@@ -6,9 +6,9 @@ from pathlib import Path
 from propall.paper.pages.item import Item
 from propall.paper.pages.page import items
 from propall.report.charts.figure import saved
-from propall.report.colors import LIGHT, look, series_colour
+from propall.report.colors import LIGHT, method_style, series_color
 from propall.report.page import Page
-from propall.report.tables import Table
+from propall.report.tables import ReportTable
 
 PICTURES = (".svg", ".png")
 
@@ -26,7 +26,7 @@ def export(page: Page, folder: Path) -> list[Path]:
 
 
 def _write(item: Item, folder: Path) -> list[Path]:
-    table = item.block if isinstance(item.block, Table) else item.block.table()
+    table = item.block if isinstance(item.block, ReportTable) else item.block.table()
     texts = {
         ".csv": table.to_csv(),
         ".tex": table.to_latex(),
@@ -38,11 +38,13 @@ def _write(item: Item, folder: Path) -> list[Path]:
         files[-1].write_text(text, encoding="utf-8")
     for ending in PICTURES:
         path = folder / f"{item.name}{ending}"
-        files.append(_picture(item.block, path) if isinstance(item.block, Table) else item.block.save(path))
+        files.append(
+            _picture(item.block, path) if isinstance(item.block, ReportTable) else item.block.save(path)
+        )
     return files
 
 
-def _picture(table: Table, path: Path) -> Path:
+def _picture(table: ReportTable, path: Path) -> Path:
     """A table drawn by matplotlib: the same words, bold and underlined as on the page."""
     widths = [max(len(row.title) for row in table.rows)]
     for c, column in enumerate(table.columns):
@@ -70,8 +72,8 @@ def _picture(table: Table, path: Path) -> Path:
         axes.plot([0, starts[-1] - 2], [top + 0.6] * 2, color=LIGHT.line, linewidth=0.8)
         for r, row in enumerate(table.rows):
             y = top + 1.3 + r
-            colour = series_colour(look(row.method).colour, minimum=4.5) if row.method else LIGHT.text
-            axes.text(0, y, row.title, va="center", fontsize=9, color=colour)
+            color = series_color(method_style(row.method).color, minimum=4.5) if row.method else LIGHT.text
+            axes.text(0, y, row.title, va="center", fontsize=9, color=color)
             for c, cell in enumerate(row.cells):
                 muted = cell.mean is None or bool(cell.hatched)
                 weight = "bold" if table.is_best(r, c) else "normal"

@@ -7,7 +7,7 @@ from html import escape
 from propall.data import DATASETS
 from propall.paper.runner import Result
 from propall.report.charts import Figure
-from propall.report.tables import Table
+from propall.report.tables import ReportTable
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Item:
     """
 
     name: str
-    block: Table | Figure
+    block: ReportTable | Figure
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -20,7 +20,7 @@ from propall.paper.verdicts import (
     timings,
     worse_than_ours,
 )
-from propall.report.numbers import decimal
+from propall.report.numbers import format_number
 from propall.report.page import KeyFigure, Page, Section
 from propall.wording import rough_time
 
@@ -204,7 +204,7 @@ def _candidates(evidence: Evidence) -> list[Section]:
                 if n == most and (title, least) in by_cell:
                     drops.setdefault(title, []).append(by_cell[title, least] - by_cell[title, most])
         means = sorted((fmean(values), title) for title, values in drops.items())
-        seen = ", ".join(f"{title} {decimal(drop, 1)}" for drop, title in means)
+        seen = ", ".join(f"{title} {format_number(drop, 1)}" for drop, title in means)
         label = f"Accuracy against candidates, {most + 1} classes"
         heading = f"Points lost from {least} to {most} candidates of {most + 1} classes: {seen}"
         heading = heading if means else f"{label}; {most} were not run"

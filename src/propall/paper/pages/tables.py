@@ -11,7 +11,7 @@ from propall.paper.runner import Result
 from propall.paper.specs import TIMED
 from propall.paper.tables import TABLES
 from propall.paper.verdicts import ALPHA, compared
-from propall.report.tables import Cell, Table, beside_paper
+from propall.report.tables import ReportTable, TableCell, beside_paper
 
 #: Where data sets are put, in words that fit every machine; nothing is there.
 DATA_FOLDER = Path("$PROPALL_DATA")
@@ -66,19 +66,21 @@ def _results(entries: Sequence[Entry]) -> list[Result]:
     return [result for entry in entries for result in entry.results]
 
 
-def _by_data_set(entries: Sequence[Entry]) -> Table:
+def _by_data_set(entries: Sequence[Entry]) -> ReportTable:
     """Lines down, data sets across."""
     columns = list(dict.fromkeys(entry.cell.data for entry in entries))
     close = {entry.cell for data in columns for entry in _not_worse(_of(entries, data))}
     rows = {}
     for own in _grouped(entries):
         by_data = {entry.cell.data: (_ours(entry, entry.cell in close), _paper(entry)) for entry in own}
-        rows[own[0].title] = [by_data.get(data, (Cell(text="–"), Cell(text="–"))) for data in columns]
+        rows[own[0].title] = [
+            by_data.get(data, (TableCell(text="–"), TableCell(text="–"))) for data in columns
+        ]
     titles = [DATASETS[data].title for data in columns]
     return beside_paper(titles, rows, caption=_caption(entries))
 
 
-def _by_candidates(entries: Sequence[Entry]) -> Table:
+def _by_candidates(entries: Sequence[Entry]) -> ReportTable:
     """Numbers of candidates down, lines across: one data set."""
     counts = list(dict.fromkeys(entry.cell.candidates for entry in entries))
     rows = {}
@@ -116,18 +118,18 @@ def _not_worse(entries: Sequence[Entry]) -> list[Entry]:
     return found
 
 
-def _ours(entry: Entry, close: bool) -> Cell:
+def _ours(entry: Entry, close: bool) -> TableCell:
     if entry.mean is None:
-        return Cell(text=entry.note, remark=NO_DOWNLOAD if entry.missing else "")
+        return TableCell(text=entry.note, remark=NO_DOWNLOAD if entry.missing else "")
     remark = "" if entry.runs == entry.expected else f"{entry.runs} of {entry.expected} runs"
-    return Cell(entry.mean, entry.std, close=close, remark=remark)
+    return TableCell(entry.mean, entry.std, close=close, remark=remark)
 
 
-def _paper(entry: Entry) -> Cell:
+def _paper(entry: Entry) -> TableCell:
     if entry.published is None:
-        return Cell(text="not in the paper")
+        return TableCell(text="not in the paper")
     reason = entry.incomparable if entry.mean is not None else ""
-    return Cell(*entry.published, hatched=reason)
+    return TableCell(*entry.published, hatched=reason)
 
 
 def _caption(entries: Sequence[Entry]) -> str:

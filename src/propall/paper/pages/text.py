@@ -7,7 +7,7 @@ from propall.paper.pages.item import provenance
 from propall.paper.pages.tables import missing_data, table_items
 from propall.paper.tables import TABLES
 from propall.paper.verdicts import PUBLIC_SECONDS, Claim, Cost, costs, coverage, judged
-from propall.report.tables import Table
+from propall.report.tables import ReportTable
 from propall.wording import human_time
 
 _INTRODUCTION = """\
@@ -100,7 +100,7 @@ def _table(name: str, evidence: Evidence) -> list[str]:
     if not items:
         parts.append(f"Not run; `propall reproduce {name}` runs it.")
     for item in items:
-        assert isinstance(item.block, Table)
+        assert isinstance(item.block, ReportTable)
         parts += [item.block.caption, item.block.to_markdown().strip()]
         parts += [f"<sub>{item.origin}</sub>"] if item.provenance else []
     return [*parts, *missing_data(name, evidence)]

@@ -8,7 +8,7 @@ from propall.paper.pages.item import provenance
 from propall.paper.verdicts import Claim, Verdict
 from propall.report.page import inline
 
-#: A sign for each verdict, so that colour is never alone.
+#: A sign for each verdict, so that color is never alone.
 SIGNS = {
     Verdict.HOLDS: ("✓", "better"),
     Verdict.PART: ("◐", "mixed"),

@@ -5,12 +5,13 @@ from propall.report.charts.examples import ExampleSheet
 from propall.report.charts.figure import Figure
 from propall.report.charts.heat import FilmStrip, Grid, HeatMap
 from propall.report.charts.lines import Line, LineChart, Reference
+from propall.report.charts.log_lines import Curve, LogLineChart
 from propall.report.charts.ranks import CDDiagram
-from propall.report.charts.traces import Trace, TraceChart
 
 __all__ = [
     "BarChart",
     "CDDiagram",
+    "Curve",
     "DotChart",
     "ExampleSheet",
     "Figure",
@@ -19,7 +20,6 @@ __all__ = [
     "HeatMap",
     "Line",
     "LineChart",
+    "LogLineChart",
     "Reference",
-    "Trace",
-    "TraceChart",
 ]

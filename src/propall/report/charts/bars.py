@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any
 from propall.report.charts.figure import Drawing, Figure, plot_style, quiet_axes
 from propall.report.charts.lines import Reference, pickable
 from propall.report.charts.svg import Scale, element, marker, path, stroke, text_width, words
-from propall.report.colors import LIGHT, key, look, series_colour
-from propall.report.numbers import Number, decimal, mean_and_std, mean_std, tick_text, ticks
-from propall.report.tables import Cell, Column, Row, Table
+from propall.report.colors import LIGHT, method_key, method_style, series_color
+from propall.report.numbers import (
+    Number,
+    choose_ticks,
+    format_mean_std,
+    format_number,
+    format_tick,
+    mean_and_std,
+)
+from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -43,24 +50,24 @@ class DotChart(Figure):
         return f"Dot chart of {self.x_title}: {rows}{marks}."
 
     def _says(self, seeds: Sequence[Number]) -> str:
-        return mean_std(*mean_and_std(seeds), self.decimals)
+        return format_mean_std(*mean_and_std(seeds), self.decimals)
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         """Mean, std and every seed's value."""
         n = max(len(seeds) for _, seeds in self.values)
         columns = [Column("mean", decimals=self.decimals, best="highest")]
         columns += [Column(f"seed {i}", decimals=self.decimals) for i in range(1, n + 1)]
         rows = []
         for name, seeds in self.values:
-            missing = [Cell(text="not run")] * (n - len(seeds))
-            cells = [Cell(*mean_and_std(seeds)), *(Cell(value) for value in seeds), *missing]
-            rows.append(Row(name, cells, name))
-        return Table(columns, rows, self.x_title, formats=("CSV",))
+            missing = [TableCell(text="not run")] * (n - len(seeds))
+            cells = [TableCell(*mean_and_std(seeds)), *(TableCell(value) for value in seeds), *missing]
+            rows.append(TableRow(name, cells, name))
+        return ReportTable(columns, rows, self.x_title, formats=("CSV",))
 
     def tips(self) -> list[str]:
         """A method's mean and its seeds."""
         return [
-            f"{name} {self._says(seeds)}\n" + ", ".join(decimal(v, self.decimals) for v in seeds)
+            f"{name} {self._says(seeds)}\n" + ", ".join(format_number(v, self.decimals) for v in seeds)
             for name, seeds in self.values
         ]
 
@@ -74,7 +81,7 @@ class DotChart(Figure):
 
     def _axis_title(self) -> str:
         low, _ = self._range
-        return self.x_title if low <= 0 else f"{self.x_title}, axis starts at {tick_text(round(low))}"
+        return self.x_title if low <= 0 else f"{self.x_title}, axis starts at {format_tick(round(low))}"
 
     def draw(self, width: int) -> Drawing:
         """Names left, dots in the middle, numbers right."""
@@ -84,9 +91,9 @@ class DotChart(Figure):
         right = width - max(text_width(self._says(seeds)) for _, seeds in self.values) - 12
         x = Scale(*self._range, left, right)
         inside = []
-        for tick in ticks(x.low, x.high, 6 if width > 500 else 3):
+        for tick in choose_ticks(x.low, x.high, 6 if width > 500 else 3):
             inside.append(element("line", x1=x(tick), x2=x(tick), y1=top, y2=bottom, class_="grid"))
-            inside.append(words(tick_text(tick), x(tick), bottom + 18, class_="tick", text_anchor="middle"))
+            inside.append(words(format_tick(tick), x(tick), bottom + 18, class_="tick", text_anchor="middle"))
         inside.append(words(self._axis_title(), right, bottom + 38, class_="axis", text_anchor="end"))
         for reference in self.references:
             at, style = x(reference.value), f"stroke-dasharray:{reference.dash}"
@@ -102,7 +109,7 @@ class DotChart(Figure):
         return Drawing(bottom + 46, inside)
 
     def _row(self, row: int, name: str, seeds: Sequence[Number], x: Scale, y: Number, width: int) -> str:
-        style, (mean, std) = look(name), mean_and_std(seeds)
+        style, (mean, std) = method_style(name), mean_and_std(seeds)
         parts = [element("rect", x=0, y=y - 16, width=width, height=32, class_="area")]
         parts += [marker(style._replace(marker="circle"), x(v), y, 2.5, class_="seed") for v in seeds]
         if std is not None:
@@ -112,7 +119,7 @@ class DotChart(Figure):
         parts.append(marker(style, x(mean), y, 5.5))
         parts.append(words(self._says(seeds), width - 2, y + 4, class_="value", text_anchor="end"))
         parts.append(pickable(name, 2, y + 4))
-        return element("g", *parts, class_="series hit", data_series=key(name), data_t=str(row))
+        return element("g", *parts, class_="series hit", data_series=method_key(name), data_t=str(row))
 
     def size(self) -> tuple[float, float]:
         """As tall as it has rows."""
@@ -124,7 +131,7 @@ class DotChart(Figure):
         beside: tuple[Any, Any] = ("axes fraction", "data")
         above: tuple[Any, Any] = ("data", "axes fraction")
         for row, (name, seeds) in enumerate(self.values):
-            style, (mean, std) = plot_style(look(name)), mean_and_std(seeds)
+            style, (mean, std) = plot_style(method_style(name)), mean_and_std(seeds)
             axes.plot(seeds, [row] * len(seeds), "o", color=style["color"], alpha=0.45, markersize=3)
             axes.errorbar(mean, row, xerr=std, fmt=style["marker"], color=style["color"], markersize=7)
             axes.annotate(self._says(seeds), (1.01, row), xycoords=beside, va="center")
@@ -134,7 +141,7 @@ class DotChart(Figure):
             axes.annotate(says, place, xycoords=above, color=LIGHT.muted, fontsize=9, ha="center")
         axes.set_yticks(range(len(self.values)), [name for name, _ in self.values])
         for text, (name, _) in zip(axes.get_yticklabels(), self.values, strict=True):
-            text.set_color(series_colour(look(name).colour, minimum=4.5))
+            text.set_color(series_color(method_style(name).color, minimum=4.5))
         axes.set_xlim(*self._range)
         axes.set_ylim(len(self.values) - 0.5, -0.5)
         axes.set_xlabel(self._axis_title())
@@ -164,33 +171,33 @@ class BarChart(Figure):
         if len(bars) > 20:
             ranked = sorted(bars, key=lambda bar: bar[1])
             bars = [ranked[-1], ranked[0]]
-        amounts = "; ".join(f"{name}: {decimal(value, self.decimals)}" for name, value in bars)
+        amounts = "; ".join(f"{name}: {format_number(value, self.decimals)}" for name, value in bars)
         return f"Bar chart of {self.y_title} by {self.x_title}: {amounts}."
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         """One row per bar."""
-        rows = [Row(name, [Cell(value)]) for name, value in self.bars]
+        rows = [TableRow(name, [TableCell(value)]) for name, value in self.bars]
         columns = [Column(self.y_title, decimals=self.decimals)]
-        return Table(columns, rows, f"{self.y_title} by {self.x_title}", self.x_title, formats=("CSV",))
+        return ReportTable(columns, rows, f"{self.y_title} by {self.x_title}", self.x_title, formats=("CSV",))
 
     def tips(self) -> list[str]:
         """A bar's amount."""
         return [
-            f"{self.x_title} {name}\n{decimal(value, self.decimals)} {self.y_title}"
+            f"{self.x_title} {name}\n{format_number(value, self.decimals)} {self.y_title}"
             for name, value in self.bars
         ]
 
     def draw(self, width: int) -> Drawing:
         """Bars in the accent; names thinned where they would touch."""
         top, height = 30.0, 260.0
-        marks = ticks(0, max(value for _, value in self.bars) or 1.0, 4)
-        left = max(text_width(tick_text(mark), 12) for mark in marks) + 14
+        marks = choose_ticks(0, max(value for _, value in self.bars) or 1.0, 4)
+        left = max(text_width(format_tick(mark), 12) for mark in marks) + 14
         y = Scale(0, max(value for _, value in self.bars) or 1.0, height - 42, top)
         slot = (width - left) / len(self.bars)
         inside = [words(self.y_title, 2, 12, class_="axis")]
         for mark in marks:
             inside.append(element("line", x1=left, x2=width, y1=y(mark), y2=y(mark), class_="grid"))
-            inside.append(words(tick_text(mark), left - 8, y(mark) + 4, class_="tick", text_anchor="end"))
+            inside.append(words(format_tick(mark), left - 8, y(mark) + 4, class_="tick", text_anchor="end"))
         widest = max(text_width(name, 12) for name, _ in self.bars) + 8
         every = max(1, -int(-widest // slot))
         for i, (name, value) in enumerate(self.bars):

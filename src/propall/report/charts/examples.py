@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from propall.report.charts.figure import Drawing, Figure
 from propall.report.colors import LIGHT
-from propall.report.tables import Cell, Column, Row, Table
+from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -31,7 +31,7 @@ def as_bytes(images: NDArray[np.generic]) -> NDArray[np.uint8]:
 
 
 def png(image: NDArray[np.uint8]) -> bytes:
-    """A grey (h, w) or colour (h, w, 3) image as a PNG file."""
+    """A grey (h, w) or color (h, w, 3) image as a PNG file."""
     if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
         raise ValueError(
             f"image: {image.dtype} of shape {image.shape} is neither (h, w) nor (h, w, 3) bytes; "
@@ -95,14 +95,21 @@ class ExampleSheet(Figure):
         found = f"; the recovered label is the true one in {right} of {len(known)}" if known else ""
         return f"{len(self.images)} images with their candidate labels{found}."
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         """One row per image."""
         columns = [Column(name, kind="text") for name in ("candidates", "recovered", "true")]
         rows = [
-            Row(str(i), [Cell(text=" ".join(s)), Cell(text=r), Cell(text="not known" if t is None else t)])
+            TableRow(
+                str(i),
+                [
+                    TableCell(text=" ".join(s)),
+                    TableCell(text=r),
+                    TableCell(text="not known" if t is None else t),
+                ],
+            )
             for i, (s, r, t) in enumerate(zip(self.candidates, self.recovered, self.truth, strict=True), 1)
         ]
-        return Table(columns, rows, "Candidate, recovered and true labels", "image", formats=("CSV",))
+        return ReportTable(columns, rows, "Candidate, recovered and true labels", "image", formats=("CSV",))
 
     def body(self, anchor: str) -> str:
         """The sheet as HTML: it reflows to any width by itself."""

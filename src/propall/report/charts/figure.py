@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from propall.report.charts.svg import element
-from propall.report.colors import LIGHT, Look, series_colour
+from propall.report.colors import LIGHT, MethodStyle, series_color
 from propall.report.numbers import Number
-from propall.report.tables import Table, embedded
+from propall.report.tables import ReportTable, json_script
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +66,7 @@ class Figure(ABC):
         """The text alternative: what a person who cannot see the figure should know."""
 
     @abstractmethod
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         """The figure's data."""
 
     @abstractmethod
@@ -105,14 +105,14 @@ class Figure(ABC):
             f'<p class="unseen" id="{escape(anchor)}-text">{escape(self.description())}</p>',
             self.body(anchor),
             f"<figcaption>{escape(self.caption)}</figcaption>",
-            embedded(self.tips()) if self.tips() else "",
+            json_script(self.tips()) if self.tips() else "",
             f"<details><summary>Data</summary>{self.table().to_html(f'{anchor}-data')}</details>",
             "</figure>",
         ]
         return "\n".join(part for part in parts if part)
 
     def save(self, path: str | Path) -> Path:
-        """Write the figure as PNG, SVG or PDF, by the ending of the path; same data, same colours."""
+        """Write the figure as PNG, SVG or PDF, by the ending of the path; same data, same colors."""
         path = Path(path)
         with saved(path, self.size(), layout="constrained") as canvas:
             self.paint(canvas)
@@ -133,11 +133,11 @@ def saved(
         canvas.savefig(path, dpi=200, metadata=_UNDATED.get(path.suffix.lower()))
 
 
-def plot_style(look: Look) -> dict[str, Any]:
+def plot_style(look: MethodStyle) -> dict[str, Any]:
     """A method's look in matplotlib's words."""
     dash = tuple(float(part) for part in look.dash.split())
     return {
-        "color": series_colour(look.colour),
+        "color": series_color(look.color),
         "linestyle": (0, dash) if dash else "-",
         "marker": _MARKERS[look.marker],
     }

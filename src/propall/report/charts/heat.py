@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from propall.report.charts.figure import Drawing, Figure
 from propall.report.charts.svg import element, text_width, words
 from propall.report.colors import LIGHT
-from propall.report.numbers import Number, decimal, tick_text
-from propall.report.tables import Cell, Column, Row, Table
+from propall.report.numbers import Number, format_number, format_tick
+from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: The share of the full accent from which on a cell of a film strip is drawn.
 FAINT = 0.015
-#: The darkest shade under printed numbers: text in the page's text colour keeps a contrast of 4.5 on it.
+#: The darkest shade under printed numbers: text in the page's text color keeps a contrast of 4.5 on it.
 PRINTED = 0.55
 
 
@@ -47,7 +47,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class HeatMap(Figure):
-    """A matrix as shades of the accent, from the page's colour at 0 to the accent at `high`.
+    """A matrix as shades of the accent, from the page's color at 0 to the accent at `high`.
 
     Attributes:
         caption: what is shown.
@@ -78,26 +78,27 @@ class HeatMap(Figure):
         return (
             f"Heat map of {self.value_title}, {len(self.grid.rows)} rows ({self.row_title}) by "
             f"{len(self.grid.columns)} columns ({self.column_title}), values from "
-            f"{decimal(min(flat), self.decimals)} to {decimal(max(flat), self.decimals)}.{said}"
+            f"{format_number(min(flat), self.decimals)} to {format_number(max(flat), self.decimals)}.{said}"
         )
 
     def _place(self, r: int, c: int) -> str:
         return f"{self.row_title} {self.grid.rows[r]}, {self.column_title} {self.grid.columns[c]}"
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         """The matrix."""
         columns = [Column(name, self.column_title, decimals=self.decimals) for name in self.grid.columns]
         rows = [
-            Row(name, [Cell(value) for value in values])
+            TableRow(name, [TableCell(value) for value in values])
             for name, values in zip(self.grid.rows, self.grid.values, strict=True)
         ]
-        return Table(columns, rows, self.value_title, self.row_title, formats=("CSV",))
+        return ReportTable(columns, rows, self.value_title, self.row_title, formats=("CSV",))
 
     def tips(self) -> list[str]:
         """A cell's place and value, and its mark."""
         marked = {(r, c): f"\n{text}" for r, c, text in self.marks}
         return [
-            f"{self._place(r, c)}\n{self.value_title} {decimal(value, self.decimals)}{marked.get((r, c), '')}"
+            f"{self._place(r, c)}\n{self.value_title} {format_number(value, self.decimals)}"
+            + marked.get((r, c), "")
             for r, row in enumerate(self.grid.values)
             for c, value in enumerate(row)
         ]
@@ -139,14 +140,18 @@ class HeatMap(Figure):
         texts = []
         for r, row in enumerate(self.grid.values):
             for c, value in enumerate(row):
-                text, x, y = decimal(value, self.decimals), left + side * (c + 0.5), top + side * (r + 0.5)
+                text, x, y = (
+                    format_number(value, self.decimals),
+                    left + side * (c + 0.5),
+                    top + side * (r + 0.5),
+                )
                 if float(text):
                     texts.append(words(text, x, y + 4, class_="incell", text_anchor="middle"))
         return texts
 
     @property
     def _ruler_says(self) -> str:
-        return f"{self.value_title} 0 to {tick_text(round(self.high or self.grid.high, self.decimals))}"
+        return f"{self.value_title} 0 to {format_tick(round(self.high or self.grid.high, self.decimals))}"
 
     def _ruler(self, x: Number, y: Number, darkest: Number) -> list[str]:
         box = {"y": y, "width": 12.0, "height": 10.0}
@@ -173,7 +178,7 @@ class HeatMap(Figure):
         axes.set_xticks(range(0, len(self.grid.columns), every), self.grid.columns[::every])
         axes.set_ylabel(self.row_title)
         axes.set_xlabel(self.column_title)
-        high = tick_text(round(self.high or self.grid.high, self.decimals))
+        high = format_tick(round(self.high or self.grid.high, self.decimals))
         title = f"{self.value_title}, 0 to {high}"
         axes.set_title(title, loc="left", fontsize=10, color=LIGHT.muted)
         for r, c, _ in self.marks:
@@ -215,23 +220,23 @@ class FilmStrip(Figure):
             f"{moments}.{said}"
         )
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         """One row per moment and matrix row."""
         columns = [
             Column(name, self.column_title, decimals=self.decimals) for name in self.frames[0][1].columns
         ]
         rows = [
-            Row(f"{moment}, {self.row_title} {name}", [Cell(value) for value in values])
+            TableRow(f"{moment}, {self.row_title} {name}", [TableCell(value) for value in values])
             for moment, grid in self.frames
             for name, values in zip(grid.rows, grid.values, strict=True)
         ]
-        return Table(columns, rows, self.value_title, "moment", formats=("CSV",))
+        return ReportTable(columns, rows, self.value_title, "moment", formats=("CSV",))
 
     def tips(self) -> list[str]:
         """Moment, place and value of each cell that can be seen."""
         return [
             f"{moment}\n{self.row_title} {grid.rows[r]}, {self.column_title} {grid.columns[c]}\n"
-            f"{self.value_title} {decimal(grid.values[r][c], self.decimals)}"
+            f"{self.value_title} {format_number(grid.values[r][c], self.decimals)}"
             for moment, grid in self.frames
             for r, c in self._seen(grid)
         ]

@@ -21,9 +21,16 @@ from propall.report.charts.svg import (
     text_width,
     words,
 )
-from propall.report.colors import LIGHT, key, look, ours_last, series_colour
-from propall.report.numbers import Number, decimal, mean_and_std, mean_std, tick_text, ticks
-from propall.report.tables import Cell, Column, Row, Table
+from propall.report.colors import LIGHT, method_key, method_style, propall_last, series_color
+from propall.report.numbers import (
+    Number,
+    choose_ticks,
+    format_mean_std,
+    format_number,
+    format_tick,
+    mean_and_std,
+)
+from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -74,7 +81,7 @@ class Reference:
 
     def says(self, decimals: int) -> str:
         """Label and number."""
-        return f"{self.label} {decimal(self.value, decimals)}"
+        return f"{self.label} {format_number(self.value, decimals)}"
 
 
 @dataclass(frozen=True)
@@ -110,22 +117,22 @@ class LineChart(Figure):
     def description(self) -> str:
         """First and last value of every line."""
         ends = "; ".join(
-            f"{line.name} from {decimal(line.mean[0], self.decimals)} to "
-            f"{mean_std(line.mean[-1], line.std_at(-1), self.decimals)}"
+            f"{line.name} from {format_number(line.mean[0], self.decimals)} to "
+            f"{format_mean_std(line.mean[-1], line.std_at(-1), self.decimals)}"
             for line in self.lines
         )
         marks = "".join(f"; {reference.says(self.decimals)}" for reference in self.references)
-        span = f"{tick_text(self.x[0])} to {tick_text(self.x[-1])}"
+        span = f"{format_tick(self.x[0])} to {format_tick(self.x[-1])}"
         return f"Line chart of {self.y_title} over {self.x_title} {span}: {ends}{marks}."
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         """One row per x."""
         columns = [Column(line.name, decimals=self.decimals) for line in self.lines]
         rows = [
-            Row(tick_text(x), [Cell(line.mean[i], line.std_at(i)) for line in self.lines])
+            TableRow(format_tick(x), [TableCell(line.mean[i], line.std_at(i)) for line in self.lines])
             for i, x in enumerate(self.x)
         ]
-        return Table(columns, rows, f"{self.y_title} by {self.x_title}", self.x_title, formats=("CSV",))
+        return ReportTable(columns, rows, f"{self.y_title} by {self.x_title}", self.x_title, formats=("CSV",))
 
     def tips(self) -> list[str]:
         """All lines at one x, the highest first."""
@@ -133,8 +140,8 @@ class LineChart(Figure):
         for i, x in enumerate(self.x):
             at = [(line.mean[i], line.std_at(i), line.name) for line in self.lines]
             ranked = sorted(at, key=lambda entry: -entry[0])
-            values = (f"{name} {mean_std(mean, std, self.decimals)}" for mean, std, name in ranked)
-            texts.append("\n".join([f"{self.x_title} {tick_text(x)}", *values]))
+            values = (f"{name} {format_mean_std(mean, std, self.decimals)}" for mean, std, name in ranked)
+            texts.append("\n".join([f"{self.x_title} {format_tick(x)}", *values]))
         return texts
 
     @cached_property
@@ -156,7 +163,7 @@ class LineChart(Figure):
 
     def _axis_title(self) -> str:
         low, _ = self._range
-        return self.y_title if low <= 0 else f"{self.y_title}, axis starts at {tick_text(round(low))}"
+        return self.y_title if low <= 0 else f"{self.y_title}, axis starts at {format_tick(round(low))}"
 
     def draw(self, width: int) -> Drawing:
         """Grid, yardsticks, bands, lines, names, and a column to hover per x."""
@@ -168,7 +175,7 @@ class LineChart(Figure):
         x = Scale(self.x[0], self.x[-1], left, right)
         y = Scale(*self._range, height - 42, top)
         inside = [*self._axes(x, y, height), *self._yardsticks(x, y), *legend]
-        drawn = ours_last([line.name for line in self.lines])
+        drawn = propall_last([line.name for line in self.lines])
         by_name = {line.name: line for line in self.lines}
         ends = spread([y(line.mean[-1]) for line in self.lines], 16, y.end + 4, y.start)
         heights = {line.name: end for line, end in zip(self.lines, ends, strict=True)}
@@ -178,12 +185,12 @@ class LineChart(Figure):
 
     def _axes(self, x: Scale, y: Scale, height: Number) -> list[str]:
         parts = [words(self._axis_title(), 2, y.end - 16, class_="axis")]
-        for tick in ticks(y.low, y.high):
+        for tick in choose_ticks(y.low, y.high):
             parts.append(element("line", x1=x.start, x2=x.end, y1=y(tick), y2=y(tick), class_="grid"))
-            parts.append(words(tick_text(tick), x.start - 8, y(tick) + 4, class_="tick", text_anchor="end"))
+            parts.append(words(format_tick(tick), x.start - 8, y(tick) + 4, class_="tick", text_anchor="end"))
         whole = all(float(value).is_integer() for value in self.x)
-        for tick in ticks(x.low, x.high, 6 if x.end > 400 else 4, whole=whole):
-            parts.append(words(tick_text(tick), x(tick), height - 24, class_="tick", text_anchor="middle"))
+        for tick in choose_ticks(x.low, x.high, 6 if x.end > 400 else 4, whole=whole):
+            parts.append(words(format_tick(tick), x(tick), height - 24, class_="tick", text_anchor="middle"))
         return [*parts, words(self.x_title, x.end, height - 5, class_="axis", text_anchor="end")]
 
     def _yardsticks(self, x: Scale, y: Scale) -> list[str]:
@@ -203,7 +210,7 @@ class LineChart(Figure):
         return parts
 
     def _line(self, line: Line, x: Scale, y: Scale, label_at: Number | None) -> str:
-        style = look(line.name)
+        style = method_style(line.name)
         points = [(x(at), y(value)) for at, value in zip(self.x, line.mean, strict=True)]
         parts = []
         if line.std:
@@ -219,7 +226,7 @@ class LineChart(Figure):
                 lead = path([points[-1], (x.end + 9, label_at)])
                 parts.append(element("path", d=lead, class_="lead", style=stroke(style._replace(dash=""))))
             parts.append(pickable(line.name, x.end + 12, label_at + 4))
-        return element("g", *parts, class_="series", data_series=key(line.name))
+        return element("g", *parts, class_="series", data_series=method_key(line.name))
 
     def _legend(self, width: int) -> tuple[list[str], float]:
         parts, at, row = [], 2.0, 12.0
@@ -227,12 +234,14 @@ class LineChart(Figure):
             needed = text_width(line.name) + 44
             if at + needed > width and at > 2:
                 at, row = 2.0, row + 20
-            style = look(line.name)
+            style = method_style(line.name)
             dash = path([(at, row - 4), (at + 26, row - 4)])
             swatch = element("path", d=dash, class_="line", style=stroke(style))
             mark = marker(style, at + 13, row - 4, 3)
             label = pickable(line.name, at + 31, row)
-            parts.append(element("g", swatch, mark, label, class_="series", data_series=key(line.name)))
+            parts.append(
+                element("g", swatch, mark, label, class_="series", data_series=method_key(line.name))
+            )
             at += needed
         return parts, row + 44
 
@@ -253,8 +262,8 @@ class LineChart(Figure):
         axes = quiet_axes(canvas)
         by_name = {line.name: line for line in self.lines}
         every = max(1, len(self.x) // 6)
-        for name in ours_last(list(by_name)):
-            line, style = by_name[name], plot_style(look(name))
+        for name in propall_last(list(by_name)):
+            line, style = by_name[name], plot_style(method_style(name))
             axes.plot(self.x, line.mean, label=name, markevery=(every // 2, every), markersize=4, **style)
             if line.std:
                 lower = [m - (s or 0) for m, s in zip(line.mean, line.std, strict=True)]
@@ -280,13 +289,13 @@ class LineChart(Figure):
         # Downwards, as pixels go: the highest line keeps its place and the others make room.
         ends = spread([-line.mean[-1] for line in self.lines], (high - low) / 20, -high, -low)
         for line, end in zip(self.lines, ends, strict=True):
-            colour = series_colour(look(line.name).colour, minimum=4.5)
+            color = series_color(method_style(line.name).color, minimum=4.5)
             place = (1.01, -end)
-            axes.annotate(line.name, place, xycoords=beside, color=colour, va="center", annotation_clip=False)
+            axes.annotate(line.name, place, xycoords=beside, color=color, va="center", annotation_clip=False)
 
 
 def pickable(name: str, x: Number, y: Number, **attributes: str | Number | None) -> str:
     """A method's name; pressing it fades the others."""
-    pressable = {"role": "button", "tabindex": "0", "aria_pressed": "false", "data_pick": key(name)}
-    style = f"fill:{ink(look(name))}"
+    pressable = {"role": "button", "tabindex": "0", "aria_pressed": "false", "data_pick": method_key(name)}
+    style = f"fill:{ink(method_style(name))}"
     return words(name, x, y, class_="name", style=style, **pressable, **attributes)

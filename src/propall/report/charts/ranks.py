@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from propall.report.charts.figure import Drawing, Figure, plot_style
 from propall.report.charts.lines import pickable
 from propall.report.charts.svg import Scale, element, marker, path, stroke, text_width, words
-from propall.report.colors import LIGHT, key, look, series_colour
-from propall.report.numbers import Number, decimal
-from propall.report.tables import Cell, Column, Row, Table
+from propall.report.colors import LIGHT, method_key, method_style, series_color
+from propall.report.numbers import Number, format_number
+from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -39,24 +39,26 @@ class CDDiagram(Figure):
 
     def description(self) -> str:
         """Ranks, critical difference and groups."""
-        ranks = ", ".join(f"{name} {decimal(rank)}" for name, rank in self._ordered)
+        ranks = ", ".join(f"{name} {format_number(rank)}" for name, rank in self._ordered)
         groups = "; ".join(", ".join(group) for group in self.groups) or "none"
         return (
             f"Critical-difference diagram. Average ranks, smaller is better: {ranks}. Critical difference "
-            f"{decimal(self.critical_difference)}. Groups without a significant difference: {groups}."
+            f"{format_number(self.critical_difference)}. Groups without a significant difference: {groups}."
         )
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         """Rank of each method and its distance to the best."""
         best = min(self.ranks.values())
-        rows = [Row(name, [Cell(rank), Cell(rank - best)], name) for name, rank in self._ordered]
+        rows = [
+            TableRow(name, [TableCell(rank), TableCell(rank - best)], name) for name, rank in self._ordered
+        ]
         columns = [Column("average rank", best="lowest"), Column("behind the best")]
-        caption = f"Critical difference {decimal(self.critical_difference)}"
-        return Table(columns, rows, caption, formats=("CSV",))
+        caption = f"Critical difference {format_number(self.critical_difference)}"
+        return ReportTable(columns, rows, caption, formats=("CSV",))
 
     def tips(self) -> list[str]:
         """A method's rank."""
-        return [f"{name} {decimal(rank)}" for name, rank in self._ordered]
+        return [f"{name} {format_number(rank)}" for name, rank in self._ordered]
 
     def _levels(self) -> list[tuple[Number, Number]]:
         spans = [(min(self.ranks[m] for m in g), max(self.ranks[m] for m in g)) for g in self.groups]
@@ -89,23 +91,23 @@ class CDDiagram(Figure):
     def _ruler(self, x: Scale, width: int) -> list[str]:
         start, end = x(1), x(1 + self.critical_difference)
         bar = path([(start, 20), (start, 28), (start, 24), (end, 24), (end, 20), (end, 28)])
-        says = f"CD {decimal(self.critical_difference)}"
+        says = f"CD {format_number(self.critical_difference)}"
         label = words(says, (start + end) / 2, 15, class_="tick", text_anchor="middle")
         return [element("path", d=bar, class_="ruler"), label]
 
     def _name(self, i: int, x: Scale, axis: Number, y: Number, left: bool, numbered: bool) -> str:
         name, rank = self._ordered[i]
-        style, outward, anchor = look(name), -1 if left else 1, "end" if left else "start"
+        style, outward, anchor = method_style(name), -1 if left else 1, "end" if left else "start"
         edge = x.start - 8 if left else x.end + 8
         line = path([(x(rank), axis), (x(rank), y - 4), (edge, y - 4)])
         parts = [element("path", d=line, class_="leader", style=stroke(style._replace(dash="")))]
         parts.append(marker(style, x(rank), axis, 4.5))
         beyond = edge + 4 * outward
         if numbered:
-            parts.append(words(decimal(rank), beyond, y, class_="tick", text_anchor=anchor))
-            beyond += outward * (text_width(decimal(rank), 12) + 6)
+            parts.append(words(format_number(rank), beyond, y, class_="tick", text_anchor=anchor))
+            beyond += outward * (text_width(format_number(rank), 12) + 6)
         parts.append(pickable(name, beyond, y, text_anchor=anchor))
-        return element("g", *parts, class_="series hit", data_series=key(name), data_t=str(i))
+        return element("g", *parts, class_="series hit", data_series=method_key(name), data_t=str(i))
 
     def size(self) -> tuple[float, float]:
         """As tall as it has names."""
@@ -123,7 +125,9 @@ class CDDiagram(Figure):
             axes.text(tick, 0.4, str(tick), ha="center", va="bottom", fontsize=9, color=LIGHT.muted)
         end = 1 + self.critical_difference
         axes.plot([1, 1, 1, end, end, end], [1.8, 2.2, 2.0, 2.0, 2.2, 1.8], color=LIGHT.text, linewidth=1)
-        axes.text((1 + end) / 2, 2.3, f"CD {decimal(self.critical_difference)}", ha="center", fontsize=9)
+        axes.text(
+            (1 + end) / 2, 2.3, f"CD {format_number(self.critical_difference)}", ha="center", fontsize=9
+        )
         for level, (start, stop) in enumerate(spans):
             axes.plot([start - 0.04, stop + 0.04], [-0.5 * (level + 1)] * 2, color=LIGHT.text, linewidth=3.5)
         first = -0.5 * len(spans) - 1.0
@@ -132,12 +136,12 @@ class CDDiagram(Figure):
             left = i < half
             y = first - (i if left else count - 1 - i)
             edge = 1 - reach if left else count + reach
-            style = plot_style(look(name))
+            style = plot_style(method_style(name))
             axes.plot([rank, rank, edge], [0, y, y], color=style["color"], linewidth=0.9)
             axes.plot(rank, 0, marker=style["marker"], color=style["color"], markersize=5)
-            says = f"{name}  {decimal(rank)} " if left else f" {decimal(rank)}  {name}"
-            colour = series_colour(look(name).colour, minimum=4.5)
-            label = axes.text(edge, y, says, ha="right" if left else "left", va="center", color=colour)
+            says = f"{name}  {format_number(rank)} " if left else f" {format_number(rank)}  {name}"
+            color = series_color(method_style(name).color, minimum=4.5)
+            label = axes.text(edge, y, says, ha="right" if left else "left", va="center", color=color)
             label.set_in_layout(False)
         # Names hang outside the axis; room for the longest, at about 1/65 of the width per letter.
         room = 0.45 * count * max(len(name) + 8 for name in self.ranks) / 20

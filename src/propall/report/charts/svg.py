@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from propall.report.colors import Look
+from propall.report.colors import MethodStyle
 from propall.report.numbers import Number
 
 
@@ -58,20 +58,20 @@ class Scale:
         return self.start + (value - self.low) / span * (self.end - self.start)
 
 
-def stroke(look: Look) -> str:
+def stroke(look: MethodStyle) -> str:
     """The style of a method's line."""
     dash = f";stroke-dasharray:{look.dash}" if look.dash else ""
     return f"stroke:{paint(look)}{dash}"
 
 
-def paint(look: Look) -> str:
-    """The CSS colour of a method's lines and areas."""
-    return "var(--muted)" if look.colour < 0 else f"var(--s{look.colour})"
+def paint(look: MethodStyle) -> str:
+    """The CSS color of a method's lines and areas."""
+    return "var(--muted)" if look.color < 0 else f"var(--s{look.color})"
 
 
-def ink(look: Look) -> str:
-    """The CSS colour of text about a method, legible at text size."""
-    return "var(--muted)" if look.colour < 0 else f"var(--t{look.colour})"
+def ink(look: MethodStyle) -> str:
+    """The CSS color of text about a method, legible at text size."""
+    return "var(--muted)" if look.color < 0 else f"var(--t{look.color})"
 
 
 #: Outlines of the markers for a radius of 1, as polygons; the circle is drawn as such.
@@ -92,7 +92,9 @@ _OUTLINES: dict[str, list[tuple[Number, Number]]] = {
 }
 
 
-def marker(look: Look, x: Number, y: Number, radius: Number = 4, **attributes: str | Number | None) -> str:
+def marker(
+    look: MethodStyle, x: Number, y: Number, radius: Number = 4, **attributes: str | Number | None
+) -> str:
     """A method's marker."""
     style = f"fill:{paint(look)}"
     if look.marker == "circle":

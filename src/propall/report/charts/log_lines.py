@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from propall.report.charts.figure import Drawing, Figure, plot_style, quiet_axes
 from propall.report.charts.lines import pickable
 from propall.report.charts.svg import Scale, element, marker, path, spread, stroke, text_width, words
-from propall.report.colors import LIGHT, key, look, ours_last, series_colour
-from propall.report.numbers import Number, decimal, tick_text, ticks
-from propall.report.tables import Cell, Column, Row, Table
+from propall.report.colors import LIGHT, method_key, method_style, propall_last, series_color
+from propall.report.numbers import Number, choose_ticks, format_number, format_tick
+from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -24,7 +24,7 @@ HOVERED = 40
 
 
 @dataclass(frozen=True)
-class Trace:
+class Curve:
     """A method's points (x, y), x growing and above zero."""
 
     name: str
@@ -32,7 +32,7 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class TraceChart(Figure):
+class LogLineChart(Figure):
     """Lines over a logarithmic axis, each as long as its method took, names at the right.
 
     Attributes:
@@ -44,7 +44,7 @@ class TraceChart(Figure):
     """
 
     caption: str
-    traces: Sequence[Trace]
+    traces: Sequence[Curve]
     x_title: str = "seconds of training"
     y_title: str = "test accuracy (%)"
     decimals: int = 2
@@ -60,17 +60,19 @@ class TraceChart(Figure):
     def description(self) -> str:
         """Where every line ends."""
         ends = "; ".join(
-            f"{trace.name} {decimal(trace.points[-1][1], self.decimals)} after "
-            f"{tick_text(round(trace.points[-1][0], 1))}"
+            f"{trace.name} {format_number(trace.points[-1][1], self.decimals)} after "
+            f"{format_tick(round(trace.points[-1][0], 1))}"
             for trace in self.traces
         )
         return f"Line chart of {self.y_title} over {self.x_title}: {ends}."
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         """One row per point."""
         columns = [Column(self.x_title), Column(self.y_title, decimals=self.decimals)]
-        rows = [Row(t.name, [Cell(x), Cell(y)], t.name) for t in self.traces for x, y in t.points]
-        return Table(columns, rows, f"{self.y_title} by {self.x_title}", formats=("CSV",))
+        rows = [
+            TableRow(t.name, [TableCell(x), TableCell(y)], t.name) for t in self.traces for x, y in t.points
+        ]
+        return ReportTable(columns, rows, f"{self.y_title} by {self.x_title}", formats=("CSV",))
 
     @cached_property
     def _shown(self) -> list[list[tuple[Number, Number]]]:
@@ -85,7 +87,7 @@ class TraceChart(Figure):
     def tips(self) -> list[str]:
         """A point's method, time and value."""
         return [
-            f"{trace.name}\n{decimal(y, self.decimals)} after {tick_text(float(f'{x:.3g}'))} s"
+            f"{trace.name}\n{format_number(y, self.decimals)} after {format_tick(float(f'{x:.3g}'))} s"
             for trace, points in zip(self.traces, self._shown, strict=True)
             for x, y in points
         ]
@@ -111,7 +113,7 @@ class TraceChart(Figure):
 
     def _axis_title(self) -> str:
         low = self._ranges[2]
-        return self.y_title if low <= 0 else f"{self.y_title}, axis starts at {tick_text(round(low))}"
+        return self.y_title if low <= 0 else f"{self.y_title}, axis starts at {format_tick(round(low))}"
 
     def draw(self, width: int) -> Drawing:
         """Grid, lines, points to hover, names."""
@@ -121,12 +123,12 @@ class TraceChart(Figure):
         left, right = 40.0, width - max(text_width(trace.name) + 18 for trace in self.traces)
         x, y = Scale(x_low, x_high, left, right), Scale(y_low, y_high, height - 42, top)
         inside = [words(self._axis_title(), 2, top - 16, class_="axis")]
-        for tick in ticks(y_low, y_high):
+        for tick in choose_ticks(y_low, y_high):
             inside.append(element("line", x1=left, x2=right, y1=y(tick), y2=y(tick), class_="grid"))
-            inside.append(words(tick_text(tick), left - 8, y(tick) + 4, class_="tick", text_anchor="end"))
+            inside.append(words(format_tick(tick), left - 8, y(tick) + 4, class_="tick", text_anchor="end"))
         for mark in self._powers():
             at = x(math.log10(mark))
-            inside.append(words(tick_text(mark), at, height - 24, class_="tick", text_anchor="middle"))
+            inside.append(words(format_tick(mark), at, height - 24, class_="tick", text_anchor="middle"))
         inside.append(words(self.x_title, right, height - 5, class_="axis", text_anchor="end"))
         ends = spread([y(trace.points[-1][1]) for trace in self.traces], 16, top + 4, height - 42)
         # What lies below the axis leaves the plot, as in the saved figure.
@@ -137,11 +139,11 @@ class TraceChart(Figure):
         for trace, shown, end in zip(self.traces, self._shown, ends, strict=True):
             groups[trace.name] = self._line(trace, shown, x, y, end, tip, f"url(#{name})")
             tip += len(shown)
-        return Drawing(height, [*inside, *(groups[name] for name in ours_last(list(groups)))])
+        return Drawing(height, [*inside, *(groups[name] for name in propall_last(list(groups)))])
 
     def _line(
         self,
-        trace: Trace,
+        trace: Curve,
         shown: Sequence[tuple[Number, Number]],
         x: Scale,
         y: Scale,
@@ -152,7 +154,7 @@ class TraceChart(Figure):
         def place(point: tuple[Number, Number]) -> tuple[float, float]:
             return x(math.log10(point[0])), y(point[1])
 
-        style, points = look(trace.name), [place(point) for point in trace.points]
+        style, points = method_style(trace.name), [place(point) for point in trace.points]
         parts = [element("path", d=path(points), class_="line", style=stroke(style))]
         lead = path([points[-1], (x.end + 9, label_at)])
         parts.append(element("path", d=lead, class_="lead", style=stroke(style._replace(dash="1 3"))))
@@ -163,16 +165,16 @@ class TraceChart(Figure):
             )
         inside = element("g", *parts, clip_path=clip)
         label = pickable(trace.name, x.end + 12, label_at + 4)
-        return element("g", inside, label, class_="series", data_series=key(trace.name))
+        return element("g", inside, label, class_="series", data_series=method_key(trace.name))
 
     def paint(self, canvas: Canvas) -> None:
         """The same lines on a logarithmic axis."""
         axes = quiet_axes(canvas)
         by_name = {trace.name: trace for trace in self.traces}
-        for name in ours_last(list(by_name)):
+        for name in propall_last(list(by_name)):
             xs, ys = zip(*by_name[name].points, strict=True)
             every = max(1, len(xs) // 8)
-            axes.plot(xs, ys, label=name, markevery=every, markersize=4, **plot_style(look(name)))
+            axes.plot(xs, ys, label=name, markevery=every, markersize=4, **plot_style(method_style(name)))
         x_low, x_high, y_low, y_high = self._ranges
         axes.set_xscale("log")
         axes.set_xlim(10**x_low, 10**x_high)
@@ -182,8 +184,6 @@ class TraceChart(Figure):
         ends = spread([-trace.points[-1][1] for trace in self.traces], (y_high - y_low) / 20, -y_high, -y_low)
         beside: tuple[Any, Any] = ("axes fraction", "data")
         for trace, end in zip(self.traces, ends, strict=True):
-            colour = series_colour(look(trace.name).colour, minimum=4.5)
+            color = series_color(method_style(trace.name).color, minimum=4.5)
             place = (1.01, -end)
-            axes.annotate(
-                trace.name, place, xycoords=beside, color=colour, va="center", annotation_clip=False
-            )
+            axes.annotate(trace.name, place, xycoords=beside, color=color, va="center", annotation_clip=False)
