@@ -36,9 +36,10 @@ from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.rc import RC
 from propall.nets import NETS
-from propall.training import engine
 from propall.training.contract import Objective, Run, State
+from propall.training.networks import build
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer as OurTrainer
 
 pytestmark = [
     # Lightning 2.6 uses what newer releases of torch deprecate.
@@ -96,8 +97,8 @@ def problem(dtype=torch.float64):
 
 
 def network(train, factory=NET):
-    """As `engine.Trainer` would start it."""
-    return engine.build(factory, Run(train, SEED))
+    """As `training.trainer.Trainer` would start it."""
+    return build(factory, Run(train, SEED))
 
 
 def parts(objective, recipe=RECIPE, dtype=torch.float64, factory=NET, seed=SEED):
@@ -132,7 +133,7 @@ EXACT = {"rtol": 1e-10, "atol": 1e-12}
 
 
 def engine_state(objective, recipe, train, factory):
-    (fitted,) = engine.Trainer(objective, factory, recipe).fit([Run(train, SEED)])
+    (fitted,) = OurTrainer(objective, factory, recipe).fit([Run(train, SEED)])
     state = {f"net.{name}": t for name, t in fitted.net.state_dict().items()}
     for part, tensors in fitted.state._asdict().items():
         state |= {f"memory.{part}_{name}": t for name, t in tensors.items()}

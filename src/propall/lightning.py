@@ -22,7 +22,7 @@ from propall.data.dataset import PartialDataset
 from propall.labels.candidates import check
 from propall.numerics import full_precision
 from propall.training.contract import Objective, Run, State, Step
-from propall.training.engine import NetClassifier
+from propall.training.networks import NetClassifier
 from propall.training.optim import ADAM_BETAS, ADAM_EPSILON
 from propall.training.recipe import Recipe
 from propall.training.stream import Stream
@@ -480,7 +480,7 @@ class PartialLabelModule(LightningModule):
 class PartialLabelData(LightningDataModule):
     """A training set in batches that do not depend on the number of processes.
 
-    An epoch's order is a function of seed and epoch, and the same as in `propall.training.engine.Trainer`.
+    An epoch's order is a function of seed and epoch, and the same as in `propall.training.trainer.Trainer`.
     Each global batch is cut into consecutive shares, one per process, whose lengths differ by one at most.
     Together with `PartialLabelModule`, which counts the batches, training resumed within an epoch goes on
     with the first batch that it has not seen.

@@ -21,8 +21,8 @@ from propall.methods.cc import CC
 from propall.methods.propall import ProPaLL
 from propall.nets.linear import Linear
 from propall.training.contract import Algorithm, Objective, Run
-from propall.training.engine import Trainer
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
 from tests.contract.subjects import accepts, skip_known
 
 Method = type[Objective] | type[Algorithm]

@@ -21,8 +21,8 @@ from propall.nets.network import SmallConvolution
 from propall.nets.network import convolution as layer
 from propall.nets.resnet import ResNet32
 from propall.training.contract import Run
-from propall.training.engine import Trainer
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
 
 on_every_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 #: Images, channels in and out, height, width: powers of two, odd, narrow, a single pixel.

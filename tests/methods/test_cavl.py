@@ -8,8 +8,9 @@ from propall.data.dataset import PartialDataset
 from propall.methods.cavl import CAVL, cavl_loss, selected_candidate
 from propall.nets import Linear
 from propall.training.contract import Run, State, Step
-from propall.training.engine import NetClassifier, Trainer, build
+from propall.training.networks import NetClassifier, build
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
 
 STEP = Step(torch.tensor(0.0), torch.tensor(0.0))
 

@@ -17,8 +17,9 @@ from propall.methods.d2cnn import (
 )
 from propall.nets import Linear
 from propall.training.contract import Run, State, Step
-from propall.training.engine import NetClassifier, Trainer, build
+from propall.training.networks import NetClassifier, build
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
 
 
 def at(epoch: float) -> Step:

@@ -11,8 +11,9 @@ from propall.methods._leveraged import side_weights
 from propall.methods.lws import LWS, lws_loss
 from propall.nets import Linear
 from propall.training.contract import Run, Step
-from propall.training.engine import NetClassifier, Trainer, build
+from propall.training.networks import NetClassifier, build
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
 
 STEP = Step(torch.tensor(0.0), torch.tensor(0.0))
 

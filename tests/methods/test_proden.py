@@ -11,8 +11,9 @@ from propall.methods.proden import PRODEN, proden_loss
 from propall.nets import Linear
 from propall.numerics import restricted_softmax, uniform_weights
 from propall.training.contract import Run, State, Step
-from propall.training.engine import NetClassifier, Trainer, build
+from propall.training.networks import NetClassifier, build
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
 
 STEP = Step(torch.tensor(0.0), torch.tensor(0.0))
 

@@ -177,7 +177,7 @@ def test_any_number_of_batch_dimensions() -> None:
 @pytest.mark.parametrize("mode", ["exact", "paper"])
 @pytest.mark.parametrize("progress", [0.5, 0.9])
 @pytest.mark.parametrize("shift", [-60.0, 0.0, 20.0])
-def test_losses_and_slopes_are_those_of_autograd(
+def test_losses_and_gradients_are_those_of_autograd(
     mode: Literal["exact", "paper"], shift: float, progress: float
 ) -> None:
     objective = ProPaLL(mode=mode, noise=0.7)
@@ -186,8 +186,8 @@ def test_losses_and_slopes_are_those_of_autograd(
     mask = torch.rand(9, 4) < 0.5
     mask[:, 0] = True
     now = Step(torch.tensor(progress).double(), torch.tensor(3.0).double(), uniform)
-    losses, slopes = objective.losses_and_slopes(logits, mask, State(), now)
-    expected, by_autograd = RowwiseObjective.losses_and_slopes(objective, logits, mask, State(), now)
+    losses, slopes = objective.losses_and_gradients(logits, mask, State(), now)
+    expected, by_autograd = RowwiseObjective.losses_and_gradients(objective, logits, mask, State(), now)
     torch.testing.assert_close(losses, expected, rtol=1e-14, atol=0)
     torch.testing.assert_close(slopes, by_autograd, rtol=1e-12, atol=1e-300)
     assert not losses.requires_grad

@@ -10,8 +10,9 @@ from propall.methods.rc import RC, rc_loss
 from propall.nets import MLP, Linear
 from propall.numerics import restricted_softmax, uniform_weights
 from propall.training.contract import Objective, Run
-from propall.training.engine import NetClassifier, Trainer, build
+from propall.training.networks import NetClassifier, build
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
 
 
 def data(n: int = 12, k: int = 4) -> PartialDataset:

@@ -41,9 +41,10 @@ from propall.nets import MLP, Linear
 from propall.numerics import restricted_softmax
 from propall.training.checkpoint import Checkpoint
 from propall.training.contract import Monitor, Run, State, Step
-from propall.training.engine import NetClassifier, Stack, Trainer, build
 from propall.training.metrics import History
+from propall.training.networks import NetClassifier, build
 from propall.training.recipe import Recipe
+from propall.training.trainer import Stack, Trainer
 
 
 def double(*shape: int) -> Tensor:

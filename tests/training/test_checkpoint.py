@@ -17,9 +17,9 @@ from propall.methods.proden import PRODEN
 from propall.nets import NETS
 from propall.training.checkpoint import Checkpoint, write_tensors
 from propall.training.contract import Run
-from propall.training.engine import Trainer
 from propall.training.metrics import History
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
 
 SCRIPT = """
 import sys, torch
@@ -32,7 +32,7 @@ from propall.methods.propall import ProPaLL
 from propall.nets import NETS
 from propall.training.checkpoint import Checkpoint, write_tensors
 from propall.training.contract import Run
-from propall.training.engine import Trainer
+from propall.training.trainer import Trainer
 from propall.training.recipe import Recipe
 
 torch.set_num_threads(1)

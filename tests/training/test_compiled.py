@@ -15,8 +15,8 @@ from propall.nets import NETS
 from propall.nets.network import AlignedBatchNorm, AlignedLinear
 from propall.training import compiled
 from propall.training.contract import Run
-from propall.training.engine import Stack, Trainer
 from propall.training.recipe import Recipe
+from propall.training.trainer import Stack, Trainer
 
 
 def runs(n=70, d=6, k=4, device="cpu", dtype=torch.float64):

@@ -14,8 +14,8 @@ from propall.nets import NETS
 from propall.nets.mlp import MLP
 from propall.training.contract import Run
 from propall.training.dense import Dense
-from propall.training.engine import Stack, Trainer
 from propall.training.recipe import Recipe
+from propall.training.trainer import Stack, Trainer
 
 DENSE = [
     NETS["linear"],

@@ -16,8 +16,9 @@ from propall.methods.rc import RC
 from propall.nets import NETS
 from propall.numerics import restricted_softmax
 from propall.training.contract import Run
-from propall.training.engine import Stack, Trainer, build
+from propall.training.networks import build
 from propall.training.recipe import Recipe
+from propall.training.trainer import Stack, Trainer
 
 N, D, K = 60, 6, 4
 

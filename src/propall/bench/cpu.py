@@ -17,8 +17,8 @@ from propall.estimators.classifier import PartialLabelClassifier
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
 from propall.training.contract import Run
-from propall.training.engine import Trainer
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
 
 OURS = "PartialLabelClassifier"
 STACKED, ONE_BY_ONE = "stacked", "one after another"

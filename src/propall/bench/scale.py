@@ -17,8 +17,8 @@ from propall.data.dataset import PartialDataset
 from propall.methods.propall import ProPaLL, plain_exact_loss, propall_loss
 from propall.nets import NETS
 from propall.training.contract import Run
-from propall.training.engine import Trainer
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
 
 MEGABYTE = 1e6
 #: What a fit may take beside one copy of the features and one of the candidates.

@@ -18,10 +18,10 @@ from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
 from propall.training.compiled import matrix_precision
-from propall.training.contract import Objective, Run
-from propall.training.engine import NetFactory, Trainer
+from propall.training.contract import NetFactory, Objective, Run
 from propall.training.metrics import History
 from propall.training.recipe import Precision, Recipe
+from propall.training.trainer import Trainer
 
 EAGER = "plain eager PyTorch, 1 run"
 #: What short trainings do on a GPU: compiling would take longer than it saves.

@@ -40,9 +40,9 @@ from propall.methods import METHODS, LinearClassifier
 from propall.nets import NETS
 from propall.training.checkpoint import write_tensors
 from propall.training.compiled import best_device
-from propall.training.contract import Algorithm, Classifier, Objective, Run, State
-from propall.training.engine import NetClassifier, NetFactory, Trainer, build
+from propall.training.contract import Algorithm, Classifier, NetFactory, Objective, Run, State, TrainingSetup
 from propall.training.metrics import ProgressBar
+from propall.training.networks import NetClassifier, build
 from propall.training.recipe import Recipe
 from propall.wording import counted, listed, nearest
 
@@ -145,7 +145,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         features, labels, weight = self._checked(X, y, sample_weight)
         runs = self._runs(features, labels, weight)
         algorithm = self._algorithm(weight is not None)
-        if isinstance(self.net, nn.Module) and isinstance(algorithm, Trainer):
+        if isinstance(self.net, nn.Module) and isinstance(self._method(), Objective):
             _refuse_other_outputs(self.net, runs[0])
         if self.verbose:
             with ProgressBar(f"fitting {METHODS.kind} {self._method().name}") as bar:
@@ -306,7 +306,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             "layout": SAVED_LAYOUT,
             "version": __version__,
             "parameters": parameters,
-            "method_fields": _plain_fields(self._method()),
+            "method_fields": self._method().hyperparameters(),
             "classes": {"dtype": self.classes_.dtype.str, "names": self.classes_.tolist()},
             "in_shape": list(self._in_shape),
             "temperature": self.temperature_,
@@ -430,16 +430,12 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             weight_decay=self.weight_decay,
             last_batch="keep",
         )
-        if isinstance(method, Objective):
-            return Trainer(method, self._net(), recipe)
-        if weighted:
+        if weighted and isinstance(method, Algorithm):
             raise ValueError(
                 f"sample_weight: {method.title} has no place for weights; leave them out, "
                 "or use another method."
             )
-        trained = {"net": self._net(), "recipe": recipe}
-        own = {field.name for field in dataclasses.fields(method)}  # type: ignore[arg-type]
-        return dataclasses.replace(method, **{k: v for k, v in trained.items() if k in own})  # type: ignore[type-var]
+        return method.with_training(TrainingSetup(self._net(), recipe))
 
     def _seeds(self) -> list[int]:
         members: Any = self.n_estimators
@@ -750,11 +746,6 @@ def _content_keys(features: NDArray[Any], candidates: Tensor) -> Tensor:
 
 def _digest(text: str, tensors: dict[str, Tensor]) -> str:
     return counter_rng.digest(text, *(part for name in sorted(tensors) for part in (name, tensors[name])))
-
-
-def _plain_fields(method: Objective | Algorithm) -> dict[str, Any]:
-    fields = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}  # type: ignore[arg-type]
-    return {name: value for name, value in fields.items() if name not in ("net", "recipe", "checkpoint")}
 
 
 def _dismantled(classifier: Classifier) -> tuple[dict[str, Tensor], dict[str, Any]]:

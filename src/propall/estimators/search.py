@@ -32,8 +32,8 @@ from propall.labels.parsing import with_new_names
 from propall.methods import METHODS
 from propall.registry import Registry
 from propall.training.contract import Algorithm, Monitor, Objective
-from propall.training.engine import Trainer
 from propall.training.metrics import ProgressBar, Together
+from propall.training.trainer import Trainer
 
 #: Rows to fit on and rows to hold out.
 Fold = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -947,5 +947,4 @@ class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
 
 
 def _takes_a_net(method: str | Objective | Algorithm) -> bool:
-    kind = METHODS[method] if isinstance(method, str) else type(method)
-    return issubclass(kind, Objective) or "net" in {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return (METHODS[method] if isinstance(method, str) else method).trains_network

@@ -167,12 +167,12 @@ class ProPaLL(RowwiseObjective):
         noisy = torch.addcmul(full_precision(logits), _logistic(step.uniform), scale)
         return propall_loss(noisy, candidates, self.mode)
 
-    def losses_and_slopes(
+    def losses_and_gradients(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b k"]]:
         """The exact mode's gradient is written out; see `propall_loss`."""
         if self.mode != "exact":
-            return super().losses_and_slopes(logits, candidates, state, step)
+            return super().losses_and_gradients(logits, candidates, state, step)
         assert step.uniform is not None
         scale = self.noise
         # Nothing is traced here: a number will do, and most of the time there is none to compute.

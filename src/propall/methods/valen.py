@@ -2,10 +2,10 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import log, pi, prod
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,26 +23,18 @@ from propall.training.contract import (
     Algorithm,
     Classifier,
     Monitor,
+    NetFactory,
     Objective,
     Run,
     State,
     Step,
+    TrainingSetup,
     total_weight,
     weighted_mean,
 )
-from propall.training.engine import (
-    SCORING_CHUNK,
-    NetClassifier,
-    NetFactory,
-    Progress,
-    Stack,
-    Trainer,
-    build,
-    fit_in_stacks,
-    starting_weights,
-    train_stack,
-)
+from propall.training.networks import SCORING_CHUNK, NetClassifier, build, starting_weights
 from propall.training.recipe import Recipe
+from propall.training.trainer import Progress, Stack, Trainer, fit_in_stacks, train_stack
 
 #: Added to probabilities inside logarithms.
 LOG_FLOOR = 1e-12
@@ -500,10 +492,35 @@ class VALEN(Algorithm):
     memory = "2k weights, neighbour lists"
     cost = "2 forward + backward, decoder"
     kind = "partial labels"
+    trains_network = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_integers(self, warm_up=0, neighbours=1)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Hyper-parameters by name, without the training setup."""
+        setup = {f.name for f in fields(TrainingSetup)}
+        return {name: value for name, value in super().hyperparameters().items() if name not in setup}
+
+    def passes(self, recipe: Recipe) -> int:
+        """Epochs of the warm-up and of the variational phase."""
+        return self.warm_up + recipe.epochs
+
+    def shortened(self) -> "VALEN":
+        """The same with a warm-up of one epoch."""
+        return replace(self, warm_up=1)
+
+    def with_training(self, setup: TrainingSetup) -> "VALEN":
+        """The same method, trained in this setup; what the setup leaves open stays as it is."""
+        return replace(
+            self,
+            net=setup.net,
+            recipe=setup.recipe,
+            checkpoint=setup.checkpoint or self.checkpoint,
+            fast=self.fast if setup.fast is None else setup.fast,
+            stack=setup.stack or self.stack,
+        )
 
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
         """Train all runs; those of one shape together."""
@@ -511,7 +528,7 @@ class VALEN(Algorithm):
             missing = "net" if self.net is None else "recipe"
             raise ValueError(
                 f"{missing}: None given; VALEN trains a network and needs both net and recipe. "
-                "Set them with dataclasses.replace(VALEN(), net=..., recipe=...)."
+                "Use VALEN().with_training(TrainingSetup(net, recipe))."
             )
         net, watching = self.net, monitor or Monitor()
 

@@ -27,10 +27,10 @@ from propall.provenance import commit, hardware
 from propall.training import compiled
 from propall.training.checkpoint import Checkpoint, write_tensors
 from propall.training.compiled import best_device
-from propall.training.contract import Algorithm, Classifier, Monitor, Objective, Run
-from propall.training.engine import NetFactory, Trainer
+from propall.training.contract import Algorithm, Classifier, Monitor, Objective, Run, TrainingSetup
 from propall.training.metrics import Together
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
 
 #: The file in a folder of progress that says whose it is.
 _KEYS = "runs.txt"
@@ -370,18 +370,9 @@ def _as_images(problem: Problem) -> Problem:
     return dataclasses.replace(problem, train=train, test_x=problem.test_x.view(-1, 1, side, side))
 
 
-def _takes(method: Algorithm, name: str) -> bool:
-    return name in {f.name for f in dataclasses.fields(method)}  # type: ignore[arg-type]
-
-
 def _algorithm(spec: Spec, checkpoint: Path | None) -> Algorithm:
-    net: NetFactory = NETS[spec.net]
     saved = None if checkpoint is None else Checkpoint(checkpoint)
-    if isinstance(spec.method, Objective):
-        return Trainer(spec.method, net, spec.recipe, saved)
-    given = {"net": net, "recipe": spec.recipe, "checkpoint": saved}
-    own = {name: value for name, value in given.items() if _takes(spec.method, name)}
-    return dataclasses.replace(spec.method, **own)  # type: ignore[type-var]
+    return spec.method.with_training(TrainingSetup(NETS[spec.net], spec.recipe, saved))
 
 
 def default_setting(data: str) -> tuple[str, Recipe]:

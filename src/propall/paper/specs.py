@@ -10,7 +10,6 @@ from propall.data import CORRUPTIONS
 from propall.data.corruption import Corruption, Exactly
 from propall.data.dataset import Problem, Source
 from propall.methods import METHODS
-from propall.methods.valen import VALEN
 from propall.training.contract import Algorithm, Objective
 from propall.training.recipe import Recipe
 
@@ -88,12 +87,12 @@ class Spec:
         """The spec as plain JSON values."""
         return {
             "data": self.data,
-            "method": {"name": self.method.name, **_settings(self.method)},
+            "method": {"name": self.method.name, **self.method.hyperparameters()},
             "net": self.net,
             "recipe": dataclasses.asdict(self.recipe),
             "corruption": None
             if self.corruption is None
-            else {"name": self.corruption.name, **_settings(self.corruption)},
+            else {"name": self.corruption.name, **dataclasses.asdict(self.corruption)},  # type: ignore[call-overload]
             "split": dataclasses.asdict(self.split),
             "scaling": self.scaling,
             "teacher": None if self.teacher is None else dataclasses.asdict(self.teacher),
@@ -149,15 +148,12 @@ class Spec:
     @property
     def trains_a_net(self) -> bool:
         """Whether the method uses the network and the recipe."""
-        names = {f.name for f in dataclasses.fields(self.method)}  # type: ignore[arg-type]
-        return isinstance(self.method, Objective) or "recipe" in names
+        return self.method.trains_network
 
     @property
     def passes(self) -> int:
-        """How often a network sees the training rows, VALEN's warm-up included; 0 where there is none."""
-        if not self.trains_a_net:
-            return 0
-        return self.recipe.epochs + (self.method.warm_up if isinstance(self.method, VALEN) else 0)
+        """Number of training epochs, including a warm-up; 0 for methods without a network."""
+        return self.method.passes(self.recipe)
 
     @property
     def is_timed(self) -> bool:
@@ -168,9 +164,3 @@ class Spec:
     def is_clean(self) -> bool:
         """Whether training sees the true labels."""
         return isinstance(self.corruption, Exactly) and self.corruption.n == 1
-
-
-def _settings(thing: Any) -> dict[str, Any]:
-    """The fields of a method or corruption that are its hyper-parameters."""
-    handed_in = ("net", "recipe", "fast", "stack", "checkpoint")
-    return {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing) if f.name not in handed_in}

@@ -13,7 +13,7 @@ from propall.training.contract import Run
 from propall.training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from propall.training.engine import Stack
+    from propall.training.trainer import Stack
 
 #: Steps before the capture, so that libraries choose their kernels outside of it.
 WARM_UP_STEPS = 3

@@ -1,16 +1,23 @@
-"""The whole vocabulary between methods, engine and the doors above them."""
+"""The vocabulary shared by methods, the training loop and the interfaces built on them."""
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from propall.data.dataset import PartialDataset
 from propall.registry import check_choices
+from propall.training.checkpoint import Checkpoint
+from propall.training.recipe import Recipe
+
+#: Builds a network from the shape of one instance and the number of classes.
+NetFactory = Callable[[tuple[int, ...], int], nn.Module]
 
 
 class State(NamedTuple):
@@ -68,7 +75,70 @@ def check_weight(weight: Float[Tensor, "..."]) -> None:
         raise ValueError(f"weight: {weight.min().item()} is among them; expected 0 or more.")
 
 
-class Objective(ABC):
+@dataclass(frozen=True)
+class TrainingSetup:
+    """How a method is trained, as opposed to its hyper-parameters.
+
+    Attributes:
+        net: builds the network, or a module whose weights every run starts from.
+        recipe: epochs, batches, optimizer.
+        checkpoint: where to save progress; None: nowhere.
+        fast: None: capture the step on a CUDA device and compile it where that pays; True: always do both;
+            False: do neither.
+        stack: maximum number of runs trained at once; None: as many as fit in memory.
+    """
+
+    net: NetFactory | nn.Module
+    recipe: Recipe
+    checkpoint: Checkpoint | Path | None = None
+    fast: bool | None = None
+    stack: int | None = None
+
+
+class Method(ABC):
+    """A method for learning from candidate sets: an `Objective` or an `Algorithm`.
+
+    Subclasses are frozen dataclasses whose fields are their hyper-parameters.
+
+    Attributes:
+        name: lower-case name in the registry.
+        title: name as printed.
+        reference: citation key.
+        memory: what is stored per instance, in words, for the table of methods.
+        cost: cost of one step, in words, for the table of methods.
+        kind: family of the method.
+        trains_network: whether the method uses the network and the recipe of a `TrainingSetup`.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    reference: ClassVar[str]
+    memory: ClassVar[str] = "none"
+    cost: ClassVar[str] = ""
+    kind: ClassVar[str]
+    trains_network: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Hyper-parameters by name, as plain values; `type(self)(**hyperparameters)` is an equal method."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    def passes(self, recipe: Recipe) -> int:
+        """Number of epochs that training with this recipe takes; 0 for methods without a network."""
+        return recipe.epochs if self.trains_network else 0
+
+    def shortened(self) -> Self:
+        """A copy that adds as few epochs to the recipe's as possible, for a quick trial."""
+        return self
+
+    @abstractmethod
+    def with_training(self, setup: TrainingSetup) -> "Algorithm":
+        """The algorithm that fits this method in the given setup."""
+
+
+class Objective(Method):
     """A loss on the logits of a batch, with or without memory. Subclasses are frozen, final dataclasses.
 
     The engine stacks, compiles and captures an objective, so `loss` and `update` are pure (no input is
@@ -77,19 +147,19 @@ class Objective(ABC):
     arrive as 0-d tensors: that is how runs of one stack differ in a hyper-parameter.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    reference: ClassVar[str]
-    #: What one instance must remember and what one step costs, in words, for the table of methods.
-    memory: ClassVar[str] = "none"
     cost: ClassVar[str] = "1 forward + backward"
     kind: ClassVar[str] = "partial labels"
+    trains_network: ClassVar[bool] = True
+    #: Whether `step.uniform` is filled.
     needs_noise: ClassVar[bool] = False
-    #: True: `update` sees logits computed again after the optimiser's step.
+    #: Whether `update` receives logits recomputed after the optimizer's step.
     fresh_logits: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        check_choices(self)
+    def with_training(self, setup: TrainingSetup) -> "Algorithm":
+        """A `Trainer` of this objective."""
+        from propall.training.trainer import Trainer  # imports this module
+
+        return Trainer(self, setup.net, setup.recipe, setup.checkpoint, setup.fast, setup.stack)
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
         """The state before the first step. Runs once, eagerly; refuses data the formula cannot take.
@@ -132,15 +202,15 @@ class RowwiseObjective(Objective):
         """Mean over the batch of `losses`, weighted where the step brings weights."""
         return weighted_mean(self.losses(logits, candidates, state, step), step.weight)
 
-    def losses_and_slopes(
+    def losses_and_gradients(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b k"]]:
         """`losses`, and the gradient of each in its logits: by autograd, unless a subclass writes it out."""
         with torch.enable_grad():
             leaf = logits.detach().requires_grad_()
             losses = self.losses(leaf, candidates, state, step)
-        (slopes,) = torch.autograd.grad(losses, leaf, torch.ones_like(losses))
-        return losses.detach(), slopes
+        (gradients,) = torch.autograd.grad(losses, leaf, torch.ones_like(losses))
+        return losses.detach(), gradients
 
 
 @dataclass(frozen=True)
@@ -208,18 +278,15 @@ class Monitor:
         """Go on from a remembered `state`."""
 
 
-class Algorithm(ABC):
-    """Anything that turns training runs into classifiers and owns its loop."""
+class Algorithm(Method):
+    """A method with its own training loop."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    reference: ClassVar[str]
-    memory: ClassVar[str] = "none"
-    cost: ClassVar[str] = ""
     kind: ClassVar[str] = "classical"
+    trains_network: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        check_choices(self)
+    def with_training(self, setup: TrainingSetup) -> "Algorithm":
+        """The algorithm itself: without a network, it has no use for the setup."""
+        return self
 
     @abstractmethod
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:

@@ -38,9 +38,9 @@ from propall.tables.consensus import weigh_answers
 from propall.training.checkpoint import write_tensors
 from propall.training.compiled import best_device
 from propall.training.contract import Classifier, Monitor, Objective, Run
-from propall.training.engine import Trainer
 from propall.training.metrics import History, Together
 from propall.training.recipe import Precision, Recipe
+from propall.training.trainer import Trainer
 
 #: The data set's annotators, as its source names them.
 ANNOTATORS = ("random_label1", "random_label2", "random_label3")

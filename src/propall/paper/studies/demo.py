@@ -14,9 +14,9 @@ from propall.data.dataset import PartialDataset, Problem
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.training.contract import Classifier, Monitor, Run
-from propall.training.engine import Trainer
 from propall.training.metrics import History, Together
 from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
 
 RECIPE = Recipe(epochs=60, batch_size=64, learning_rate=0.05, weight_decay=1e-4)
 WIDTHS = (128,)

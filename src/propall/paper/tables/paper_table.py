@@ -9,7 +9,6 @@ from importlib.resources import files
 from typing import Literal, NamedTuple
 
 from propall.data import DATASETS
-from propall.methods.valen import VALEN
 from propall.paper.specs import TEACHER, TIMED, Spec
 from propall.registry import UnknownNameError
 from propall.training.contract import Algorithm, Objective
@@ -55,12 +54,12 @@ class Setting:
     def at_rates_of(self, other: "Setting") -> "Setting":
         """The same method trained as another one is.
 
-        An objective takes over the whole recipe; VALEN, whose phases have batches of their own, the rates.
-        What has no learning rate stays as it is.
+        An objective takes over the whole recipe. An algorithm that trains a network (VALEN) keeps its
+        batches and takes over the rates; one without a network stays as it is.
         """
         if isinstance(self.method, Objective):
             return replace(self, recipe=other.recipe)
-        if isinstance(self.method, VALEN):
+        if self.method.trains_network:
             ours = other.recipe
             recipe = replace(self.recipe, learning_rate=ours.learning_rate, weight_decay=ours.weight_decay)
             return replace(self, recipe=recipe)
@@ -289,17 +288,15 @@ def _computed(spec: Spec) -> Spec:
 
 def _shortened(spec: Spec) -> Spec:
     """A run of seconds in place of hours, which shows that everything works and nothing else."""
-    split, method = spec.split, spec.method
+    split = spec.split
     if split.fold is None:
         split = replace(split, per_class=SHORT_PER_CLASS)
-    if isinstance(method, VALEN):
-        method = replace(method, warm_up=1)
     teacher = spec.teacher
     if spec.corruption is not None and spec.corruption.needs_scores:
         teacher = replace(teacher or TEACHER, epochs=SHORT_EPOCHS)
     return replace(
         spec,
-        method=method,
+        method=spec.method.shortened(),
         recipe=replace(spec.recipe, epochs=SHORT_EPOCHS),
         split=split,
         teacher=teacher,

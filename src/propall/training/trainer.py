@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Float
@@ -24,54 +24,24 @@ from propall.training.contract import (
     Algorithm,
     Classifier,
     Monitor,
+    NetFactory,
     Objective,
     RowwiseObjective,
     Run,
     State,
     Step,
+    TrainingSetup,
     check_weight,
     total_weight,
     weighted_mean,
 )
 from propall.training.dense import Dense
+from propall.training.networks import SCORING_CHUNK, NetClassifier, build, starting_weights
 from propall.training.recipe import Recipe
 from propall.training.stream import Batch, Stream
 
-#: Builds a network for inputs of one shape and a number of classes.
-NetFactory = Callable[[tuple[int, ...], int], nn.Module]
-
-#: Rows that are scored at once.
-SCORING_CHUNK = 4096
 #: Numbers in the batches that are put together at once, where steps are not captured in a graph.
 NUMBERS_AT_ONCE = 1 << 18
-
-
-@dataclass
-class NetClassifier(Classifier):
-    """A trained network, in evaluation mode, with what its objective remembered.
-
-    Attributes:
-        net: the network.
-        objective: decodes the network's outputs into scores.
-        state: the objective's state after the last step; `rows` follow the training set's order.
-    """
-
-    name: ClassVar[str] = "net"
-    net: nn.Module
-    objective: Objective
-    state: State = field(default_factory=State)
-
-    @torch.no_grad()
-    def logits(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
-        """The network's outputs, computed in chunks on the network's device."""
-        self.net.eval()
-        reference = next(self.net.parameters())
-        chunks = [self.net(part.to(reference)) for part in x.split(SCORING_CHUNK)]
-        return torch.cat(chunks)
-
-    def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
-        """The outputs as the objective decodes them."""
-        return self.objective.scores(self.logits(x), self.state)
 
 
 @dataclass(frozen=True)
@@ -102,6 +72,15 @@ class Trainer(Algorithm):
     stack: int | None = None
 
     name, title, reference = "trainer", "Trainer", ""
+    trains_network = True
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Those of the objective."""
+        return self.objective.hyperparameters()
+
+    def with_training(self, setup: TrainingSetup) -> Algorithm:
+        """The same objective, trained in another setup."""
+        return self.objective.with_training(setup)
 
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
         """Train all runs; those of one shape together."""
@@ -298,7 +277,7 @@ class Section:
     ) -> tuple[Float[Tensor, "r"], Float[Tensor, "r b k"], optim.Tensors]:
         """Every run's loss, and its gradient in the logits and in what the objective trains."""
         if _is_rowwise(self.objective) and self._takes_rows_of_all(state):
-            each, slopes = self.objective.losses_and_slopes(*_rows_of_all(logits, candidates, state, step))
+            each, slopes = self.objective.losses_and_gradients(*_rows_of_all(logits, candidates, state, step))
             each = each.view(logits.shape[:2])
             return weighted_mean(each, step.weight), _shared_out(slopes.view_as(logits), step.weight), {}
 
@@ -441,7 +420,7 @@ class Alone:
         dense = None if torch.is_autocast_enabled(x.device.type) else self.dense
         if dense is not None and _is_rowwise(objective) and not self.trained[1]:
             logits = dense.forward(x)
-            each, down = objective.losses_and_slopes(logits, candidates, state, step)
+            each, down = objective.losses_and_gradients(logits, candidates, state, step)
             loss = weighted_mean(each.unsqueeze(0), batch.weight)
             stack.descend(self.trained[0], dense.backward(_shared_out(down, weight)), self.moments[0], epoch)
         else:
@@ -826,22 +805,6 @@ class Stack:
             self.stream.keys,
             *starting_weights(self.net),
         )
-
-
-def starting_weights(net: NetFactory | nn.Module) -> list[Tensor]:
-    """What runs start from where that is given; a factory's networks follow from the runs' seeds."""
-    return list(net.state_dict().values()) if isinstance(net, nn.Module) else []
-
-
-def build(net: NetFactory | nn.Module, run: Run) -> nn.Module:
-    """The network a run starts from: a copy of a ready module, or a new one drawn from the run's seed."""
-    x = run.train.x
-    if isinstance(net, nn.Module):
-        return copy.deepcopy(net).to(x.device, x.dtype)
-    with torch.random.fork_rng(devices=[]):
-        # Networks are drawn on the CPU; `torch.manual_seed` would seed, and wait for, all devices.
-        torch.default_generator.manual_seed(counter_rng.seed_for(run.seed, "initialisation"))
-        return net(run.train.in_shape, run.train.n_classes).to(x.device, x.dtype)
 
 
 def _stacked(parts: Sequence[dict[str, Tensor]]) -> optim.Tensors:
