@@ -21,7 +21,8 @@ if SHAPES_CHECKED:
     # Only the modules that compute with tensors. The interfaces above them (estimators, losses, command line)
     # raise their own errors for wrong types, and the hook would raise first.
     rooms = ("counter_rng", "numerics", "labels", "kernels", "data", "nets", "methods")
-    training = ("contract", "networks", "sections", "stack", "single", "trainer", "stream", "optim", "metrics")
+    training = ("contract", "networks", "sections", "stack", "single", "trainer")
+    training += ("stream", "optim", "metrics")
     names = [f"propall.{room}" for room in rooms] + [f"propall.training.{name}" for name in training]
     install_import_hook(names, "tests.shape_checking.check")
 
