@@ -6,8 +6,8 @@ import numpy as np
 
 from propall.data import DATASETS
 from propall.paper import reproduction
-from propall.paper.monitors import Curves
-from propall.paper.runner import Result
+from propall.paper.monitors import CurveRecorder
+from propall.paper.results import RunResult
 from propall.paper.scheduler import EVERY
 from propall.paper.specs import Spec
 from propall.paper.store import Store
@@ -19,7 +19,7 @@ GPU = "NVIDIA H200"
 SECONDS = {"propall": 0.08, "proden": 0.09, "valen": 0.4}
 
 
-def made_up(spec: Spec, level: float) -> Result:
+def made_up(spec: Spec, level: float) -> RunResult:
     """A result near some accuracy, drawn from the run's own key."""
     draw = np.random.default_rng(int(spec.key[:12], 16))
     last = float(np.clip(level + draw.normal(0, 0.002), 0.02, 0.999))
@@ -36,7 +36,7 @@ def made_up(spec: Spec, level: float) -> Result:
             confusions = {epoch: confusion(shares) for epoch, shares in recalls.items()}
         if spec.is_timed:
             times = {epoch: SECONDS[spec.method.name] * epoch for epoch in epochs}
-    return Result(
+    return RunResult(
         spec,
         accuracy=curve[max(curve)] if curve else last,
         last10=float(np.mean(list(curve.values())[-10:])) if curve else last,
@@ -59,7 +59,7 @@ def made_up(spec: Spec, level: float) -> Result:
 
 def measured_epochs(epochs: int) -> list[int]:
     """The epochs a sweep would measure."""
-    curves = Curves([], every=EVERY)
+    curves = CurveRecorder([], every=EVERY)
     curves.begin(epochs, [], 0)
     return [epoch for epoch in range(1, epochs + 1) if curves.due(epoch)]
 

@@ -7,7 +7,7 @@ import pytest
 
 from propall.data import DATASETS
 from propall.paper import reproduction
-from propall.paper.runner import Result
+from propall.paper.results import RunResult
 from propall.paper.store import Store
 from propall.paper.tables import TABLES
 from propall.registry import UnknownNameError
@@ -21,16 +21,16 @@ def store(tmp_path):
 
 
 def fake(spec, accuracy, last10=0.0):
-    return Result(spec, accuracy, last10, 0.5, 0.5, 2.0 + spec.seed, 1.0)
+    return RunResult(spec, accuracy, last10, 0.5, 0.5, 2.0 + spec.seed, 1.0)
 
 
 def test_data_that_is_not_there_is_named_with_the_way_to_run_it(root, store):
-    wanted = reproduction.wanted(
+    wanted = reproduction.select_cells(
         "real", protocol="short", data=["lost", "yahoo_news"], methods=["pl_knn", "ga"]
     )
-    plan = reproduction.run(wanted, store, device="cpu")
+    plan = reproduction.run_cells(wanted, store, device="cpu")
     assert len(plan.absent) == 2
-    entries = reproduction.entries(wanted, store)
+    entries = reproduction.cell_results(wanted, store)
     assert [entry.runs for entry in entries] == [1, 1, 0, 0]
     note = entries[2].note
     assert note.startswith("data not available here; put yahoo_news.mat at ")
@@ -42,12 +42,12 @@ def test_data_that_is_not_there_is_named_with_the_way_to_run_it(root, store):
 def test_soccer_player_and_yahoo_news_run_once_their_files_are_there(root, store):
     for name in ("soccer_player", "yahoo_news"):
         write_mat(root, name, n=70, d=9, k=7)
-    wanted = reproduction.wanted("real", protocol="short", data=["soccer_player", "yahoo_news"])
-    wanted += reproduction.wanted("noise_real", protocol="short", data=["soccer_player", "yahoo_news"])
+    wanted = reproduction.select_cells("real", protocol="short", data=["soccer_player", "yahoo_news"])
+    wanted += reproduction.select_cells("noise_real", protocol="short", data=["soccer_player", "yahoo_news"])
     # 26 cells of the paper; of ours, PL-SVM and PLLE have two.
     assert len({(w.cell.data, w.specs[0].key) for w in wanted}) == 30
-    reproduction.run(wanted, store, device="cpu")
-    entries = reproduction.entries(wanted, store)
+    reproduction.run_cells(wanted, store, device="cpu")
+    entries = reproduction.cell_results(wanted, store)
     assert all(entry.runs == 1 and entry.mean is not None and not entry.note for entry in entries)
     assert {entry.protocol for entry in entries} == {"short"}
 
@@ -61,36 +61,36 @@ def test_files_of_the_published_size_go_through(name, size, root, store):
     n, d, k = size
     write_mat(root, name, n=n, d=d, k=k, sparse=True)
     assert (DATASETS[name].n, DATASETS[name].shape, DATASETS[name].n_classes) == (n, (d,), k)
-    wanted = reproduction.wanted(
+    wanted = reproduction.select_cells(
         "real", protocol="short", data=[name], methods=["propall", "valen", "pl_knn"]
     )
-    reproduction.run(wanted, store, device="cpu")
-    for entry in reproduction.entries(wanted, store):
+    reproduction.run_cells(wanted, store, device="cpu")
+    for entry in reproduction.cell_results(wanted, store):
         assert not entry.note
         assert entry.mean > 100 * 5 / k  # far above chance: the generated classes lie apart
 
 
 def test_a_noise_table_shares_the_runs_of_its_table(store):
-    both = reproduction.wanted("real", methods=["propall"]) + reproduction.wanted("noise_real")
-    assert len(reproduction.specs(both)) == 2 * 5 * 5
+    both = reproduction.select_cells("real", methods=["propall"]) + reproduction.select_cells("noise_real")
+    assert len(reproduction.unique_specs(both)) == 2 * 5 * 5
 
 
 def test_entries_take_the_tables_statistic_over_seeds_or_folds(store):
     table = TABLES["complementary"]
-    (wanted,) = reproduction.wanted("complementary", data=["mnist"], methods=["nn"], seeds=3)
+    (wanted,) = reproduction.select_cells("complementary", data=["mnist"], methods=["nn"], seeds=3)
     store.add(*(fake(spec, 0.1, 0.5 + 0.01 * spec.seed) for spec in wanted.specs))
-    (entry,) = reproduction.entries([wanted], store)
+    (entry,) = reproduction.cell_results([wanted], store)
     assert table.reports == "last10"
     assert entry.mean == pytest.approx(51)
     assert entry.std == pytest.approx(1)
     assert entry.candidates == pytest.approx(3.0)
-    (wanted,) = reproduction.wanted("real", data=["lost"], methods=["ipal"], seeds=2)
+    (wanted,) = reproduction.select_cells("real", data=["lost"], methods=["ipal"], seeds=2)
     values = {
         (spec.split.fold, spec.seed): 0.5 + 0.02 * spec.split.fold + 0.001 * spec.seed
         for spec in wanted.specs
     }
     store.add(*(fake(spec, values[spec.split.fold, spec.seed]) for spec in wanted.specs))
-    (entry,) = reproduction.entries([wanted], store)
+    (entry,) = reproduction.cell_results([wanted], store)
     by_fold = [100 * statistics.fmean(values[fold, seed] for seed in (0, 1)) for fold in range(5)]
     assert entry.mean == pytest.approx(statistics.fmean(by_fold))
     assert entry.std == pytest.approx(statistics.stdev(by_fold))
@@ -98,24 +98,24 @@ def test_entries_take_the_tables_statistic_over_seeds_or_folds(store):
 
 
 def test_a_result_of_one_protocol_is_never_shown_as_another(store):
-    (wanted,) = reproduction.wanted("uniform", protocol="q0.1", data=["mnist"], methods=["cc"])
+    (wanted,) = reproduction.select_cells("uniform", protocol="q0.1", data=["mnist"], methods=["cc"])
     store.add(*(fake(spec, 0.9) for spec in wanted.specs))
     for protocol in ("q0.5", "short", "q0.1+same-rates", "q0.5+same-rates"):
-        other = reproduction.wanted("uniform", protocol=protocol, data=["mnist"], methods=["cc"])
-        (entry,) = reproduction.entries(other, store)
+        other = reproduction.select_cells("uniform", protocol=protocol, data=["mnist"], methods=["cc"])
+        (entry,) = reproduction.cell_results(other, store)
         assert entry.mean is None
         assert entry.runs == 0
-    (entry,) = reproduction.entries([wanted], store)
+    (entry,) = reproduction.cell_results([wanted], store)
     assert (entry.mean, entry.std, entry.protocol) == (pytest.approx(90), 0, "q0.1")
 
 
 def test_unfinished_cells_say_so(root, store):
-    (wanted,) = reproduction.wanted("real", data=["lost"], methods=["ipal"])
+    (wanted,) = reproduction.select_cells("real", data=["lost"], methods=["ipal"])
     store.add(fake(wanted.specs[0], 0.5), fake(wanted.specs[3], 0.6))
-    (entry,) = reproduction.entries([wanted], store)
+    (entry,) = reproduction.cell_results([wanted], store)
     assert (entry.runs, entry.expected, entry.note) == (2, 5, "2 of 5 runs")
-    (left_out,) = reproduction.entries(
-        reproduction.wanted("uniform", protocol="short", data=["cifar10"], methods=["cc"]), store
+    (left_out,) = reproduction.cell_results(
+        reproduction.select_cells("uniform", protocol="short", data=["cifar10"], methods=["cc"]), store
     )
     assert left_out.note == "short runs leave images with channels out"
     assert reproduction.summary([entry, left_out]) == (
@@ -127,40 +127,40 @@ def test_unfinished_cells_say_so(root, store):
 
 
 def test_all_means_every_table_that_has_what_is_asked_for():
-    assert {w.cell.table for w in reproduction.wanted("all")} == set(TABLES)
-    assert {w.cell.table for w in reproduction.wanted("all", methods=["pc"])} == {
+    assert {w.cell.table for w in reproduction.select_cells("all")} == set(TABLES)
+    assert {w.cell.table for w in reproduction.select_cells("all", methods=["pc"])} == {
         "candidates10",
         "candidates5",
     }
-    assert {w.protocol for w in reproduction.wanted("all", protocol="single80")} == {"single80"}
+    assert {w.protocol for w in reproduction.select_cells("all", protocol="single80")} == {"single80"}
     with pytest.raises(ValueError, match="protocol"):
-        reproduction.wanted("all", protocol="tomorrow")
+        reproduction.select_cells("all", protocol="tomorrow")
     with pytest.raises(ValueError, match="no table has pc on lost"):
-        reproduction.wanted("all", methods=["pc"], data=["lost"])
+        reproduction.select_cells("all", methods=["pc"], data=["lost"])
     with pytest.raises(ValueError, match="no line of table real"):
-        reproduction.wanted("real", methods=["pc"])
+        reproduction.select_cells("real", methods=["pc"])
 
 
 def test_a_name_that_no_table_has_is_refused_with_the_near_ones():
     with pytest.raises(UnknownNameError, match="methods: unknown name 'prodn'; did you mean proden"):
-        reproduction.wanted("all", methods=["propall", "prodn"])
+        reproduction.select_cells("all", methods=["propall", "prodn"])
     with pytest.raises(UnknownNameError, match="data: unknown name 'mnits'; did you mean mnist"):
-        reproduction.wanted("uniform,instance", data=["mnits"])
+        reproduction.select_cells("uniform,instance", data=["mnits"])
     with pytest.raises(UnknownNameError, match="no table has pl_knn on mnist"):
-        reproduction.wanted("all", methods=["pl_knn"], data=["mnist"])
+        reproduction.select_cells("all", methods=["pl_knn"], data=["mnist"])
     with pytest.raises(UnknownNameError, match=r"^cell: 'real/lost/nothing' is not one of table real"):
-        reproduction.wanted("real/lost/nothing")
+        reproduction.select_cells("real/lost/nothing")
 
 
 def test_a_single_cell_by_its_name():
-    (wanted,) = reproduction.wanted("candidates10/mnist/pc/8", seeds=2)
+    (wanted,) = reproduction.select_cells("candidates10/mnist/pc/8", seeds=2)
     assert [(spec.corruption.n, spec.seed) for spec in wanted.specs] == [(8, 0), (8, 1)]
     with pytest.raises(ValueError, match="single cell"):
-        reproduction.wanted("real/lost/cc", data=["lost"])
+        reproduction.select_cells("real/lost/cc", data=["lost"])
 
 
 def test_several_tables_and_protocols_at_once():
-    both = reproduction.wanted("uniform,noise_uniform", protocol="q0.1, q0.5", data=["mnist"])
+    both = reproduction.select_cells("uniform,noise_uniform", protocol="q0.1, q0.5", data=["mnist"])
     assert {(w.cell.table, w.protocol) for w in both} == {
         (table, protocol) for table in ("uniform", "noise_uniform") for protocol in ("q0.1", "q0.5")
     }
@@ -168,12 +168,14 @@ def test_several_tables_and_protocols_at_once():
         spec.key
         for table in ("uniform", "noise_uniform")
         for protocol in ("q0.1", "q0.5")
-        for spec in reproduction.specs(reproduction.wanted(table, protocol=protocol, data=["mnist"]))
+        for spec in reproduction.unique_specs(
+            reproduction.select_cells(table, protocol=protocol, data=["mnist"])
+        )
     ]
-    assert {spec.key for spec in reproduction.specs(both)} == set(one_by_one)
-    assert len(reproduction.wanted("real/lost/cc,real/lost/rc,real/lost/cc")) == 2
+    assert {spec.key for spec in reproduction.unique_specs(both)} == set(one_by_one)
+    assert len(reproduction.select_cells("real/lost/cc,real/lost/rc,real/lost/cc")) == 2
     # Each table takes what it knows of the lines and protocols, as with "all".
-    some = reproduction.wanted(
+    some = reproduction.select_cells(
         "real,noise_real", methods=["propall", "propall-no-noise", "cc"], data=["lost"]
     )
     assert [w.cell.name for w in some] == [
@@ -182,19 +184,19 @@ def test_several_tables_and_protocols_at_once():
         "noise_real/lost/propall-no-noise",
         "noise_real/lost/propall",
     ]
-    mixed = reproduction.wanted("uniform,real", protocol="q0.1,single80")
+    mixed = reproduction.select_cells("uniform,real", protocol="q0.1,single80")
     assert {(w.cell.table, w.protocol) for w in mixed} == {("uniform", "q0.1"), ("real", "single80")}
     with pytest.raises(ValueError, match=r"'q0\.7' is none of table uniform"):
-        reproduction.wanted("uniform,real", protocol="q0.1,q0.7")
+        reproduction.select_cells("uniform,real", protocol="q0.1,q0.7")
     with pytest.raises(ValueError, match="did you mean"):
-        reproduction.wanted("uniform,reel")
+        reproduction.select_cells("uniform,reel")
 
 
 def test_confusions_are_kept_for_the_figures_that_need_them():
-    (propall, pc) = reproduction.wanted("candidates10", data=["mnist"], methods=["propall", "pc"])[:2]
+    (propall, pc) = reproduction.select_cells("candidates10", data=["mnist"], methods=["propall", "pc"])[:2]
     assert [reproduction.needs_confusions(spec) for spec in propall.specs] == [True, False, False]
     assert [reproduction.needs_recalls(spec) for spec in propall.specs] == [True, True, True]
     assert not any(reproduction.needs_confusions(spec) for spec in pc.specs)
-    (real,) = reproduction.wanted("real", data=["lost"], methods=["propall"])
+    (real,) = reproduction.select_cells("real", data=["lost"], methods=["propall"])
     assert not any(reproduction.needs_confusions(spec) for spec in real.specs)
     assert reproduction.needs_confusions(replace(propall.specs[0], seed=0))

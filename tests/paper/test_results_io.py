@@ -69,9 +69,11 @@ def test_a_folder_gives_the_same_entries_as_the_store(store, tmp_path):
     with results_io.open_folder(tmp_path / "results") as again:
         assert again.keys() == store.keys()
         for table, protocol in (("real", None), ("noise_real", None), ("uniform", "q0.1")):
-            wanted = reproduction.wanted(table, protocol=protocol)
+            wanted = reproduction.select_cells(table, protocol=protocol)
             for ours, theirs in zip(
-                reproduction.entries(wanted, store), reproduction.entries(wanted, again), strict=True
+                reproduction.cell_results(wanted, store),
+                reproduction.cell_results(wanted, again),
+                strict=True,
             ):
                 assert ours.mean == (None if theirs.mean is None else pytest.approx(theirs.mean, abs=1e-4))
                 assert ours.runs == theirs.runs
@@ -153,7 +155,7 @@ def test_frames_are_few_with_both_ends_and_denser_early():
 
 def test_cut_protocols_are_written_under_their_names(tmp_path):
     with Store(tmp_path / "r.sqlite") as store:
-        wanted = reproduction.wanted(
+        wanted = reproduction.select_cells(
             "uniform", protocol="q0.5-50epochs", data=["cifar10"], methods=["rc"], seeds=1
         )
         store.add(*(made_up(spec, 0.5) for cell in wanted for spec in cell.specs))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from propall.paper import reproduction, runtime_estimates, scheduler
-from propall.paper.runtime_estimates import Kind, Rate, Rates
+from propall.paper.runtime_estimates import RunKind, RunRate, RuntimeEstimates
 from propall.paper.store import Store
 from propall.provenance import hardware
 from tests.made_up import GPU, fill, made_up
@@ -19,16 +19,16 @@ def store(tmp_path):
 
 
 def specs(cell, **chosen):
-    return [spec for wanted in reproduction.wanted(cell, **chosen) for spec in wanted.specs]
+    return [spec for wanted in reproduction.select_cells(cell, **chosen) for spec in wanted.specs]
 
 
 def shipping(monkeypatch, *found):
-    monkeypatch.setattr(runtime_estimates, "shipped", lambda: list(found))
+    monkeypatch.setattr(runtime_estimates, "shipped_rates", lambda: list(found))
 
 
 def test_what_is_shipped_covers_the_tables_on_a_gpu_and_all_vectors_on_a_cpu():
     kinds = {}
-    for rate in runtime_estimates.shipped():
+    for rate in runtime_estimates.shipped_rates():
         assert rate.seconds > 0
         assert rate.runs > 0
         kinds.setdefault("cpu" if " CPU, " in rate.hardware else "gpu", set()).add(rate.kind)
@@ -47,24 +47,26 @@ def test_own_times_come_first_then_shipped_ones_of_this_hardware_then_of_another
     (spec, *_) = specs("uniform/mnist/cc")
     kind, epochs = runtime_estimates._kinds(spec)[0], spec.passes
     here, other = hardware("cpu"), "ppc64 CPU, 96 threads"
-    shipping(monkeypatch, Rate(GPU, kind, 9.0, 1))
-    known = Rates(store, "cpu")
+    shipping(monkeypatch, RunRate(GPU, kind, 9.0, 1))
+    known = RuntimeEstimates(store, "cpu")
     assert (known.seconds(spec), known.guess(spec), known.elsewhere) == (None, None, "")
-    shipping(monkeypatch, Rate(GPU, kind, 9.0, 1), Rate(other, kind, 3.0, 1))
-    known = Rates(store, "cpu")
+    shipping(monkeypatch, RunRate(GPU, kind, 9.0, 1), RunRate(other, kind, 3.0, 1))
+    known = RuntimeEstimates(store, "cpu")
     assert (known.seconds(spec), known.guess(spec), known.elsewhere) == (None, 3.0 * epochs, other)
-    shipping(monkeypatch, Rate(other, kind, 3.0, 1), Rate(here, kind, 2.0, 1))
-    known = Rates(store, "cpu")
+    shipping(monkeypatch, RunRate(other, kind, 3.0, 1), RunRate(here, kind, 2.0, 1))
+    known = RuntimeEstimates(store, "cpu")
     assert (known.seconds(spec), known.guess(spec), known.elsewhere) == (2.0 * epochs, None, "")
     store.add(replace(made_up(spec, 0.9), seconds=5.0, hardware=here))
-    assert Rates(store, "cpu").seconds(spec) == pytest.approx(5.0)
+    assert RuntimeEstimates(store, "cpu").seconds(spec) == pytest.approx(5.0)
 
 
 def test_forecasts_tell_times_from_guesses(store, monkeypatch):
     kind = runtime_estimates._kinds(specs("real/lost/pl_knn")[0])[0]
-    shipping(monkeypatch, Rate("ppc64 CPU, 96 threads", kind, 3.0, 1))
-    monkeypatch.setattr(scheduler, "available", lambda *_: True)
-    (group,) = scheduler.forecast(scheduler.plan(specs("real/lost/pl_knn"), store), Rates(store, "cpu"))
+    shipping(monkeypatch, RunRate("ppc64 CPU, 96 threads", kind, 3.0, 1))
+    monkeypatch.setattr(scheduler, "is_data_available", lambda *_: True)
+    (group,) = scheduler.forecast_runtimes(
+        scheduler.plan_runs(specs("real/lost/pl_knn"), store), RuntimeEstimates(store, "cpu")
+    )
     assert (group.seconds, group.guess) == (None, 15.0)
 
 
@@ -74,21 +76,21 @@ def test_runs_that_shared_a_device_have_their_share_of_the_time(store):
     beside = replace(two, seconds=60.0, stack=1, when="2026-01-01T00:01:30+00:00")  # from 0:30 on
     stacked = replace(three, seconds=15.0, stack=4, when="2026-01-01T00:01:30+00:00")  # from 0:30 on
     elsewhere = replace(one, seconds=60.0, stack=1, when="2026-01-01T00:01:00+00:00", hardware="another")
-    assert runtime_estimates.shares([alone, elsewhere]) == [60.0, 60.0]
-    assert runtime_estimates.shares([alone, beside]) == [45.0, 45.0]
-    found = runtime_estimates.shares([alone, beside, *[stacked] * 4])
+    assert runtime_estimates.exclusive_seconds([alone, elsewhere]) == [60.0, 60.0]
+    assert runtime_estimates.exclusive_seconds([alone, beside]) == [45.0, 45.0]
+    found = runtime_estimates.exclusive_seconds([alone, beside, *[stacked] * 4])
     assert found == pytest.approx([30 + 30 / 3, 30 / 3 + 30 / 2, *[(30 / 3 + 30 / 2) / 4] * 4])
     assert sum(found) == 90.0
-    assert runtime_estimates.shares([]) == []
+    assert runtime_estimates.exclusive_seconds([]) == []
 
 
 def test_rates_survive_the_file(store):
     fill(store, ["real"], data=["lost"])
     out = io.StringIO()
-    count = runtime_estimates.export(store, out)
-    found = list(runtime_estimates.read(out.getvalue().splitlines()))
-    measured = runtime_estimates.measured(store)
+    count = runtime_estimates.export_rates(store, out)
+    found = list(runtime_estimates.read_rates(out.getvalue().splitlines()))
+    measured = runtime_estimates.measure_rates(store)
     assert len(found) == len(measured) == count
     assert [rate.kind for rate in found] == [rate.kind for rate in measured]
     assert [rate.seconds for rate in found] == pytest.approx([rate.seconds for rate in measured], rel=1e-3)
-    assert Kind("lost", found[0].kind.split, "linear", "cc") in {rate.kind for rate in found}
+    assert RunKind("lost", found[0].kind.split, "linear", "cc") in {rate.kind for rate in found}

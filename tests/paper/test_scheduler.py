@@ -18,7 +18,7 @@ from propall.methods.pl_knn import PLKNN
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.paper import scheduler
-from propall.paper.runtime_estimates import Rates
+from propall.paper.runtime_estimates import RuntimeEstimates
 from propall.paper.specs import Spec, Split
 from propall.paper.store import Store
 from propall.provenance import hardware
@@ -36,7 +36,7 @@ def small(seeds=2, recipe=QUICK):
     ]
 
 
-class Talking(scheduler.Progress):
+class Talking(scheduler.RunProgress):
     """Tells a pipe of every epoch and of every stack that was stored, and waits until it was heard."""
 
     def __init__(self, pipe):
@@ -59,7 +59,7 @@ def sweep_and_tell(path, pipe):
     # Progress is saved at every epoch, so that a short training can be cut in its middle.
     Checkpoint.due = lambda self, epoch, epochs: True
     with Store(path) as store:
-        scheduler.run(killed_specs(), store, device="cpu", progress=Talking(pipe))
+        scheduler.run_missing(killed_specs(), store, device="cpu", progress=Talking(pipe))
     pipe.send("end")
 
 
@@ -160,22 +160,22 @@ def test_progress_hears_of_what_another_process_did(tmp_path):
     specs, said = small(seeds=1), []
     with (
         Store(tmp_path / "r.sqlite") as store,
-        scheduler.Progress({"all": [s.key for s in specs]}, said.append) as bar,
+        scheduler.RunProgress({"all": [s.key for s in specs]}, said.append) as bar,
     ):
-        bar.planned(scheduler.plan(specs, store), Rates(store, "cpu"))
+        bar.planned(scheduler.plan_runs(specs, store), RuntimeEstimates(store, "cpu"))
         bar.elsewhere(specs[:2])
         assert said == ["blobs: ProPaLL, CC (2 runs): done by another process; 0 of 1 cells done, 1 run left"]
 
 
 def test_runs_only_what_is_missing(tmp_path):
     with Store(tmp_path / "r.sqlite") as store:
-        first = scheduler.run(small(seeds=1), store, device="cpu")
+        first = scheduler.run_missing(small(seeds=1), store, device="cpu")
         assert (first.stored, len(first.missing)) == (0, 3)
-        second = scheduler.run(small(seeds=2), store, device="cpu")
+        second = scheduler.run_missing(small(seeds=2), store, device="cpu")
         assert second.stored == 3
         assert {spec.seed for spec in second.missing} == {1}
         assert len(store) == 6
-        third = scheduler.run([*small(), *small()], store, device="cpu")
+        third = scheduler.run_missing([*small(), *small()], store, device="cpu")
         assert (third.stored, third.missing) == (6, [])
         assert len(store) == 6
 
@@ -184,63 +184,63 @@ def test_a_plan_leaves_out_what_is_not_there(root, tmp_path):
     recipe = replace(QUICK, epochs=1)
     specs = [Spec(data, CC(), recipe=recipe, split=Split(fold=0)) for data in ("lost", "soccer_player")]
     with Store(tmp_path / "r.sqlite") as store:
-        planned = scheduler.run(specs, store, device="cpu")
+        planned = scheduler.run_missing(specs, store, device="cpu")
         assert [spec.data for spec in planned.absent] == ["soccer_player"]
         assert store.keys() == {specs[0].key}
-    assert scheduler.available("lost")
-    assert scheduler.available("digits")
-    assert not scheduler.available("yahoo_news")
+    assert scheduler.is_data_available("lost")
+    assert scheduler.is_data_available("digits")
+    assert not scheduler.is_data_available("yahoo_news")
 
 
 def test_what_another_process_stored_meanwhile_is_not_run(tmp_path):
     """The second group is stored by somebody else while the first one trains."""
     specs = [*small(seeds=1)[:1], Spec("blobs", PLKNN(), corruption=Exactly(2), seed=7)]
     with Store(tmp_path / "r.sqlite") as other:
-        scheduler.run(specs[1:], other, device="cpu")
+        scheduler.run_missing(specs[1:], other, device="cpu")
         (theirs,) = list(other)
     path = tmp_path / "s.sqlite"
 
-    class Meddler(scheduler.Progress):
+    class Meddler(scheduler.RunProgress):
         def finished(self, results):
             with Store(path) as theirs_too:
                 theirs_too.add(theirs)
 
     with Store(path) as store:
-        scheduler.run(specs, store, device="cpu", progress=Meddler())
+        scheduler.run_missing(specs, store, device="cpu", progress=Meddler())
         assert [result.spec.key for result in store] == [spec.key for spec in specs]
 
 
 def test_a_group_that_fails_does_not_take_the_others_with_it(tmp_path):
     one_excluded = Spec("blobs", PCIshida(), "mlp", QUICK, Exactly(2))
     said = []
-    with Store(tmp_path / "r.sqlite") as store, scheduler.Progress(say=said.append) as progress:
-        done = scheduler.run([one_excluded, *small(seeds=1)], store, device="cpu", progress=progress)
+    with Store(tmp_path / "r.sqlite") as store, scheduler.RunProgress(say=said.append) as progress:
+        done = scheduler.run_missing([one_excluded, *small(seeds=1)], store, device="cpu", progress=progress)
         assert len(store) == 3
         (failure,) = done.failures
         assert failure.specs == [one_excluded]
         assert "PC (Ishida) (1 run) failed: candidates: 500 of 500 rows do not exclude" in str(failure)
         assert str(failure) in said
-        again = scheduler.run([one_excluded, *small(seeds=1)], store, device="cpu")
+        again = scheduler.run_missing([one_excluded, *small(seeds=1)], store, device="cpu")
         assert (again.stored, again.missing) == (3, [one_excluded])
 
 
 def test_forecasts_from_earlier_times(tmp_path):
     with Store(tmp_path / "r.sqlite") as store:
         (result,) = (
-            scheduler.run(small(seeds=1)[:1], store, device="cpu") and store.find(small(seeds=1)[:1])
+            scheduler.run_missing(small(seeds=1)[:1], store, device="cpu") and store.find(small(seeds=1)[:1])
         ).values()
         store.add(replace(result, seconds=8.0, hardware="another machine", when="2030"))
-        rates = Rates(store, "cpu")
+        rates = RuntimeEstimates(store, "cpu")
         longer = replace(result.spec, recipe=replace(QUICK, epochs=20), seed=5)
         assert rates.seconds(longer) == pytest.approx(10 * result.seconds)
         assert rates.seconds(replace(longer, method=CC())) == pytest.approx(10 * result.seconds)
         assert rates.seconds(replace(longer, net="mlp")) is None
-        planned = scheduler.plan([longer, replace(longer, net="mlp"), result.spec], store)
-        first, second = scheduler.forecast(planned, rates)
+        planned = scheduler.plan_runs([longer, replace(longer, net="mlp"), result.spec], store)
+        first, second = scheduler.forecast_runtimes(planned, rates)
         assert (first.runs, first.methods, first.epochs) == (1, ("ProPaLL",), 20)
         assert first.seconds == pytest.approx(10 * result.seconds)
         assert second.seconds is None
-        nearest = scheduler.forecast(scheduler.plan(small(seeds=4), store), rates)[-1]
+        nearest = scheduler.forecast_runtimes(scheduler.plan_runs(small(seeds=4), store), rates)[-1]
         assert nearest == ("blobs", ("PL-KNN",), "", None, 4, None, None)
         knn = small(seeds=1)[-1]
         rates.learn(knn, 3.0)
@@ -253,8 +253,8 @@ def test_progress_counts_cells_and_says_how_it_goes(tmp_path):
     specs = small()
     cells = {"both": [specs[0].key, specs[1].key], "nearest": [specs[4].key], "absent": ["no such run", "x"]}
     said = []
-    with Store(tmp_path / "r.sqlite") as store, scheduler.Progress(cells, said.append) as progress:
-        scheduler.run(specs, store, device="cpu", progress=progress)
+    with Store(tmp_path / "r.sqlite") as store, scheduler.RunProgress(cells, said.append) as progress:
+        scheduler.run_missing(specs, store, device="cpu", progress=progress)
     assert said[0].startswith("blobs: ProPaLL, CC (4 runs): ")
     assert "2 of 3 cells done, 2 runs left" in said[0]
     assert "3 of 3 cells done, 1 run left" in said[1]
@@ -266,8 +266,8 @@ def test_on_a_terminal_one_line_moves(tmp_path, monkeypatch):
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=160)
     cells = {"one": [spec.key for spec in small(seeds=1)]}
-    with Store(tmp_path / "r.sqlite") as store, scheduler.Progress(cells, print, console) as progress:
-        scheduler.run(small(seeds=1), store, device="cpu", progress=progress)
+    with Store(tmp_path / "r.sqlite") as store, scheduler.RunProgress(cells, print, console) as progress:
+        scheduler.run_missing(small(seeds=1), store, device="cpu", progress=progress)
     shown = out.getvalue()
     assert "blobs: ProPaLL, CC (2 runs), epoch 2/2" in shown
     assert "% right, 0 of 1 cells done, 3 runs left" in shown

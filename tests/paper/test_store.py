@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from propall.paper.store import APPLICATION_ID, SCHEMA_VERSION, Store, StoreError, as_dict, from_dict
+from propall.paper.results import RunResult
+from propall.paper.store import APPLICATION_ID, SCHEMA_VERSION, Store, StoreError
 
 
 @pytest.fixture
@@ -155,8 +156,8 @@ def test_leaves_through_json_lines_and_comes_back(path, tmp_path, result):
         store.add(*results)
         assert store.export_json(out) == 2
     lines = out.getvalue().splitlines()
-    assert from_dict(json.loads(lines[0])) == results[0]
-    assert as_dict(results[0])["key"] == results[0].spec.key
+    assert RunResult.from_dict(json.loads(lines[0])) == results[0]
+    assert results[0].to_dict()["key"] == results[0].spec.key
     with Store(tmp_path / "other.sqlite") as other:
         assert other.import_json([*lines, ""]) == (2, 2)
         assert other.import_json(lines) == (2, 0)

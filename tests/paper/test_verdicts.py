@@ -20,7 +20,7 @@ def store(tmp_path):
 
 def put(store, table, level, protocol=None, **chosen):
     """Fill cells of a table; `level(cell)` is the share that is right, `seeds` differ by thousandths."""
-    for wanted in reproduction.wanted(table, protocol=protocol, **chosen):
+    for wanted in reproduction.select_cells(table, protocol=protocol, **chosen):
         for spec in wanted.specs:
             value = level(wanted.cell) + 0.001 * (spec.seed % 5)
             result = made_up(spec, value)
@@ -154,7 +154,7 @@ def test_a_cell_that_two_tables_print_counts_once(store):
 
 
 def timed(store, seconds):
-    for wanted in reproduction.wanted("uniform", protocol="timed", data=["mnist"]):
+    for wanted in reproduction.select_cells("uniform", protocol="timed", data=["mnist"]):
         for spec in wanted.specs:
             result = made_up(spec, 0.9)
             factor = seconds[spec.method.name] / max(result.times.values())
@@ -174,7 +174,7 @@ def test_speed(store, proden, verdict):
 def test_speed_needs_all_three_and_leaves_compilation_out(store):
     slow_start = {"propall": 100.0, "proden": 0.0, "valen": 0.0}
     for row in ("propall", "proden", "valen"):
-        (wanted,) = reproduction.wanted("uniform", protocol="timed", data=["mnist"], methods=[row])
+        (wanted,) = reproduction.select_cells("uniform", protocol="timed", data=["mnist"], methods=[row])
         (spec,) = wanted.specs
         assert verdicts.speed(Evidence(store)).verdict == Verdict.UNKNOWN
         result = made_up(spec, 0.9)
@@ -246,7 +246,7 @@ def test_blocks_with_an_unfinished_cell_are_not_ranked(store):
     fill(store, ["real"], data=["lost", "msrcv2"])
     evidence = Evidence(store)
     assert verdicts.ranked("real-world candidates", evidence)[0].blocks == 2
-    (unfinished, *others) = reproduction.wanted("real", data=["birdsong"])
+    (unfinished, *others) = reproduction.select_cells("real", data=["birdsong"])
     store.add(made_up(unfinished.specs[0], 0.5))
     store.add(*(made_up(spec, 0.5) for wanted in others for spec in wanted.specs))
     assert verdicts.ranked("real-world candidates", Evidence(store))[0].blocks == 2
@@ -273,12 +273,12 @@ def test_costs_count_every_run_once_and_estimate_by_steps(store):
     assert cost.all_seconds == pytest.approx(sum(result.seconds for result in results))
     trained = [r for r in results if r.spec.method.name not in ("clpl", "pl_svm", "pl_knn", "ipal", "plle")]
     assert cost.runs == len(trained)
-    (one, *_) = reproduction.wanted("uniform/mnist/propall")[0].specs
+    (one, *_) = reproduction.select_cells("uniform/mnist/propall")[0].specs
     assert verdicts.steps(one) == pytest.approx(500 * 60_000 / 256)
     assert verdicts.steps(one) / verdicts.PUBLIC_STEPS * verdicts.PUBLIC_SECONDS == pytest.approx(500 * 6.5)
-    (few, *_) = reproduction.wanted("candidates5/mnist/pc/2")[0].specs
+    (few, *_) = reproduction.select_cells("candidates5/mnist/pc/2")[0].specs
     assert verdicts.steps(few) == pytest.approx(300 * 5000 / 64)
-    (fold, *_) = reproduction.wanted("real/lost/valen")[0].specs
+    (fold, *_) = reproduction.select_cells("real/lost/valen")[0].specs
     assert verdicts.steps(fold) == pytest.approx(510 * 1122 * 0.8 / 100)
     assert cost.ratio == cost.public_seconds / cost.seconds
     assert cost.elapsed_ratio >= cost.ratio
@@ -290,7 +290,9 @@ def test_costs_of_cells_measured_in_full_stand_apart(store):
         put(store, "uniform", lambda cell: 0.9, protocol, data=["mnist"], methods=["propall", "cc"])
     full = {result.spec.key for result in store if result.spec.method.name not in ("plle", "pl_svm")}
     full |= {
-        spec.key for row in ("plle", "pl_svm") for spec in reproduction.wanted(f"real/lost/{row}")[0].specs
+        spec.key
+        for row in ("plle", "pl_svm")
+        for spec in reproduction.select_cells(f"real/lost/{row}")[0].specs
     }
     fill(store, ["real"], ["single80"], data=["lost"])
     put(store, "instance", lambda cell: 0.9, data=["mnist"], methods=["cc"], seeds=1)
@@ -330,10 +332,10 @@ def test_coverage_counts_what_is_begun_under_another_protocol(store):
 
 
 def test_entries_are_compared_over_the_seeds_both_have(store):
-    (ours, theirs) = reproduction.wanted("complementary", data=["mnist"], methods=["propall", "nn"])
+    (ours, theirs) = reproduction.select_cells("complementary", data=["mnist"], methods=["propall", "nn"])
     store.add(*(replace(made_up(s, 0.9), last10=0.9 + 0.01 * s.seed) for s in ours.specs[:4]))
     store.add(*(replace(made_up(s, 0.9), last10=0.8 + 0.01 * s.seed) for s in theirs.specs[2:]))
-    a, b = reproduction.entries([ours, theirs], store)
+    a, b = reproduction.cell_results([ours, theirs], store)
     found = verdicts.compared(a, b)
     assert found.pairs == 2
     assert found.gap == pytest.approx(10)

@@ -19,10 +19,11 @@ from propall.methods.pc_ishida import PCIshida
 from propall.methods.pl_knn import PLKNN
 from propall.methods.propall import ProPaLL
 from propall.paper import reproduction, scheduler, workers
-from propall.paper.runner import Result, stackable
+from propall.paper.results import RunResult
+from propall.paper.runner import stackable
 from propall.paper.specs import Spec
 from propall.paper.store import Store
-from propall.paper.workers import ATTEMPTS, News, Processes, Task, Workers, carry_out
+from propall.paper.workers import ATTEMPTS, ProcessPool, Task, WorkerMessage, WorkerPool, execute
 from propall.training.recipe import Recipe
 
 QUICK = Recipe(epochs=2, batch_size=50, learning_rate=0.1)
@@ -48,10 +49,10 @@ def tasks(wanted):
 
 
 def result(spec):
-    return Result(spec, 0.5, 0.5, 0.5, 0.5, 2.0, 1.0)
+    return RunResult(spec, 0.5, 0.5, 0.5, 0.5, 2.0, 1.0)
 
 
-class Scripted(Workers):
+class Scripted(WorkerPool):
     """Workers of which it is known beforehand what becomes of each group they are given."""
 
     def __init__(self, slots, fates):
@@ -71,12 +72,15 @@ class Scripted(Workers):
     def news(self, slot, task, fate):
         half = [result(spec) for spec in task.specs[: len(task.specs) // 2]]
         if fate == "lost":
-            return [News(slot, "lost", reason="killed")]
+            return [WorkerMessage(slot, "lost", reason="killed")]
         if fate == "lost half-way":
-            return [News(slot, "results", half), News(slot, "lost", reason="killed")]
+            return [WorkerMessage(slot, "results", half), WorkerMessage(slot, "lost", reason="killed")]
         if fate == "failed":
-            return [News(slot, "failed", reason="no")]
-        return [News(slot, "results", [result(spec) for spec in task.specs]), News(slot, "done")]
+            return [WorkerMessage(slot, "failed", reason="no")]
+        return [
+            WorkerMessage(slot, "results", [result(spec) for spec in task.specs]),
+            WorkerMessage(slot, "done"),
+        ]
 
     def listen(self):
         slot = next(iter(self.running))
@@ -91,7 +95,7 @@ class Scripted(Workers):
 
 def carried_out(workers, wanted):
     kept, failed = [], []
-    carry_out(
+    execute(
         tasks(wanted),
         workers,
         finished=kept.extend,
@@ -160,11 +164,11 @@ def alike(store, other, wanted):
 @pytest.fixture
 def undisturbed(tmp_path):
     with Store(tmp_path / "alone" / "r.sqlite") as store:
-        scheduler.run(specs(), store, device="cpu", recalls=reproduction.needs_recalls)
+        scheduler.run_missing(specs(), store, device="cpu", recalls=reproduction.needs_recalls)
         yield store
 
 
-class Assassin(scheduler.Progress):
+class Assassin(scheduler.RunProgress):
     """Kills a worker as soon as one has stored something, once."""
 
     def __init__(self, workers):
@@ -179,9 +183,9 @@ class Assassin(scheduler.Progress):
 
 
 def test_a_process_per_device_gives_the_same_results_though_one_is_killed(tmp_path, undisturbed):
-    with Store(tmp_path / "two" / "r.sqlite") as store, Processes(["cpu", "cpu"]) as workers:
+    with Store(tmp_path / "two" / "r.sqlite") as store, ProcessPool(["cpu", "cpu"]) as workers:
         killer = Assassin(workers)
-        plan = scheduler.run(
+        plan = scheduler.run_missing(
             [*specs(), Spec("blobs", PCIshida(), "mlp", replace(QUICK, batch_size=20), Exactly(2))],
             store,
             progress=killer,
@@ -202,13 +206,13 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     """A sweep that goes on in the background would be in the way of the one that continues it."""
     script = (
         "import time\n"
-        "from propall.paper.workers import Processes, Task\n"
+        "from propall.paper.workers import ProcessPool, Task\n"
         "from propall.paper.specs import Spec\n"
         "from propall.data.corruption import Exactly\n"
         "from propall.methods.cc import CC\n"
         "from propall.training.recipe import Recipe\n"
         "if __name__ == '__main__':\n"
-        "    workers = Processes(['cpu'])\n"
+        "    workers = ProcessPool(['cpu'])\n"
         "    spec = Spec('blobs', CC(), 'linear', Recipe(epochs=10**6, batch_size=250), Exactly(2))\n"
         "    workers.start(0, Task([spec], 'cpu', 10**6))\n"
         "    print(*workers.pids(), flush=True)\n"
@@ -238,21 +242,21 @@ def _gone(pid):
 
 
 def test_timed_runs_do_not_share_a_device(tmp_path):
-    timed = reproduction.wanted("uniform", protocol="timed", data=["mnist"])
+    timed = reproduction.select_cells("uniform", protocol="timed", data=["mnist"])
     with Store(tmp_path / "r.sqlite") as store, pytest.raises(ValueError, match=r"cuda:0 is named twice"):
-        reproduction.run(timed, store, device="cuda:0,cuda:1,cuda:0")
+        reproduction.run_cells(timed, store, device="cuda:0,cuda:1,cuda:0")
 
 
 def test_devices_in_words(monkeypatch):
-    assert workers.all_devices("cuda:0, cuda:1") == ["cuda:0", "cuda:1"]
-    assert workers.all_devices("cpu") == ["cpu"]
+    assert workers.parse_devices("cuda:0, cuda:1") == ["cuda:0", "cuda:1"]
+    assert workers.parse_devices("cpu") == ["cpu"]
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert workers.all_devices("auto") == ["cuda:0", "cuda:1"]
+    assert workers.parse_devices("auto") == ["cuda:0", "cuda:1"]
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert workers.all_devices("auto") == ["cpu"]
+    assert workers.parse_devices("auto") == ["cpu"]
     with pytest.raises(ValueError, match="device: ',' names none"):
-        workers.all_devices(",")
+        workers.parse_devices(",")
 
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="ray is installed here")
@@ -275,10 +279,10 @@ def cluster():
 @NEEDS_RAY
 @pytest.mark.filterwarnings("ignore")
 def test_tasks_on_a_ray_cluster_give_the_same_results(tmp_path, undisturbed, cluster):
-    with Store(tmp_path / "ray" / "r.sqlite") as store, workers.RayTasks("cpu") as ray_workers:
+    with Store(tmp_path / "ray" / "r.sqlite") as store, workers.RayPool("cpu") as ray_workers:
         assert len(ray_workers.slots) == 2
         wanted = [*specs(), Spec("blobs", PCIshida(), "mlp", replace(QUICK, batch_size=20), Exactly(2))]
-        plan = scheduler.run(wanted, store, workers=ray_workers, recalls=reproduction.needs_recalls)
+        plan = scheduler.run_missing(wanted, store, workers=ray_workers, recalls=reproduction.needs_recalls)
         (failure,) = plan.failures
         assert "do not exclude" in str(failure)
         alike(store, undisturbed, specs())
@@ -294,16 +298,16 @@ def test_a_cell_lost_with_its_ray_worker_is_run_again(tmp_path, undisturbed, clu
         import signal
         from pathlib import Path
 
-        from propall.paper.workers import carry_out_task
+        from propall.paper.workers import execute_task
 
         if not Path(flag).exists():
             Path(flag).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return carry_out_task(text)
+        return execute_task(text)
 
-    monkeypatch.setattr(workers, "carry_out_task", die_once)
-    with Store(tmp_path / "ray" / "r.sqlite") as store, workers.RayTasks("cpu") as ray_workers:
-        plan = scheduler.run(specs(), store, workers=ray_workers, recalls=reproduction.needs_recalls)
+    monkeypatch.setattr(workers, "execute_task", die_once)
+    with Store(tmp_path / "ray" / "r.sqlite") as store, workers.RayPool("cpu") as ray_workers:
+        plan = scheduler.run_missing(specs(), store, workers=ray_workers, recalls=reproduction.needs_recalls)
         assert flag.exists()
         assert not plan.failures
         alike(store, undisturbed, specs())
@@ -314,4 +318,4 @@ def test_a_cell_lost_with_its_ray_worker_is_run_again(tmp_path, undisturbed, clu
 def test_no_cluster_is_said_so(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(ValueError, match="no Ray cluster answers"):
-        workers.RayTasks("cpu")
+        workers.RayPool("cpu")

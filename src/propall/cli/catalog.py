@@ -49,7 +49,7 @@ def demo(
 
     start = time.perf_counter()
     with ProgressBar("digits") as bar:
-        found = experiment.run(q=q, seeds=seeds, monitor=bar)
+        found = experiment.run_demo(q=q, seeds=seeds, monitor=bar)
     seconds = time.perf_counter() - start
     problem = found.problem
     yardsticks = (experiment.GUESS, experiment.CLEAN)
@@ -251,7 +251,7 @@ def train(
         "weight_decay": weight_decay,
         "optimizer": None if optimizer is None else optimizer.value,
     }
-    specs = custom_runs.specs(
+    specs = custom_runs.build_specs(
         data,
         methods=method or ["propall"],
         corruption=corruption,
@@ -262,9 +262,9 @@ def train(
         recipe={name: value for name, value in recipe.items() if value is not None},
     )
     with ProgressBar(data) as bar:
-        folder, results = custom_runs.run(specs, out, device=device, monitor=bar)
+        folder, results = custom_runs.train_runs(specs, out, device=device, monitor=bar)
     if json_output:
-        print_json([custom_runs.as_dict(result) for result in results])
+        print_json([result.to_dict() for result in results])
         return
     first = specs[0]
     console = open_console()
@@ -274,7 +274,7 @@ def train(
         f"{data}: {law}; {results[0].candidates:.2f} candidates on average; {how}\n", highlight=False
     )
     table = plain_table("method", "accuracy %", "std", "runs", "seconds", numbers=_RESULTS)
-    for row in custom_runs.summary(results):
+    for row in custom_runs.summarize(results):
         std = "" if row.std is None else f"{row.std:.2f}"
         table.add_row(row.method, f"{row.mean:.2f}", std, str(row.runs), f"{row.seconds:.1f}")
     console.print(table)

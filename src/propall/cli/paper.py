@@ -52,15 +52,15 @@ def compare(
 
     from propall.data import DATASETS
     from propall.paper import comparison
-    from propall.paper.scheduler import Progress
+    from propall.paper.scheduler import RunProgress
     from propall.paper.store import Store
 
     chosen = comparison.ALL if methods == "all" else tuple(split_words(methods))
-    entered = comparison.contenders(split_words(data), chosen, folds=folds, seeds=seeds, epochs=epochs)
+    entered = comparison.find_contenders(split_words(data), chosen, folds=folds, seeds=seeds, epochs=epochs)
     cells = {f"{entry.data}/{entry.name}": [spec.key for spec in entry.specs] for entry in entered}
     start = time.perf_counter()
-    with Store(out / "results.sqlite") as store, Progress(cells, note_aside) as bar:
-        scores = comparison.run(entered, store, device=device, progress=bar)
+    with Store(out / "results.sqlite") as store, RunProgress(cells, note_aside) as bar:
+        scores = comparison.compare_methods(entered, store, device=device, progress=bar)
     seconds = time.perf_counter() - start
     if json_output:
         print_json(comparison.as_dicts(entered, scores))
@@ -137,30 +137,30 @@ def reproduce(
     It may be killed at any moment; the same command continues.
     """
     from propall.paper import reproduction
-    from propall.paper.scheduler import Progress
+    from propall.paper.scheduler import RunProgress
     from propall.paper.store import Store
-    from propall.paper.workers import all_devices
+    from propall.paper.workers import parse_devices
 
     chosen = {"methods": methods, "data": data}
     names = {name: None if words is None else split_words(words) for name, words in chosen.items()}
-    cells = reproduction.wanted(table, protocol=protocol, seeds=seeds, **names)
+    cells = reproduction.select_cells(table, protocol=protocol, seeds=seeds, **names)
     # A look at what would run makes no file.
     with Store(":memory:" if dry_run and not store.exists() else store) as results:
         if dry_run:
-            _print_plan(reproduction.specs(cells), results, all_devices(device)[0], json_output)
+            _print_plan(reproduction.unique_specs(cells), results, parse_devices(device)[0], json_output)
             return
         by_cell = {
             f"{cell.cell.name} {cell.protocol}": [spec.key for spec in cell.specs]
             for cell in cells
             if cell.specs
         }
-        with Progress(by_cell, note_aside) as bar:
+        with RunProgress(by_cell, note_aside) as bar:
             by_ray = launcher is Where.ray
-            plan = reproduction.run(
+            plan = reproduction.run_cells(
                 cells, results, device=device, progress=bar, launcher="ray" if by_ray else "local"
             )
             failures = plan.failures
-        entries = reproduction.entries(cells, results)
+        entries = reproduction.cell_results(cells, results)
     if json_output:
         print_json(reproduction.as_dicts(entries))
     else:
@@ -190,11 +190,11 @@ def _print_tables(entries: list[Any], store: Path) -> None:
 
 def _print_plan(specs: list[Any], store: Any, device: str, json_output: bool) -> None:
     from propall.paper import scheduler
-    from propall.paper.runtime_estimates import Rates
+    from propall.paper.runtime_estimates import RuntimeEstimates
     from propall.training.compiled import best_device
 
-    plan, rates = scheduler.plan(specs, store), Rates(store, best_device(device))
-    groups = scheduler.forecast(plan, rates)
+    plan, rates = scheduler.plan_runs(specs, store), RuntimeEstimates(store, best_device(device))
+    groups = scheduler.forecast_runtimes(plan, rates)
     known = sum(group.seconds for group in groups if group.seconds is not None)
     others = [group for group in groups if group.seconds is None]
     guessed = sum(group.guess for group in others if group.guess is not None)
@@ -377,7 +377,7 @@ def results_show(
     json_output: AsJson = False,
 ) -> None:
     """Everything about one run: its spec, numbers, learning curve, and where it was made."""
-    from propall.paper.store import Store, as_dict
+    from propall.paper.store import Store
 
     with Store(store, create=False) as results:
         found = results.starting_with(key)
@@ -385,7 +385,7 @@ def results_show(
         raise ValueError(f"key: {key!r} is no result's in {store}; see `propall results list`.")
     if len({result.spec.key for result in found}) > 1:
         raise ValueError(f"key: {len(found)} results start with {key!r}; give more of it.")
-    values = as_dict(found[0])
+    values = found[0].to_dict()
     if json_output:
         print_json(values)
         return
@@ -431,7 +431,7 @@ def results_export(
             typer.echo(f"runs written to {file}: {listed or 'none of the tables'}")
             return
         writers = {Format.csv: results.export_csv, Format.json: results.export_json}
-        export = writers.get(kind, partial(runtime_estimates.export, results))
+        export = writers.get(kind, partial(runtime_estimates.export_rates, results))
         if str(file) == "-":
             export(sys.stdout)
             return

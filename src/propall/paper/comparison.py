@@ -11,11 +11,11 @@ import torch
 from propall.data import DATASETS, load
 from propall.methods import METHODS
 from propall.paper import scheduler
-from propall.paper.runner import Result
+from propall.paper.results import RunResult
 from propall.paper.specs import Spec
 from propall.paper.store import Store
 from propall.paper.tables import real
-from propall.paper.tables.paper_table import Cell, Published
+from propall.paper.tables.paper_table import PaperCell, PublishedAccuracy
 from propall.report.numbers import mean_and_std
 from propall.training.contract import Objective
 from propall.wording import human_time
@@ -44,12 +44,12 @@ class Contender:
     title: str
     specs: list[Spec]
     refused: str
-    published: Published | None
+    published: PublishedAccuracy | None
     in_paper: bool
 
 
 @dataclass(frozen=True)
-class Score:
+class ContenderScore:
     """What came of a contender, in percent.
 
     Attributes:
@@ -67,7 +67,7 @@ class Score:
     seconds: float
 
 
-def contenders(
+def find_contenders(
     data: Sequence[str],
     methods: Sequence[str] = ALL,
     *,
@@ -106,7 +106,7 @@ def contenders(
                     titles[name] if name in titles else METHODS[name].title,
                     specs,
                     _refusal(method, source.candidates),
-                    real.TABLE.published(Cell(real.TABLE.name, of, name)) if known else None,
+                    real.TABLE.published(PaperCell(real.TABLE.name, of, name)) if known else None,
                     known,
                 )
             )
@@ -135,31 +135,31 @@ def _refusal(method: object, candidates: torch.Tensor) -> str:
     return ""
 
 
-def run(
+def compare_methods(
     entered: Sequence[Contender],
     store: Store,
     *,
     device: str = "auto",
     root: Path | None = None,
-    progress: scheduler.Progress | None = None,
-) -> list[Score]:
+    progress: scheduler.RunProgress | None = None,
+) -> list[ContenderScore]:
     """Run what the store does not hold yet; the scores of all contenders that were not refused."""
     able = [contender for contender in entered if not contender.refused]
     specs = [spec for contender in able for spec in contender.specs]
-    carried_out = scheduler.run(specs, store, device=device, root=root, progress=progress)
+    carried_out = scheduler.run_missing(specs, store, device=device, root=root, progress=progress)
     if carried_out.failures:
         raise RuntimeError("; ".join(map(str, carried_out.failures)))
     results = store.find(specs)
     return [score(contender, [results[spec.key] for spec in contender.specs]) for contender in able]
 
 
-def score(contender: Contender, results: Sequence[Result]) -> Score:
+def score(contender: Contender, results: Sequence[RunResult]) -> ContenderScore:
     """Mean and spread over folds."""
     by_fold: dict[int | None, list[float]] = {}
     for result in results:
         by_fold.setdefault(result.spec.split.fold, []).append(100 * result.accuracy)
     mean, std = mean_and_std([statistics.fmean(values) for values in by_fold.values()])
-    return Score(
+    return ContenderScore(
         contender,
         mean,
         std,
@@ -168,7 +168,7 @@ def score(contender: Contender, results: Sequence[Result]) -> Score:
     )
 
 
-def as_dicts(entered: Sequence[Contender], scores: Sequence[Score]) -> list[dict[str, Any]]:
+def as_dicts(entered: Sequence[Contender], scores: Sequence[ContenderScore]) -> list[dict[str, Any]]:
     """One plain dictionary per contender, the refused ones with their reason."""
     by_name = {(score.contender.data, score.contender.name): score for score in scores}
     rows = []
@@ -191,9 +191,9 @@ def as_dicts(entered: Sequence[Contender], scores: Sequence[Score]) -> list[dict
     return rows
 
 
-def summary(scores: Sequence[Score], seconds: float) -> str:
+def summary(scores: Sequence[ContenderScore], seconds: float) -> str:
     """One line: how much was run in which time, and what came first on each data set."""
-    best: dict[str, Score] = {}
+    best: dict[str, ContenderScore] = {}
     for found in scores:
         if found.contender.data not in best or found.mean > best[found.contender.data].mean:
             best[found.contender.data] = found

@@ -12,14 +12,13 @@ from propall.data import CORRUPTIONS, DATASETS
 from propall.data.corruption import Corruption
 from propall.methods import METHODS
 from propall.nets import NETS
-from propall.paper.runner import Result, default_setting, run_specs
+from propall.paper.results import RunResult
+from propall.paper.runner import default_setting, run_specs
 from propall.paper.specs import Spec, Split
-from propall.paper.store import as_dict as as_dict
-from propall.paper.store import from_dict
 from propall.training.contract import Monitor
 
 
-class Summary(NamedTuple):
+class MethodSummary(NamedTuple):
     """One method's accuracy in percent over its runs, with the sample standard deviation."""
 
     method: str
@@ -29,7 +28,7 @@ class Summary(NamedTuple):
     seconds: float
 
 
-def specs(
+def build_specs(
     data: str,
     *,
     methods: Sequence[str],
@@ -91,9 +90,9 @@ def _corruption(has_own: bool, name: str | None, fields: Mapping[str, Any]) -> C
     return law(**given)
 
 
-def run(
+def train_runs(
     specs: Sequence[Spec], out: Path, *, device: str = "auto", monitor: Monitor | None = None
-) -> tuple[Path, list[Result]]:
+) -> tuple[Path, list[RunResult]]:
     """Run what the folder does not hold yet; returns the folder and all results in the specs' order."""
     folder = out / f"{specs[0].data}-{counter_rng.digest(*sorted(spec.key for spec in specs))[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,12 +101,12 @@ def run(
     missing = [spec for spec in specs if spec.key not in results]
     for result in run_specs(missing, device=device, monitor=monitor, checkpoint=folder / "progress"):
         with file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(as_dict(result)) + "\n")
+            lines.write(json.dumps(result.to_dict()) + "\n")
         results[result.spec.key] = result
     return folder, [results[spec.key] for spec in specs]
 
 
-def _read(file: Path) -> dict[str, Result]:
+def _read(file: Path) -> dict[str, RunResult]:
     if not file.exists():
         return {}
     results = {}
@@ -116,14 +115,14 @@ def _read(file: Path) -> dict[str, Result]:
             values = json.loads(line)
         except json.JSONDecodeError:
             continue  # a line cut short by a kill; its run is done again
-        result = from_dict(values)
+        result = RunResult.from_dict(values)
         results[result.spec.key] = result
     return results
 
 
-def summary(results: Sequence[Result]) -> list[Summary]:
+def summarize(results: Sequence[RunResult]) -> list[MethodSummary]:
     """Mean and spread by method, best first."""
-    by_method: dict[str, list[Result]] = {}
+    by_method: dict[str, list[RunResult]] = {}
     for result in results:
         by_method.setdefault(result.spec.method.title, []).append(result)
     rows = []
@@ -131,6 +130,8 @@ def summary(results: Sequence[Result]) -> list[Summary]:
         values = [100 * result.accuracy for result in own]
         std = statistics.stdev(values) if len(values) > 1 else None
         rows.append(
-            Summary(title, statistics.fmean(values), std, len(own), sum(result.seconds for result in own))
+            MethodSummary(
+                title, statistics.fmean(values), std, len(own), sum(result.seconds for result in own)
+            )
         )
     return sorted(rows, key=lambda row: -row.mean)

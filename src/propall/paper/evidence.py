@@ -3,12 +3,12 @@
 from functools import cached_property
 
 from propall.paper import reproduction
-from propall.paper.reproduction import Entry
-from propall.paper.runner import Result
+from propall.paper.reproduction import CellResult
+from propall.paper.results import RunResult
 from propall.paper.specs import TIMED
 from propall.paper.store import Store
 from propall.paper.tables import TABLES
-from propall.paper.tables.paper_table import SHORT, way
+from propall.paper.tables.paper_table import SHORT, parse_protocol
 
 
 class Evidence:
@@ -20,11 +20,11 @@ class Evidence:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._entries: dict[tuple[str, str], list[Entry]] = {}
+        self._entries: dict[tuple[str, str], list[CellResult]] = {}
         self._protocols: dict[str, list[str]] = {}
 
     @cached_property
-    def results(self) -> dict[str, Result]:
+    def results(self) -> dict[str, RunResult]:
         """The newest result of every run, by key."""
         return {result.spec.key: result for result in self.store.newest()}
 
@@ -36,27 +36,27 @@ class Evidence:
 
     def serious_protocols(self, table: str) -> list[str]:
         """The same but for smoke runs and timings."""
-        return [name for name in self.protocols(table) if way(name).base not in (SHORT, TIMED)]
+        return [name for name in self.protocols(table) if parse_protocol(name).base not in (SHORT, TIMED)]
 
     def uncut_protocols(self, table: str) -> list[str]:
         """Those of them that give every network its own number of epochs."""
-        return [name for name in self.serious_protocols(table) if way(name).epochs is None]
+        return [name for name in self.serious_protocols(table) if parse_protocol(name).epochs is None]
 
     def judged_protocols(self, table: str) -> list[str]:
         """Those of them that verdicts rest on."""
         return [name for name in self.uncut_protocols(table) if TABLES[table].is_judged(name)]
 
-    def entries(self, table: str, protocol: str | None = None) -> list[Entry]:
+    def entries(self, table: str, protocol: str | None = None) -> list[CellResult]:
         """All cells of a table under a protocol, the first one by default."""
         resolved = TABLES[table].protocol(protocol)
         if (table, resolved) not in self._entries:
-            cells = reproduction.wanted(table, protocol=resolved)
-            self._entries[table, resolved] = reproduction.entries_from(cells, self.results)
+            cells = reproduction.select_cells(table, protocol=resolved)
+            self._entries[table, resolved] = reproduction.cell_results_from(cells, self.results)
         return self._entries[table, resolved]
 
-    def columns(self, table: str, protocol: str) -> dict[tuple[str, int | None], dict[str, Entry]]:
+    def columns(self, table: str, protocol: str) -> dict[tuple[str, int | None], dict[str, CellResult]]:
         """Entries with a number, by data set and number of candidates, then by line."""
-        found: dict[tuple[str, int | None], dict[str, Entry]] = {}
+        found: dict[tuple[str, int | None], dict[str, CellResult]] = {}
         for entry in self.entries(table, protocol):
             if entry.mean is not None:
                 found.setdefault((entry.cell.data, entry.cell.candidates), {})[entry.cell.row] = entry

@@ -15,14 +15,14 @@ from propall.training.metrics import accuracy, confusion
 EARLY_EPOCHS, LATE_EPOCHS = 40, 10
 
 
-class Watcher(Monitor):
+class AccuracyListener(Monitor):
     """A monitor that also hears what was measured. This one does nothing."""
 
     def measured(self, epoch: int, accuracies: dict[int, float]) -> None:
         """The test accuracy of some runs (by position) after an epoch."""
 
 
-class Curves(Monitor):
+class CurveRecorder(Monitor):
     """Accuracy by epoch of runs that may have different test sets, such as the folds of a cross-validation.
 
     Args:
@@ -40,7 +40,7 @@ class Curves(Monitor):
         every: int = 1,
         confusions: Collection[int] = (),
         recalls: Collection[int] = (),
-        watcher: Watcher | None = None,
+        watcher: AccuracyListener | None = None,
     ) -> None:
         self.problems, self.every = problems, every
         self.confusions, self.recalls = frozenset(confusions), frozenset(recalls)

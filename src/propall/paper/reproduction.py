@@ -10,12 +10,12 @@ from typing import Any
 from propall.data import DATASETS
 from propall.data.files import data_root
 from propall.paper import scheduler, workers
-from propall.paper.runner import Result
+from propall.paper.results import RunResult
 from propall.paper.specs import TIMED, Spec
 from propall.paper.store import Store
-from propall.paper.tables import TABLES, cell
+from propall.paper.tables import TABLES, find_cell
 from propall.paper.tables.baselines import NO_NOISE
-from propall.paper.tables.paper_table import Cell, Published, Table
+from propall.paper.tables.paper_table import PaperCell, PaperTable, PublishedAccuracy
 from propall.paper.workers import Launcher
 from propall.registry import Registry, UnknownNameError
 from propall.report.numbers import mean_and_std
@@ -30,7 +30,7 @@ _CLASS_BY_CLASS, _FEW_CLASSES = ("propall", "proden"), 10
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CellRuns:
     """A cell that was asked for, with the runs behind it.
 
     Attributes:
@@ -40,14 +40,14 @@ class Wanted:
         left_out: why, if so.
     """
 
-    cell: Cell
+    cell: PaperCell
     protocol: str
     specs: list[Spec]
     left_out: str = ""
 
 
 @dataclass(frozen=True)
-class Entry:
+class CellResult:
     """What is known of a cell, ours and the paper's; in percent.
 
     Attributes:
@@ -66,7 +66,7 @@ class Entry:
         results: of the runs that are done.
     """
 
-    cell: Cell
+    cell: PaperCell
     title: str
     protocol: str
     mean: float | None
@@ -74,11 +74,11 @@ class Entry:
     runs: int
     expected: int
     candidates: float | None
-    published: Published | None
+    published: PublishedAccuracy | None
     note: str
     keys: tuple[str, ...]
     incomparable: str = ""
-    results: tuple[Result, ...] = ()
+    results: tuple[RunResult, ...] = ()
 
     @property
     def values(self) -> dict[int, float]:
@@ -91,20 +91,20 @@ class Entry:
         return self.expected > self.runs == 0 and not all(f.downloads for f in DATASETS[self.cell.data].files)
 
 
-def wanted(
+def select_cells(
     table: str,
     *,
     protocol: str | None = None,
     methods: Sequence[str] | None = None,
     data: Sequence[str] | None = None,
     seeds: int | None = None,
-) -> list[Wanted]:
+) -> list[CellRuns]:
     """The cells that are asked for.
 
     Args:
         table: name of a table, "all", or the name of a single cell such as `candidates10/mnist/pc/8`; or
             several of these, separated by commas.
-        protocol: see `Table.protocol`; several, separated by commas, ask for the cells of each.
+        protocol: see `PaperTable.protocol`; several, separated by commas, ask for the cells of each.
         methods: names of lines; all if None.
         data: names of data sets; all if None.
         seeds: how many seeds, in place of the protocol's number.
@@ -119,7 +119,7 @@ def wanted(
     if not strict:
         _check("methods", methods, [row.name for of in chosen for row in of.rows])
         _check("data", data, [name for of in chosen for name in of.data])
-    found: dict[tuple[Cell, str], Wanted] = {}
+    found: dict[tuple[PaperCell, str], CellRuns] = {}
     for how in protocols:
         refusals: list[UnknownNameError] = []
         own = [_single(word, how, seeds) for word in words if "/" in word]
@@ -144,21 +144,21 @@ def _check(what: str, names: Sequence[str] | None, known: Sequence[str]) -> None
         registry[name]
 
 
-def _single(name: str, protocol: str | None, seeds: int | None) -> Wanted:
-    single = cell(name)
+def _single(name: str, protocol: str | None, seeds: int | None) -> CellRuns:
+    single = find_cell(name)
     table = TABLES[single.table]
     return _wanted(table, single, table.protocol(protocol), seeds)
 
 
 def _of_table(
-    table: Table,
+    table: PaperTable,
     protocol: str | None,
     methods: Sequence[str] | None,
     data: Sequence[str] | None,
     seeds: int | None,
     *,
     strict: bool,
-) -> list[Wanted]:
+) -> list[CellRuns]:
     resolved = table.protocol(protocol)
     if not strict:
         methods = None if methods is None else [row.name for row in table.rows if row.name in methods]
@@ -168,8 +168,8 @@ def _of_table(
     return [_wanted(table, cell, resolved, seeds) for cell in table.cells(data=data, rows=methods)]
 
 
-def _wanted(table: Table, cell: Cell, protocol: str, seeds: int | None) -> Wanted:
-    return Wanted(cell, protocol, table.specs(cell, protocol, seeds=seeds), table.left_out(cell, protocol))
+def _wanted(table: PaperTable, cell: PaperCell, protocol: str, seeds: int | None) -> CellRuns:
+    return CellRuns(cell, protocol, table.specs(cell, protocol, seeds=seeds), table.left_out(cell, protocol))
 
 
 def protocols_with_results(table: str, store: Store) -> list[str]:
@@ -191,7 +191,7 @@ def protocols_with_results(table: str, store: Store) -> list[str]:
     return found
 
 
-def specs(cells: Iterable[Wanted]) -> list[Spec]:
+def unique_specs(cells: Iterable[CellRuns]) -> list[Spec]:
     """The different runs behind some cells."""
     return list({spec.key: spec for cell in cells for spec in cell.specs}.values())
 
@@ -206,15 +206,15 @@ def needs_confusions(spec: Spec) -> bool:
     return spec.seed == 0 and needs_recalls(spec)
 
 
-def run(
-    cells: Sequence[Wanted],
+def run_cells(
+    cells: Sequence[CellRuns],
     store: Store,
     *,
     device: str = "auto",
     root: Path | None = None,
-    progress: scheduler.Progress | None = None,
+    progress: scheduler.RunProgress | None = None,
     launcher: Launcher = "local",
-) -> scheduler.Plan:
+) -> scheduler.RunPlan:
     """Run what is missing of some cells; returns the plan that was carried out.
 
     Args:
@@ -224,9 +224,9 @@ def run(
             A device named twice gets two, which fills a GPU that one of them leaves idle.
         root: folder of the data sets.
         progress: shows how far it is.
-        launcher: "ray" for a Ray cluster that exists, see `workers.RayTasks`.
+        launcher: "ray" for a Ray cluster that exists, see `workers.RayPool`.
     """
-    devices, wanted_runs = workers.all_devices(device), specs(cells)
+    devices, wanted_runs = workers.parse_devices(device), unique_specs(cells)
     twice = next((name for name in devices if devices.count(name) > 1), None)
     if twice is not None and any(spec.is_timed for spec in wanted_runs):
         raise ValueError(
@@ -237,12 +237,12 @@ def run(
         for name in devices:
             best_device(name)  # refuses what is not there
     with ExitStack() as opened:
-        pool: workers.Workers | None = None
+        pool: workers.WorkerPool | None = None
         if launcher == "ray":
-            pool = opened.enter_context(workers.RayTasks(device))
+            pool = opened.enter_context(workers.RayPool(device))
         elif len(devices) > 1:
-            pool = opened.enter_context(workers.Processes(devices))
-        return scheduler.run(
+            pool = opened.enter_context(workers.ProcessPool(devices))
+        return scheduler.run_missing(
             wanted_runs,
             store,
             device="cpu" if launcher == "ray" and device == "auto" else devices[0],
@@ -254,10 +254,10 @@ def run(
         )
 
 
-def entries(cells: Sequence[Wanted], store: Store, root: Path | None = None) -> list[Entry]:
+def cell_results(cells: Sequence[CellRuns], store: Store, root: Path | None = None) -> list[CellResult]:
     """What a store knows of some cells; unfinished ones whose data is not there say what to do."""
-    found = entries_from(cells, store.find(specs(cells)))
-    here = {data: scheduler.available(data, root) for data in {cell.cell.data for cell in cells}}
+    found = cell_results_from(cells, store.find(unique_specs(cells)))
+    here = {data: scheduler.is_data_available(data, root) for data in {cell.cell.data for cell in cells}}
     return [
         entry
         if here[entry.cell.data] or entry.runs == entry.expected
@@ -266,19 +266,19 @@ def entries(cells: Sequence[Wanted], store: Store, root: Path | None = None) -> 
     ]
 
 
-def entries_from(cells: Sequence[Wanted], results: Mapping[str, Result]) -> list[Entry]:
+def cell_results_from(cells: Sequence[CellRuns], results: Mapping[str, RunResult]) -> list[CellResult]:
     """What results, by their keys, say of some cells."""
     return [_entry(cell, results) for cell in cells]
 
 
-def _entry(wanted: Wanted, results: Mapping[str, Result]) -> Entry:
+def _entry(wanted: CellRuns, results: Mapping[str, RunResult]) -> CellResult:
     cell, table = wanted.cell, TABLES[wanted.cell.table]
     own = [results[spec.key] for spec in wanted.specs if spec.key in results]
     mean, std = mean_and_std(list(_values(own, table).values())) if own else (None, None)
     note = wanted.left_out
     if not note and len(own) < len(wanted.specs):
         note = f"{len(own)} of {len(wanted.specs)} runs" if own else "not run"
-    return Entry(
+    return CellResult(
         cell=cell,
         title=table.row(cell.row).title,
         protocol=wanted.protocol,
@@ -295,7 +295,7 @@ def _entry(wanted: Wanted, results: Mapping[str, Result]) -> Entry:
     )
 
 
-def _values(results: Sequence[Result], table: Table) -> dict[int, float]:
+def _values(results: Sequence[RunResult], table: PaperTable) -> dict[int, float]:
     """What mean and spread are taken over: folds where there are several, else seeds."""
     folds = {result.spec.split.fold for result in results}
     by: dict[Any, list[float]] = {}
@@ -305,12 +305,12 @@ def _values(results: Sequence[Result], table: Table) -> dict[int, float]:
     return {unit: statistics.fmean(values) for unit, values in by.items()}
 
 
-def how_to_run(cell: Cell, protocol: str, root: Path | None = None) -> str:
+def how_to_run(cell: PaperCell, protocol: str, root: Path | None = None) -> str:
     """What to do to get a cell whose data set is not there."""
     return ", then ".join(steps_to_run(cell, protocol, root))
 
 
-def steps_to_run(cell: Cell, protocol: str, root: Path | None = None) -> list[str]:
+def steps_to_run(cell: PaperCell, protocol: str, root: Path | None = None) -> list[str]:
     """The same step by step."""
     folder = data_root(root)
     steps = []
@@ -324,7 +324,7 @@ def steps_to_run(cell: Cell, protocol: str, root: Path | None = None) -> list[st
     return [*steps, command]
 
 
-def as_dicts(found: Sequence[Entry]) -> list[dict[str, Any]]:
+def as_dicts(found: Sequence[CellResult]) -> list[dict[str, Any]]:
     """One plain dictionary per cell."""
     return [
         {
@@ -346,7 +346,7 @@ def as_dicts(found: Sequence[Entry]) -> list[dict[str, Any]]:
     ]
 
 
-def summary(found: Sequence[Entry]) -> str:
+def summary(found: Sequence[CellResult]) -> str:
     """One line: how many cells are there, and why the others are not."""
     done = sum(entry.expected > 0 and entry.runs == entry.expected for entry in found)
     reasons: dict[str, int] = {}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from propall.paper import reproduction
-from propall.paper.runner import Result
-from propall.paper.store import Store, StoreError, from_dict
+from propall.paper.results import RunResult
+from propall.paper.store import Store, StoreError
 from propall.paper.tables import TABLES
 
 Value = TypeVar("Value")
@@ -63,11 +63,11 @@ def write_folder(store: Store, folder: Path) -> dict[str, int]:
     folder.mkdir(parents=True, exist_ok=True)
     results = {result.spec.key: result for result in store.newest()}
     counts: dict[str, int] = {}
-    written: dict[str, Result] = {}
+    written: dict[str, RunResult] = {}
     for name in TABLES:
         lines = []
         for protocol in reproduction.protocols_with_results(name, store):
-            for wanted in reproduction.wanted(name, protocol=protocol):
+            for wanted in reproduction.select_cells(name, protocol=protocol):
                 # What a protocol shares with another is listed there.
                 own = [spec.key for spec in wanted.specs if spec.protocol == protocol and spec.key in results]
                 lines += [_line(wanted.cell.name, results[key]) for key in own]
@@ -85,7 +85,7 @@ def write_folder(store: Store, folder: Path) -> dict[str, int]:
     return counts
 
 
-def read_folder(folder: Path) -> list[Result]:
+def read_folder(folder: Path) -> list[RunResult]:
     """The results that `write_folder` wrote; by epoch they know only what was kept."""
     path = folder / DETAILS
     if not path.exists():
@@ -99,7 +99,7 @@ def read_folder(folder: Path) -> list[Result]:
             details[values.pop("key")] = values
         except (ValueError, KeyError, AttributeError) as error:
             raise StoreError(f"results: line {number} of {path} is no result ({error}).") from error
-    found: dict[str, Result] = {}
+    found: dict[str, RunResult] = {}
     for file in [folder / f"{name}.csv" for name in TABLES]:  # a folder may hold other files too
         if not file.exists():
             continue
@@ -133,7 +133,7 @@ def import_folder(store: Store, folder: Path) -> tuple[int, int]:
     return len(results), store.add(*(r for r in results if (r.spec.key, r.when) not in known))
 
 
-def _line(cell: str, result: Result) -> dict[str, Any]:
+def _line(cell: str, result: RunResult) -> dict[str, Any]:
     spec = result.spec
     law: dict[str, Any] = {} if spec.corruption is None else vars(spec.corruption)
     values: dict[str, Any] = {
@@ -157,7 +157,7 @@ def _line(cell: str, result: Result) -> dict[str, Any]:
     return values | {name: getattr(result, name) for name in ("stack", *_TEXTS)}
 
 
-def _details(result: Result) -> dict[str, Any]:
+def _details(result: RunResult) -> dict[str, Any]:
     """The spec and what is known by epoch; what is empty is left out."""
     curve = _thinned(result.curve)
     by_epoch: dict[str, Any] = {
@@ -195,10 +195,12 @@ def frames(values: dict[int, Value], at_most: int) -> dict[int, Value]:
     return {epoch: values[epoch] for epoch in sorted(chosen)}
 
 
-def _result(values: dict[str, str], details: dict[str, Any]) -> Result:
+def _result(values: dict[str, str], details: dict[str, Any]) -> RunResult:
     numbers = {name: float(values[name]) for name in (*_SHARES, "seconds")}
     texts = {name: values[name] for name in _TEXTS}
-    return from_dict({**details, **numbers, **texts, "stack": int(values["stack"]), "when": values["date"]})
+    return RunResult.from_dict(
+        {**details, **numbers, **texts, "stack": int(values["stack"]), "when": values["date"]}
+    )
 
 
 def _csv(lines: Sequence[dict[str, Any]]) -> str:

@@ -5,7 +5,6 @@ import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from propall import __version__, counter_rng
+from propall import counter_rng
 from propall.data import DATASETS, load
 from propall.data.dataset import PartialDataset, Problem, Source
 from propall.data.files import data_root
 from propall.methods.cc import CC
 from propall.nets import NETS
-from propall.paper.monitors import LATE_EPOCHS, Curves, Watcher
+from propall.paper.monitors import LATE_EPOCHS, AccuracyListener, CurveRecorder
+from propall.paper.results import RunResult
 from propall.paper.specs import TEACHER, Spec
 from propall.provenance import commit, hardware
 from propall.training import compiled
@@ -36,49 +36,6 @@ from propall.training.trainer import Trainer
 _KEYS = "runs.txt"
 #: What the name of such a folder ends with while it is being removed.
 _GONE = ".gone"
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a run, and where.
-
-    Attributes:
-        spec: the run.
-        accuracy: share of test rows whose prediction is true, after the last epoch.
-        last10: mean of that over the last ten epochs; equal to `accuracy` for methods without epochs.
-        covered: share of training rows whose prediction is one of their candidates.
-        transductive: share of training rows whose likeliest candidate is the true label.
-        candidates: mean number of candidates.
-        seconds: time the run took; its share where it was trained together with others.
-        curve: accuracy by epoch, of the epochs that were measured.
-        confusions: counts of (true class, predicted class) by epoch, where they were asked for.
-        recalls: share of right predictions in each class by epoch, where they were asked for.
-        times: seconds of training, without measuring, by epoch; of runs that were trained by themselves.
-        stack: number of runs that were trained together with this one, itself among them.
-        version: of propall.
-        commit: of propall's source, where it is known.
-        torch: version of torch.
-        hardware: the device, in words.
-        when: date and time, UTC.
-    """
-
-    spec: Spec
-    accuracy: float
-    last10: float
-    covered: float
-    transductive: float
-    candidates: float
-    seconds: float
-    curve: dict[int, float] = field(default_factory=dict)
-    confusions: dict[int, list[list[int]]] = field(default_factory=dict)
-    recalls: dict[int, list[float]] = field(default_factory=dict)
-    times: dict[int, float] = field(default_factory=dict)
-    stack: int = 1
-    version: str = __version__
-    commit: str = ""
-    torch: str = torch.__version__
-    hardware: str = ""
-    when: str = ""
 
 
 def teacher_scores(
@@ -143,7 +100,7 @@ def run_specs(
     checkpoint: Path | None = None,
     root: Path | None = None,
     every: int = 1,
-) -> Iterator[Result]:
+) -> Iterator[RunResult]:
     """Run specs and yield their results, stack by stack.
 
     Args:
@@ -192,13 +149,13 @@ def run_stacks(
     every: int = 1,
     confusions: Callable[[Spec], bool] = lambda spec: False,
     recalls: Callable[[Spec], bool] = lambda spec: False,
-) -> Iterator[list[Result]]:
+) -> Iterator[list[RunResult]]:
     """Run one group of `stackable` and yield the results of each stack, as many runs as memory takes.
 
     Args:
         specs: the group.
         device: where.
-        monitor: looks on, beside the measurements; a `Watcher` is also told the accuracies.
+        monitor: looks on, beside the measurements; a `AccuracyListener` is also told the accuracies.
         checkpoint: folder for progress; every stack has a folder of its own in it, gone when the next
             results are asked for. None for none.
         root: folder of the data sets.
@@ -219,12 +176,12 @@ def run_stacks(
     for start in range(0, len(specs), most):
         part = specs[start : start + most]
         own = [problems.of(spec) for spec in part]
-        curves = Curves(
+        curves = CurveRecorder(
             own,
             every=every,
             confusions=[i for i, spec in enumerate(part) if confusions(spec)],
             recalls=[i for i, spec in enumerate(part) if recalls(spec)],
-            watcher=monitor if isinstance(monitor, Watcher) else None,
+            watcher=monitor if isinstance(monitor, AccuracyListener) else None,
         )
         watching = Together(curves, *([] if monitor is None else [monitor]))
         folder = None if checkpoint is None else _progress_folder(part, checkpoint)
@@ -266,9 +223,9 @@ def _run_stack(
     problems: Sequence[Problem],
     device: torch.device,
     monitor: Monitor,
-    curves: Curves,
+    curves: CurveRecorder,
     checkpoint: Path | None,
-) -> list[Result]:
+) -> list[RunResult]:
     runs = [
         Run(
             problem.train,
@@ -293,11 +250,11 @@ def _result(
     spec: Spec,
     problem: Problem,
     classifier: Classifier,
-    curves: Curves,
+    curves: CurveRecorder,
     position: int,
     seconds: float,
     device: torch.device,
-) -> Result:
+) -> RunResult:
     curve = curves.accuracies(position)
     if curve:
         accuracy = curve[max(curve)]
@@ -308,7 +265,7 @@ def _result(
     candidates = problem.train.candidates
     inside = candidates.gather(1, scores.argmax(-1, keepdim=True))
     resolved = scores.masked_fill(~candidates, -torch.inf).argmax(-1)
-    return Result(
+    return RunResult(
         spec=spec,
         accuracy=accuracy,
         last10=sum(last) / len(last) if last else accuracy,

@@ -10,7 +10,7 @@ from typing import NamedTuple, TextIO
 
 import torch
 
-from propall.paper.runner import Result
+from propall.paper.results import RunResult
 from propall.paper.specs import Spec
 from propall.paper.store import Store
 from propall.provenance import hardware
@@ -19,7 +19,7 @@ from propall.provenance import hardware
 SHIPPED = "runtime_estimates.csv"
 
 
-class Kind(NamedTuple):
+class RunKind(NamedTuple):
     """What runs have in common that take equally long per pass over the rows.
 
     Attributes:
@@ -35,7 +35,7 @@ class Kind(NamedTuple):
     method: str
 
 
-class Rate(NamedTuple):
+class RunRate(NamedTuple):
     """Seconds of a run of some kind, for each of its passes over the rows where it trains a network.
 
     Attributes:
@@ -46,12 +46,12 @@ class Rate(NamedTuple):
     """
 
     hardware: str
-    kind: Kind
+    kind: RunKind
     seconds: float
     runs: int
 
 
-class Rates:
+class RuntimeEstimates:
     """How long runs took on this hardware, from the results in a store or the times shipped.
 
     Args:
@@ -65,12 +65,12 @@ class Rates:
 
     def __init__(self, store: Store, device: torch.device | str) -> None:
         here = hardware(device)
-        self._seconds: dict[Kind, list[float]] = {}
+        self._seconds: dict[RunKind, list[float]] = {}
         for line in store.lines():
             if line["hardware"] == here:
                 self.learn(Spec.from_json(line["spec"]), line["seconds"])
         on_cpu = torch.device(device).type == "cpu"
-        rates = [rate for rate in shipped() if _is_cpu(rate.hardware) == on_cpu]
+        rates = [rate for rate in shipped_rates() if _is_cpu(rate.hardware) == on_cpu]
         measured_on = list(dict.fromkeys(rate.hardware for rate in rates))
         source = here if here in measured_on else next(iter(measured_on), "")
         self.elsewhere = "" if source == here else source
@@ -102,11 +102,11 @@ def _is_cpu(name: str) -> bool:
     return " CPU, " in name
 
 
-def _kinds(spec: Spec) -> list[Kind]:
+def _kinds(spec: Spec) -> list[RunKind]:
     split = json.dumps(dataclasses.asdict(dataclasses.replace(spec.split, fold=None)))
     if not spec.trains_a_net:
-        return [Kind(spec.data, split, "", spec.method.name)]
-    return [Kind(spec.data, split, spec.net, spec.method.name), Kind(spec.data, split, spec.net, "")]
+        return [RunKind(spec.data, split, "", spec.method.name)]
+    return [RunKind(spec.data, split, spec.net, spec.method.name), RunKind(spec.data, split, spec.net, "")]
 
 
 def _work(spec: Spec) -> int:
@@ -114,20 +114,21 @@ def _work(spec: Spec) -> int:
     return max(1, spec.passes)
 
 
-def measured(store: Store) -> list[Rate]:
+def measure_rates(store: Store) -> list[RunRate]:
     """The rates of every kind of run in a store; of processes that shared a device, each one's share."""
-    found: dict[tuple[str, Kind], list[float]] = {}
+    found: dict[tuple[str, RunKind], list[float]] = {}
     results = list(store.newest())
-    for result, seconds in zip(results, shares(results), strict=True):
+    for result, seconds in zip(results, exclusive_seconds(results), strict=True):
         for kind in _kinds(result.spec):
             found.setdefault((result.hardware, kind), []).append(seconds / _work(result.spec))
     rates = [
-        Rate(name, kind, sum(seconds) / len(seconds), len(seconds)) for (name, kind), seconds in found.items()
+        RunRate(name, kind, sum(seconds) / len(seconds), len(seconds))
+        for (name, kind), seconds in found.items()
     ]
     return sorted(rates)
 
 
-def shares(results: Sequence[Result]) -> list[float]:
+def exclusive_seconds(results: Sequence[RunResult]) -> list[float]:
     """The seconds of each run, where several ran at a time only its part of them.
 
     A moment in which three processes were at work on one sort of hardware counts a third for each; the runs
@@ -155,23 +156,23 @@ def shares(results: Sequence[Result]) -> list[float]:
     return found
 
 
-def shipped() -> list[Rate]:
+def shipped_rates() -> list[RunRate]:
     """The rates that come with the library."""
     text = files("propall.paper").joinpath(SHIPPED).read_text(encoding="utf-8")
-    return list(read(text.splitlines()))
+    return list(read_rates(text.splitlines()))
 
 
-def read(lines: Iterable[str]) -> Iterator[Rate]:
-    """Rates from CSV."""
+def read_rates(lines: Iterable[str]) -> Iterator[RunRate]:
+    """RuntimeEstimates from CSV."""
     for values in csv.DictReader(lines):
-        kind = Kind(*(values[name] for name in Kind._fields))
-        yield Rate(values["hardware"], kind, float(values["seconds"]), int(values["runs"]))
+        kind = RunKind(*(values[name] for name in RunKind._fields))
+        yield RunRate(values["hardware"], kind, float(values["seconds"]), int(values["runs"]))
 
 
-def export(store: Store, out: TextIO) -> int:
+def export_rates(store: Store, out: TextIO) -> int:
     """Write a store's rates as CSV; returns how many."""
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("hardware", *Kind._fields, "seconds", "runs"))
-    rates = measured(store)
+    writer.writerow(("hardware", *RunKind._fields, "seconds", "runs"))
+    rates = measure_rates(store)
     writer.writerows((rate.hardware, *rate.kind, f"{rate.seconds:.4g}", rate.runs) for rate in rates)
     return len(rates)

@@ -11,12 +11,13 @@ import torch
 
 from propall.data import DATASETS
 from propall.data.files import data_root
-from propall.paper.monitors import Watcher
-from propall.paper.runner import Result, run_stacks, stackable, tidy_progress
-from propall.paper.runtime_estimates import Rates
+from propall.paper.monitors import AccuracyListener
+from propall.paper.results import RunResult
+from propall.paper.runner import run_stacks, stackable, tidy_progress
+from propall.paper.runtime_estimates import RuntimeEstimates
 from propall.paper.specs import Spec
 from propall.paper.store import Store, StoreError
-from propall.paper.workers import Task, Workers, carry_out
+from propall.paper.workers import Task, WorkerPool, execute
 from propall.training.compiled import best_device
 from propall.wording import rough_time
 
@@ -33,13 +34,13 @@ LOOK = 0.5
 WAIT = 1.0
 
 
-def available(data: str, root: Path | None = None) -> bool:
+def is_data_available(data: str, root: Path | None = None) -> bool:
     """Whether all files of a data set are there."""
     folder = data_root(root)
     return all(None not in files.locate(folder).values() for files in DATASETS[data].files)
 
 
-class Failure(NamedTuple):
+class GroupFailure(NamedTuple):
     """A group of runs that ended with an error."""
 
     specs: list[Spec]
@@ -50,7 +51,7 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What a sweep has to do.
 
     Attributes:
@@ -63,7 +64,7 @@ class Plan:
     stored: int
     groups: list[list[Spec]]
     absent: list[Spec]
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[GroupFailure] = field(default_factory=list)
 
     @property
     def missing(self) -> list[Spec]:
@@ -71,20 +72,20 @@ class Plan:
         return [spec for group in self.groups for spec in group]
 
 
-def plan(specs: Iterable[Spec], store: Store, root: Path | None = None) -> Plan:
+def plan_runs(specs: Iterable[Spec], store: Store, root: Path | None = None) -> RunPlan:
     """What of the specs is missing in a store, and how it is grouped."""
     different = {spec.key: spec for spec in specs}
     done = store.keys() & different.keys()
-    here = {data: available(data, root) for data in {spec.data for spec in different.values()}}
+    here = {data: is_data_available(data, root) for data in {spec.data for spec in different.values()}}
     missing = [spec for key, spec in different.items() if key not in done]
-    return Plan(
+    return RunPlan(
         stored=len(done),
         groups=stackable([spec for spec in missing if here[spec.data]]),
         absent=[spec for spec in missing if not here[spec.data]],
     )
 
 
-class Claims:
+class RunLocks:
     """Which runs this process is at, told to others by locks that a dead process gives back.
 
     A context manager; what was claimed stays so until its end. Where the system has no such locks, everything
@@ -125,7 +126,7 @@ class Claims:
         return True
 
 
-class Forecast(NamedTuple):
+class RuntimeForecast(NamedTuple):
     """Runs of one kind that a plan has, and how long they would take.
 
     Attributes:
@@ -135,7 +136,7 @@ class Forecast(NamedTuple):
         epochs: passes over the training set; None for methods without any.
         runs: number of runs.
         seconds: expected time; None where no such run was timed yet on this hardware.
-        guess: the time they would take on the hardware `Rates.elsewhere`; None where that is not known.
+        guess: the time on the hardware `RuntimeEstimates.elsewhere`; None where that is not known.
     """
 
     data: str
@@ -147,7 +148,7 @@ class Forecast(NamedTuple):
     guess: float | None
 
 
-def forecast(plan: Plan, rates: Rates) -> list[Forecast]:
+def forecast_runtimes(plan: RunPlan, rates: RuntimeEstimates) -> list[RuntimeForecast]:
     """What a plan's groups are, and what earlier runs say about their length; equal ones are put together."""
     groups: dict[tuple[str, tuple[str, ...], str, int | None], list[Spec]] = {}
     for group in plan.groups:
@@ -160,7 +161,7 @@ def forecast(plan: Plan, rates: Rates) -> list[Forecast]:
         )
         groups.setdefault(kind, []).extend(group)
     return [
-        Forecast(*kind, len(specs), _total(map(rates.seconds, specs)), _total(map(rates.guess, specs)))
+        RuntimeForecast(*kind, len(specs), _total(map(rates.seconds, specs)), _total(map(rates.guess, specs)))
         for kind, specs in groups.items()
     ]
 
@@ -171,18 +172,18 @@ def _total(times: Iterable[float | None]) -> float | None:
     return None if None in known else sum(time or 0.0 for time in known)
 
 
-def run(
+def run_missing(
     specs: Iterable[Spec],
     store: Store,
     *,
     device: torch.device | str = "auto",
     root: Path | None = None,
-    progress: "Progress | None" = None,
+    progress: "RunProgress | None" = None,
     confusions: Callable[[Spec], bool] = lambda spec: False,
     recalls: Callable[[Spec], bool] = lambda spec: False,
     every: int = EVERY,
-    workers: "Workers | None" = None,
-) -> Plan:
+    workers: "WorkerPool | None" = None,
+) -> RunPlan:
     """Run what is missing; returns the plan that was carried out.
 
     The results of a stack are added in one transaction. Progress within a stack is kept in a folder beside
@@ -201,21 +202,21 @@ def run(
         workers: who carries the groups out; None for this process.
     """
     device = best_device(device) if isinstance(device, str) else device
-    planned = plan(specs, store, root)
-    rates = Rates(store, device)
+    planned = plan_runs(specs, store, root)
+    rates = RuntimeEstimates(store, device)
     folder = store.path.parent / f"{store.path.stem}.progress"
     tidy_progress(folder, store.keys())
     if progress is not None:
         progress.planned(planned, rates)
 
-    def keep(results: Sequence[Result]) -> None:
+    def keep(results: Sequence[RunResult]) -> None:
         store.add(*results)
         for result in results:
             rates.learn(result.spec, result.seconds)
         if progress is not None:
             progress.finished([(result.spec, result.accuracy) for result in results])
 
-    def note(failure: Failure) -> None:
+    def note(failure: GroupFailure) -> None:
         planned.failures.append(failure)
         if progress is not None:
             progress.failed(failure)
@@ -237,12 +238,12 @@ def run(
                 )
                 for group in groups
             )
-            carry_out(
+            execute(
                 tasks,
                 workers,
                 started=lambda task: None if progress is None else progress.start(task.specs),
                 finished=keep,
-                failed=lambda task, reason: note(Failure(list(task.specs), RuntimeError(reason))),
+                failed=lambda task, reason: note(GroupFailure(list(task.specs), RuntimeError(reason))),
             )
             return
         for group in groups:
@@ -265,11 +266,11 @@ def run(
                 raise
             except (ValueError, RuntimeError, OSError) as error:
                 # Out of memory, say: a night's other work is not lost for it.
-                note(Failure(group, error))
+                note(GroupFailure(group, error))
 
     if not planned.groups:
         return planned
-    with Claims(folder / "claims") as claims:
+    with RunLocks(folder / "claims") as claims:
         waiting = planned.groups
         while waiting:
             held: list[list[Spec]] = []
@@ -284,10 +285,10 @@ def run(
 
 def _claimed(
     groups: Iterable[list[Spec]],
-    claims: Claims,
+    claims: RunLocks,
     store: Store,
     held: list[list[Spec]],
-    progress: "Progress | None",
+    progress: "RunProgress | None",
 ) -> Iterator[list[Spec]]:
     """Of each group what neither is stored nor another process is at; `held` gets what one is at."""
     for group in groups:
@@ -303,7 +304,7 @@ def _claimed(
             yield left
 
 
-class Progress(Watcher):
+class RunProgress(AccuracyListener):
     """What is being run, what is done, the current accuracy and the time left. A context manager.
 
     On a terminal one line that moves; elsewhere a line of text for every stack that is done.
@@ -341,7 +342,7 @@ class Progress(Watcher):
         self._waiting: dict[str, Spec] = {}
         self._current: list[Spec] = []
         self._epochs, self._epoch, self._accuracy = 0, 0, ""
-        self._rates: Rates | None = None
+        self._rates: RuntimeEstimates | None = None
         self._begun = time.monotonic()
         self._said_cells, self._said_at, self._shown_at = -1, 0.0, 0.0
 
@@ -354,7 +355,7 @@ class Progress(Watcher):
     ) -> None:
         self._bar.stop()
 
-    def planned(self, plan: Plan, rates: Rates) -> None:
+    def planned(self, plan: RunPlan, rates: RuntimeEstimates) -> None:
         """The sweep knows what to do."""
         self._waiting = {spec.key: spec for spec in plan.missing}
         self._rates = rates
@@ -410,7 +411,7 @@ class Progress(Watcher):
                 keys.discard(spec.key)
         self._current = [spec for spec in self._current if spec.key in self._waiting]
 
-    def failed(self, failure: Failure) -> None:
+    def failed(self, failure: GroupFailure) -> None:
         """A group ended with an error."""
         for spec in failure.specs:
             self._waiting.pop(spec.key, None)

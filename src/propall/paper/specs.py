@@ -106,8 +106,12 @@ class Spec:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The spec that `to_json` wrote."""
-        values = json.loads(text)
+        """Read what `to_json` wrote."""
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Read what `to_dict` returned."""
         method = dict(values["method"])
         corruption = values["corruption"]
         if corruption is not None:

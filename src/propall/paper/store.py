@@ -1,7 +1,6 @@
 """Results on disk: an append-only SQLite file that several processes may write to at once."""
 
 import csv
-import dataclasses
 import hashlib
 import json
 import sqlite3
@@ -11,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
-from propall.paper.runner import Result
+from propall.paper.results import BY_EPOCH, RunResult
 from propall.paper.specs import Spec
 
 #: Marks the file as ours ("prop" in ASCII), where SQLite keeps such marks.
@@ -80,8 +79,6 @@ COLUMNS = (
     "when",
 )
 _NUMBERS = ("accuracy", "last10", "covered", "transductive", "candidates", "seconds", "stack")
-#: What is known by epoch, each a dictionary.
-_BY_EPOCH = ("curve", "confusions", "recalls", "times")
 _PROVENANCE = ("version", "commit", "torch", "hardware", "when")
 
 
@@ -95,21 +92,6 @@ class Writable(Protocol):
 
     def write(self, text: str, /) -> Any:
         """Take some text."""
-
-
-def as_dict(result: Result) -> dict[str, Any]:
-    """A result as plain JSON values, its spec's key beside it."""
-    values = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
-    return values | {"spec": result.spec.to_dict(), "key": result.spec.key}
-
-
-def from_dict(values: dict[str, Any]) -> Result:
-    """The result that `as_dict` gave, also after a round trip through JSON."""
-    values = {name: value for name, value in values.items() if name != "key"}
-    values["spec"] = Spec.from_json(json.dumps(values["spec"]))
-    for name in _BY_EPOCH:
-        values[name] = {int(epoch): value for epoch, value in values.get(name, {}).items()}
-    return Result(**values)
 
 
 class Store:
@@ -213,14 +195,14 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def add(self, *results: Result) -> int:
+    def add(self, *results: RunResult) -> int:
         """Add results, all of them or none; returns how many were new.
 
         The results of one stack are one transaction: a kill leaves either the whole stack to be done again,
         with the same neighbours and so the same numbers, or nothing.
         """
-        columns = ", ".join(f'"{name}"' for name in ("digest", *COLUMNS, "spec", *_BY_EPOCH))
-        places = ", ".join("?" * (len(COLUMNS) + 2 + len(_BY_EPOCH)))
+        columns = ", ".join(f'"{name}"' for name in ("digest", *COLUMNS, "spec", *BY_EPOCH))
+        places = ", ".join("?" * (len(COLUMNS) + 2 + len(BY_EPOCH)))
         added = 0
         with self._reading("cannot be written to"), self._transaction():
             for result in results:
@@ -236,11 +218,11 @@ class Store:
         with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
             return {row["key"] for row in cursor.execute("SELECT DISTINCT key FROM results")}
 
-    def find(self, specs: Iterable[Spec]) -> dict[str, Result]:
+    def find(self, specs: Iterable[Spec]) -> dict[str, RunResult]:
         """The newest result of every spec that has one, by key."""
         return self.by_key([spec.key for spec in specs])
 
-    def newest(self) -> list[Result]:
+    def newest(self) -> list[RunResult]:
         """The newest result of every run, in the order they were added."""
         query = (
             'SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY key ORDER BY "when" DESC, number DESC) '
@@ -249,7 +231,7 @@ class Store:
         with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
             return [_result(row) for row in cursor.execute(query)]
 
-    def by_key(self, keys: Sequence[str]) -> dict[str, Result]:
+    def by_key(self, keys: Sequence[str]) -> dict[str, RunResult]:
         """The newest result under every key that has one."""
         found = {}
         with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
@@ -261,7 +243,7 @@ class Store:
                     found[key] = _result(row)
         return found
 
-    def starting_with(self, start: str) -> list[Result]:
+    def starting_with(self, start: str) -> list[RunResult]:
         """All results whose key starts so, newest first."""
         pattern = start.replace("%", "").replace("_", "") + "%"
         with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
@@ -282,7 +264,7 @@ class Store:
         with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
             return [dict(row) for row in cursor.execute(query, tuple(wanted.values()))]
 
-    def __iter__(self) -> Iterator[Result]:
+    def __iter__(self) -> Iterator[RunResult]:
         """All results in the order they were added."""
         with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
             for row in cursor.execute("SELECT * FROM results ORDER BY number"):
@@ -304,7 +286,7 @@ class Store:
         """Write one JSON object per line with everything there is; returns how many."""
         count = 0
         for result in self:
-            out.write(json.dumps(as_dict(result), sort_keys=True) + "\n")
+            out.write(json.dumps(result.to_dict(), sort_keys=True) + "\n")
             count += 1
         return count
 
@@ -342,7 +324,7 @@ class Store:
                 values: dict[str, Any] = {name: float(line[name]) for name in _NUMBERS}
                 values |= {name: line[name] for name in _PROVENANCE}
                 values |= {"spec": json.loads(line["spec"]), "stack": int(line["stack"])}
-                results.append(from_dict(values))
+                results.append(RunResult.from_dict(values))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise StoreError(
                     f"{where}: line {number} is no result ({error}); nothing was imported. "
@@ -357,7 +339,7 @@ class Store:
             if not line.strip():
                 continue
             try:
-                results.append(from_dict(json.loads(line)))
+                results.append(RunResult.from_dict(json.loads(line)))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise StoreError(
                     f"{where}: line {number} is no result ({error}); nothing was imported. "
@@ -376,9 +358,11 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-def _values(result: Result) -> tuple[Any, ...]:
+def _values(result: RunResult) -> tuple[Any, ...]:
     spec = result.spec
-    digest = hashlib.blake2b(json.dumps(as_dict(result), sort_keys=True).encode(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(
+        json.dumps(result.to_dict(), sort_keys=True).encode(), digest_size=16
+    ).hexdigest()
     named: dict[str, Any] = {
         "key": spec.key,
         "data": spec.data,
@@ -392,12 +376,12 @@ def _values(result: Result) -> tuple[Any, ...]:
         digest,
         *(named[name] for name in COLUMNS),
         spec.to_json(),
-        *(json.dumps(getattr(result, name)) for name in _BY_EPOCH),
+        *(json.dumps(getattr(result, name)) for name in BY_EPOCH),
     )
 
 
-def _result(row: sqlite3.Row) -> Result:
+def _result(row: sqlite3.Row) -> RunResult:
     values: dict[str, Any] = {name: row[name] for name in (*_NUMBERS, *_PROVENANCE)}
-    for name in ("spec", *_BY_EPOCH):
+    for name in ("spec", *BY_EPOCH):
         values[name] = json.loads(row[name])
-    return from_dict(values)
+    return RunResult.from_dict(values)

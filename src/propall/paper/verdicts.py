@@ -16,12 +16,12 @@ from typing import Literal, NamedTuple
 
 from propall.data import DATASETS
 from propall.paper.evidence import Evidence, first_rows
-from propall.paper.reproduction import Entry
-from propall.paper.runner import Result
-from propall.paper.runtime_estimates import shares
+from propall.paper.reproduction import CellResult
+from propall.paper.results import RunResult
+from propall.paper.runtime_estimates import exclusive_seconds
 from propall.paper.specs import TIMED, Spec
 from propall.paper.stats import Blocks, Ranking, RepeatedBlocksWarning, paired_p, ranking_of_runs, sign_p
-from propall.paper.tables import TABLES, published
+from propall.paper.tables import TABLES, published_accuracies
 
 ALPHA = 0.05
 OURS = "propall"
@@ -65,7 +65,7 @@ class Claim:
     why: str
     rule: str
     measured: Sequence[str] = ()
-    results: Sequence[Result] = field(default=(), repr=False)
+    results: Sequence[RunResult] = field(default=(), repr=False)
 
 
 class Comparison(NamedTuple):
@@ -91,7 +91,7 @@ class Comparison(NamedTuple):
         return "ahead" if self.gap > 0 else "behind"
 
 
-def compared(ours: Entry, theirs: Entry) -> Comparison | None:
+def compared(ours: CellResult, theirs: CellResult) -> Comparison | None:
     """Two entries over the seeds or folds that both have; None where there are none."""
     return _paired(ours.values, theirs.values)
 
@@ -116,11 +116,11 @@ def judged(evidence: Evidence) -> list[Claim]:
     ]
 
 
-def _results(entries: Iterable[Entry]) -> list[Result]:
+def _results(entries: Iterable[CellResult]) -> list[RunResult]:
     return list({result.spec.key: result for entry in entries for result in entry.results}.values())
 
 
-def number(entry: Entry) -> str:
+def number(entry: CellResult) -> str:
     """A mean with its deviation."""
     assert entry.mean is not None
     return f"{entry.mean:.2f}" + ("" if entry.std is None else f" ({entry.std:.2f})")
@@ -238,7 +238,7 @@ def robustness(evidence: Evidence) -> Claim:
     )
 
 
-def _lost(first: Entry, last: Entry) -> dict[int, float]:
+def _lost(first: CellResult, last: CellResult) -> dict[int, float]:
     """Points lost from one entry to another, by seed."""
     return {unit: first.values[unit] - value for unit, value in last.values.items() if unit in first.values}
 
@@ -246,7 +246,7 @@ def _lost(first: Entry, last: Entry) -> dict[int, float]:
 def noise(evidence: Evidence) -> Claim:
     """ProPaLL with against without noise, over all cells of the six tables with two pairs or more."""
     measured: list[str] = []
-    used: list[Entry] = []
+    used: list[CellResult] = []
     total = {"better": 0, "worse": 0, "ahead": 0, "behind": 0}
     seen: set[frozenset[str]] = set()
     for table in (name for name in TABLES if name.startswith("noise_")):
@@ -314,7 +314,7 @@ class Timing(NamedTuple):
     epochs: int
     per_epoch: float
     trace: list[tuple[float, float]]
-    result: Result
+    result: RunResult
 
 
 def seconds_an_epoch(times: Mapping[int, float]) -> float:
@@ -484,14 +484,14 @@ DIAGRAMS: dict[str, tuple[tuple[str, ...], str, tuple[str, ...] | None]] = {
 
 def ranked(
     name: str, evidence: Evidence, *, blocks: Blocks = "data sets"
-) -> tuple[Ranking, list[Entry]] | None:
+) -> tuple[Ranking, list[CellResult]] | None:
     """The ranking of one of `DIAGRAMS` at each table's first protocol; None where too little ran.
 
     Blocks in which every line of the paper is finished. Further lines of ours beside a published one are left
     out: they would count a method twice.
     """
     scores: dict[str, dict[str, list[float]]] = {}
-    used: list[Entry] = []
+    used: list[CellResult] = []
     for table in DIAGRAMS[name][0]:
         rows = first_rows(table)
         for entry in evidence.entries(table):
@@ -513,7 +513,7 @@ def ranked_as_published(name: str) -> Ranking:
     """The same ranking from the paper's own numbers, one block per data set."""
     scores: dict[str, dict[str, list[float]]] = {}
     for table in DIAGRAMS[name][0]:
-        for of, found in published().items():
+        for of, found in published_accuracies().items():
             if of.table == table:
                 title = next(row.title for row in TABLES[table].rows if row.published == of.row)
                 scores.setdefault(_plain(title), {})[f"{of.table}/{of.data}"] = [found.mean]
@@ -567,7 +567,7 @@ def _ranked_claim(
     level: tuple[str, ...] | None,
     rule: str,
     ranking: Ranking,
-    used: Sequence[Entry],
+    used: Sequence[CellResult],
 ) -> Claim:
     ranks, ours = ranking.ranks, ranking.ranks["ProPaLL"]
     worse = worse_than_ours(ranking)
@@ -604,7 +604,7 @@ def _ranked_claim(
     return Claim(f"critical differences, {name}", statement, verdict, why, rule, measured, _results(used))
 
 
-def left_out(name: str, used: Sequence[Entry]) -> list[str]:
+def left_out(name: str, used: Sequence[CellResult]) -> list[str]:
     """The blocks of a diagram that lack a method."""
     missing = []
     for table in DIAGRAMS[name][0]:
@@ -655,7 +655,7 @@ class Cost:
 
 def costs(evidence: Evidence) -> list[Cost]:
     """Times of all runs of the paper's tables but smoke runs and timings, by hardware, the longest first."""
-    by_hardware: dict[str, list[Result]] = {}
+    by_hardware: dict[str, list[RunResult]] = {}
     for result in _of_tables(evidence):
         by_hardware.setdefault(result.hardware, []).append(result)
     finished = _finished_cells(evidence)
@@ -669,7 +669,7 @@ def costs(evidence: Evidence) -> list[Cost]:
     return sorted(found, key=lambda cost: -cost.all_seconds)
 
 
-def _cost(hardware: str, results: Sequence[Result]) -> Cost:
+def _cost(hardware: str, results: Sequence[RunResult]) -> Cost:
     trained = [result for result in results if _is_like_public(result.spec)]
     return Cost(
         hardware,
@@ -701,7 +701,7 @@ def _finished_cells(evidence: Evidence) -> dict[frozenset[str], set[str]]:
     return found
 
 
-def _beside_published(evidence: Evidence, table: str) -> list[Entry]:
+def _beside_published(evidence: Evidence, table: str) -> list[CellResult]:
     """The entries at a table's first protocol that stand beside a number of the paper, one for each."""
     rows = first_rows(table)
     return [
@@ -709,15 +709,15 @@ def _beside_published(evidence: Evidence, table: str) -> list[Entry]:
     ]
 
 
-def elapsed(results: Sequence[Result]) -> float:
+def elapsed(results: Sequence[RunResult]) -> float:
     """Seconds in which any of some runs on one sort of hardware ran.
 
     Times of the day are kept in whole seconds, so short runs may add up to more; never more than all of them.
     """
-    return min(sum(shares(results)), sum(result.seconds for result in results))
+    return min(sum(exclusive_seconds(results)), sum(result.seconds for result in results))
 
 
-def _of_tables(evidence: Evidence) -> list[Result]:
+def _of_tables(evidence: Evidence) -> list[RunResult]:
     keys = {
         key
         for table in TABLES

@@ -20,10 +20,10 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from propall.paper.monitors import Watcher
-from propall.paper.runner import Result, run_stacks
+from propall.paper.monitors import AccuracyListener
+from propall.paper.results import RunResult
+from propall.paper.runner import run_stacks
 from propall.paper.specs import Spec
-from propall.paper.store import as_dict, from_dict
 
 #: How often a group is begun when its worker dies again and again, before it counts as failed.
 ATTEMPTS = 3
@@ -65,7 +65,7 @@ class Task:
         values = json.loads(text)
         return cls(**{**values, "specs": [Spec.from_json(spec) for spec in values["specs"]]})
 
-    def stacks(self, watcher: Watcher | None = None) -> Iterator[list[Result]]:
+    def stacks(self, watcher: AccuracyListener | None = None) -> Iterator[list[RunResult]]:
         """Carry it out; the results of one stack after another."""
         return run_stacks(
             self.specs,
@@ -84,16 +84,16 @@ def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
 
-class News(NamedTuple):
+class WorkerMessage(NamedTuple):
     """What is heard of a worker: results of a stack, the end of its group, an error, or its death."""
 
     slot: Hashable
     kind: Literal["results", "done", "failed", "lost"]
-    results: Sequence[Result] = ()
+    results: Sequence[RunResult] = ()
     reason: str = ""
 
 
-class Workers(ABC):
+class WorkerPool(ABC):
     """Some places, by name, where one group each can be carried out at a time. A context manager."""
 
     @property
@@ -106,26 +106,26 @@ class Workers(ABC):
         """Begin a group in a place that is free."""
 
     @abstractmethod
-    def listen(self) -> News:
+    def listen(self) -> WorkerMessage:
         """Wait for news of any of them."""
 
     @abstractmethod
     def close(self) -> None:
         """Let them go."""
 
-    def __enter__(self) -> "Workers":
+    def __enter__(self) -> "WorkerPool":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def carry_out(
+def execute(
     tasks: Iterable[Task],
-    workers: Workers,
+    workers: WorkerPool,
     *,
     started: Callable[[Task], None] = lambda task: None,
-    finished: Callable[[Sequence[Result]], None],
+    finished: Callable[[Sequence[RunResult]], None],
     failed: Callable[[Task, str], None],
 ) -> None:
     """Keep all workers busy until everything is done; what a dead one had is begun again.
@@ -167,7 +167,7 @@ def carry_out(
             failed(task, news.reason)
 
 
-class _Orphaned(Watcher):
+class _Orphaned(AccuracyListener):
     """Ends a worker whose parent is gone: another sweep may be at the same runs already."""
 
     def epoch(self, epoch: int, runs: Sequence[int], losses: Any, scores: Any) -> None:
@@ -184,7 +184,7 @@ def _work(pipe: Connection) -> None:
             task = Task.from_json(pipe.recv_bytes().decode())
             try:
                 for results in task.stacks(_Orphaned()):
-                    _send(pipe, "results", [as_dict(result) for result in results])
+                    _send(pipe, "results", [result.to_dict() for result in results])
                 _send(pipe, "done", None)
             except (ValueError, RuntimeError, OSError) as error:
                 if isinstance(error, BrokenPipeError):
@@ -197,7 +197,7 @@ def _send(pipe: Connection, kind: str, content: Any) -> None:
     pipe.send_bytes(json.dumps([kind, content]).encode())
 
 
-class Processes(Workers):
+class ProcessPool(WorkerPool):
     """One process per device on this machine.
 
     Args:
@@ -228,7 +228,7 @@ class Processes(Workers):
         with suppress(BrokenPipeError):  # it died meanwhile, which `listen` finds out
             self._running[slot][1].send_bytes(placed.to_json().encode())
 
-    def listen(self) -> News:
+    def listen(self) -> WorkerMessage:
         """Wait for what a process says, or for its end."""
         by_pipe = {pipe: slot for slot, (_, pipe) in self._running.items()}
         pipe = next(iter(wait(list(by_pipe))))
@@ -240,10 +240,12 @@ class Processes(Workers):
             process, _ = self._running.pop(slot)
             process.join()
             pipe.close()
-            return News(slot, "lost", reason=f"exit code {process.exitcode} on {self._devices[slot]}")
+            return WorkerMessage(
+                slot, "lost", reason=f"exit code {process.exitcode} on {self._devices[slot]}"
+            )
         if kind == "results":
-            return News(slot, "results", [from_dict(values) for values in content])
-        return News(slot, kind, reason=content or "")
+            return WorkerMessage(slot, "results", [RunResult.from_dict(values) for values in content])
+        return WorkerMessage(slot, kind, reason=content or "")
 
     def pids(self) -> list[int]:
         """The numbers of the processes."""
@@ -260,7 +262,7 @@ class Processes(Workers):
         self._running.clear()
 
 
-class RayTasks(Workers):
+class RayPool(WorkerPool):
     """Tasks on a Ray cluster that exists: the one this process is connected to, or the one at RAY_ADDRESS.
 
     Each group is one task that asks for a CPU, and for a GPU where it runs on one. The nodes need propall and
@@ -295,10 +297,10 @@ class RayTasks(Workers):
         if places < 1:
             raise ValueError(f"launcher: the Ray cluster has no {'GPU' if gpu else 'CPU'}; see --device.")
         self._slots = range(at_once or int(places))
-        # Dead workers are counted by `carry_out`, for all launchers alike.
-        self._remote = ray.remote(max_retries=0, num_cpus=1, num_gpus=1 if gpu else 0)(carry_out_task)
+        # Dead workers are counted by `execute`, for all launchers alike.
+        self._remote = ray.remote(max_retries=0, num_cpus=1, num_gpus=1 if gpu else 0)(execute_task)
         self._running: dict[Any, int] = {}
-        self._news: deque[News] = deque()
+        self._news: deque[WorkerMessage] = deque()
 
     @property
     def slots(self) -> Sequence[int]:
@@ -313,7 +315,7 @@ class RayTasks(Workers):
         placed = Task(**{**vars(task), "device": self._device, "checkpoint": None, "root": root})
         self._running[self._remote.remote(placed.to_json())] = slot
 
-    def listen(self) -> News:
+    def listen(self) -> WorkerMessage:
         """Wait for a task to end."""
         if self._news:
             return self._news.popleft()
@@ -328,13 +330,13 @@ class RayTasks(Workers):
             errors.OutOfMemoryError,
             errors.LocalRayletDiedError,
         ) as error:
-            return News(slot, "lost", reason=type(error).__name__)
+            return WorkerMessage(slot, "lost", reason=type(error).__name__)
         except errors.RayTaskError as error:
-            return News(slot, "failed", reason=str(error.cause or error).splitlines()[-1])
+            return WorkerMessage(slot, "failed", reason=str(error.cause or error).splitlines()[-1])
         if kind == "failed":
-            return News(slot, "failed", reason=content)
-        self._news.append(News(slot, "done"))
-        return News(slot, "results", [from_dict(values) for values in content])
+            return WorkerMessage(slot, "failed", reason=content)
+        self._news.append(WorkerMessage(slot, "done"))
+        return WorkerMessage(slot, "results", [RunResult.from_dict(values) for values in content])
 
     def close(self) -> None:
         """Cancel what still runs; the cluster stays, and so does the connection to it."""
@@ -350,7 +352,7 @@ def _knock(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=5).close()
 
 
-def carry_out_task(text: str) -> str:
+def execute_task(text: str) -> str:
     """What a Ray worker does with a task as text; returns what came of it as text."""
     task = Task.from_json(text)
     if task.root is not None and not Path(task.root).is_dir():
@@ -359,10 +361,10 @@ def carry_out_task(text: str) -> str:
         stacks = list(task.stacks())
     except (ValueError, RuntimeError, OSError) as error:
         return json.dumps(["failed", str(error)])
-    return json.dumps(["results", [as_dict(result) for result in itertools.chain(*stacks)]])
+    return json.dumps(["results", [result.to_dict() for result in itertools.chain(*stacks)]])
 
 
-def all_devices(name: str) -> list[str]:
+def parse_devices(name: str) -> list[str]:
     """The devices a word names: separated by commas, or for "auto" every GPU where there are some."""
     if name == "auto":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0

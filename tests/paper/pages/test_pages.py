@@ -110,7 +110,7 @@ def test_headings_conclude_from_whole_settings_of_the_judged_protocols(store):
 
     fill(store, ["real"], ["single80"], data=["lost"])
     assert heading("real") == "Other protocols than its first only"
-    some = reproduction.wanted("real", data=["msrcv2"], methods=["propall", "cc"])
+    some = reproduction.select_cells("real", data=["msrcv2"], methods=["propall", "cc"])
     store.add(*(made_up(spec, 0.5) for cell in some for spec in cell.specs))
     assert heading("real") == "No setting has all its methods yet"
     fill(store, ["real"], data=["lost"], lead=20)
@@ -121,7 +121,9 @@ def test_headings_conclude_from_whole_settings_of_the_judged_protocols(store):
 
 def test_smoke_runs_and_cut_ones_are_shown_under_their_names_and_never_compared(store):
     fill(store, ["real"], ["short"], data=["lost"])
-    wanted = reproduction.wanted("real", protocol="folds5-50epochs", data=["lost"], methods=["propall", "cc"])
+    wanted = reproduction.select_cells(
+        "real", protocol="folds5-50epochs", data=["lost"], methods=["propall", "cc"]
+    )
     store.add(*(made_up(spec, 0.5) for cell in wanted for spec in cell.specs))
     by_name = {item.name: item.block for item in items(report_page(Evidence(store)))}
     assert set(by_name) == {"real-short", "real-folds5-50epochs"}
@@ -145,7 +147,7 @@ def test_nothing_is_concluded_from_smoke_runs(store):
 
 
 def test_unfinished_cells_say_how_many_runs_they_have(store):
-    (cell,) = reproduction.wanted("complementary", data=["mnist"], methods=["nn"])
+    (cell,) = reproduction.select_cells("complementary", data=["mnist"], methods=["nn"])
     store.add(*(made_up(spec, 0.6) for spec in cell.specs[:3]))
     (item,) = items(report_page(Evidence(store)))
     (row,) = [row for row in item.block.rows if row.title == "NN"]
@@ -239,7 +241,7 @@ def main_ends(*words):
 
 
 def test_a_result_with_one_seed_has_no_spread_and_no_verdict(store):
-    for wanted in reproduction.wanted("complementary", data=["mnist"], seeds=1):
+    for wanted in reproduction.select_cells("complementary", data=["mnist"], seeds=1):
         store.add(*(made_up(replace(spec), 0.5) for spec in wanted.specs))
     (item,) = items(report_page(Evidence(store)))
     assert all(row.cells[0].std is None for row in item.block.rows)

@@ -11,8 +11,8 @@ from propall.data.corruption import Complementary, Exactly, InstanceDependent, P
 from propall.methods.valen import VALEN
 from propall.nets import NETS
 from propall.paper.specs import TEACHER, Spec
-from propall.paper.tables import TABLES, cell, published
-from propall.paper.tables.paper_table import SAME_RATES, SHORT, SHORT_EPOCHS, SHORT_PER_CLASS, Cell
+from propall.paper.tables import TABLES, find_cell, published_accuracies
+from propall.paper.tables.paper_table import SAME_RATES, SHORT, SHORT_EPOCHS, SHORT_PER_CLASS, PaperCell
 from propall.training.contract import Objective
 
 EVERYWHERE = [(table, protocol) for table in TABLES.values() for protocol in table.protocols]
@@ -24,12 +24,12 @@ def keys(table, own_cell, protocol=None):
 
 def test_416_different_cells_of_484_can_be_asked_for_by_name():
     different = set()
-    numbers = published()
+    numbers = published_accuracies()
     assert len(numbers) == 484
     for of in numbers:
         table = TABLES[of.table]
         row = next(row.name for row in table.rows if row.published == of.row)
-        named = cell(of._replace(row=row).name)
+        named = find_cell(of._replace(row=row).name)
         assert table.published(named) == numbers[of]
         different.add(keys(table, named))
     assert len(different) == 416
@@ -49,7 +49,7 @@ def test_416_different_cells_of_484_can_be_asked_for_by_name():
     ],
 )
 def test_published_numbers(name, expected):
-    of = cell(name)
+    of = find_cell(name)
     found = TABLES[of.table].published(of)
     assert found is not None
     if expected is not None:
@@ -89,15 +89,15 @@ def test_same_rates_changes_the_others_to_propalls():
     real = TABLES["real"]
     ours = real.settings("msrcv2", "propall").recipe
     for row in ("proden", "rc", "cc", "d2cnn", "ga"):
-        own = Cell("real", "msrcv2", row)
+        own = PaperCell("real", "msrcv2", row)
         for spec in real.specs(own, "same-rates"):
             assert spec.recipe == ours
             assert spec.protocol == "folds5" + SAME_RATES
         assert keys(real, own, "same-rates").isdisjoint(keys(real, own))
-    (valen, *_) = real.specs(Cell("real", "msrcv2", "valen"), "same-rates")
+    (valen, *_) = real.specs(PaperCell("real", "msrcv2", "valen"), "same-rates")
     assert (valen.recipe.learning_rate, valen.recipe.last_batch) == (ours.learning_rate, "keep")
     for row in ("propall", "ipal", "pl_svm-auto"):
-        own = Cell("real", "msrcv2", row)
+        own = PaperCell("real", "msrcv2", row)
         assert keys(real, own, "same-rates") == keys(real, own, "folds5")
 
 
@@ -114,7 +114,7 @@ def test_protocols_by_name():
 
 
 def specs(name, protocol=None, **more):
-    of = cell(name)
+    of = find_cell(name)
     return TABLES[of.table].specs(of, protocol, **more)
 
 
@@ -142,7 +142,7 @@ def test_laws_splits_and_seeds():
 
 def test_values_of_the_papers_appendix():
     def rates(name):
-        of = cell(name)
+        of = find_cell(name)
         recipe = TABLES[of.table].settings(of.data, of.row).recipe
         return recipe.epochs, recipe.batch_size, recipe.learning_rate, recipe.weight_decay
 
@@ -174,9 +174,9 @@ def test_short_runs_are_short_and_labelled():
 
 def test_names_that_are_not_there():
     with pytest.raises(KeyError, match="did you mean"):
-        cell("reel/lost/propall")
+        find_cell("reel/lost/propall")
     with pytest.raises(KeyError, match="real/lost/propall"):
-        cell("real/lost/nothing")
+        find_cell("real/lost/nothing")
     with pytest.raises(ValueError, match="no line of table real"):
         TABLES["real"].cells(rows=["pc"])
     with pytest.raises(ValueError, match="not in table real"):
@@ -195,18 +195,18 @@ def test_noise_is_what_the_noise_tables_change():
 def test_timed_runs_are_three_methods_by_themselves():
     table = TABLES["uniform"]
     for row in ("propall", "proden", "valen"):
-        (spec,) = table.specs(Cell("uniform", "kmnist", row), "timed")
+        (spec,) = table.specs(PaperCell("uniform", "kmnist", row), "timed")
         assert (spec.is_timed, spec.seed) == (True, 0)
-        (same, *_) = table.specs(Cell("uniform", "kmnist", row), "q0.5")
+        (same, *_) = table.specs(PaperCell("uniform", "kmnist", row), "q0.5")
         assert replace(spec, protocol="q0.5") == same
-    assert not table.specs(Cell("uniform", "kmnist", "cc"), "timed")
-    assert not table.specs(Cell("uniform", "cifar10", "propall"), "timed-5epochs")
+    assert not table.specs(PaperCell("uniform", "kmnist", "cc"), "timed")
+    assert not table.specs(PaperCell("uniform", "cifar10", "propall"), "timed-5epochs")
     assert "timed" not in TABLES["noise_uniform"].protocols
 
 
 def test_any_protocol_can_be_shorter_under_a_name_of_its_own():
     table = TABLES["uniform"]
-    own = Cell("uniform", "cifar10", "rc")
+    own = PaperCell("uniform", "cifar10", "rc")
     assert table.protocol("full-50epochs") == "q0.5-50epochs"
     shorter, longer = table.specs(own, "q0.5-50epochs"), table.specs(own, "q0.5")
     assert [spec.recipe.epochs for spec in shorter] == [50] * 5
@@ -216,7 +216,7 @@ def test_any_protocol_can_be_shorter_under_a_name_of_its_own():
         replace(ours, recipe=full.recipe, protocol="q0.5") for ours, full in zip(shorter, longer, strict=True)
     ] == longer
     # A method without epochs, or with just as many, is the same run.
-    knn = Cell("real", "lost", "pl_knn")
+    knn = PaperCell("real", "lost", "pl_knn")
     assert keys(TABLES["real"], knn, "folds5-50epochs") == keys(TABLES["real"], knn)
     assert keys(table, own, "q0.5-250epochs") == keys(table, own)
     assert table.describe("q0.5-50epochs").endswith("networks trained for 50 epochs")
@@ -229,7 +229,7 @@ def test_any_protocol_can_be_shorter_under_a_name_of_its_own():
 
 @pytest.mark.parametrize("name", ["candidates5", "noise_candidates5"])
 def test_the_first_five_classes_are_a_protocol_of_their_own(name):
-    table, cell = TABLES[name], Cell(name, "mnist", "propall", 1)
+    table, cell = TABLES[name], PaperCell(name, "mnist", "propall", 1)
     assert table.protocol() == "full"
     assert {spec.split.classes for spec in table.specs(cell)} == {(5, 6, 7, 8, 9)}
     first = table.specs(cell, "classes0-4")
@@ -247,7 +247,7 @@ def test_what_is_said_of_falling_methods_is_in_the_results():
     folder = Path(__file__).parents[3] / "results"
     table = TABLES["complementary"]
     rows = ("pc_ishida", "nn", "l_w", "l_uw")
-    keys = {table.specs(Cell("complementary", "mnist", row))[0].key: row for row in rows}
+    keys = {table.specs(PaperCell("complementary", "mnist", row))[0].key: row for row in rows}
     for line in (folder / "details.jsonl").read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
         if row := keys.pop(run["key"], None):
@@ -258,7 +258,7 @@ def test_what_is_said_of_falling_methods_is_in_the_results():
 
 
 def test_a_smoke_run_stays_one_however_long():
-    cell = Cell("uniform", "mnist", "cc")
+    cell = PaperCell("uniform", "mnist", "cc")
     assert TABLES["uniform"].incomparable(cell, "short-5epochs").startswith("a smoke run")
     assert TABLES["uniform"].incomparable(cell, "q0.5-50epochs") == "ours was trained for 50 epochs only"
     assert "longer" in TABLES["uniform"].incomparable(cell, "q0.5-900epochs")

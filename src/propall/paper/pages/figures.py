@@ -6,9 +6,9 @@ from typing import NamedTuple
 from propall.data import DATASETS
 from propall.paper.evidence import Evidence
 from propall.paper.pages.item import Item, provenance
-from propall.paper.reproduction import Entry
+from propall.paper.reproduction import CellResult
+from propall.paper.results import RunResult
 from propall.paper.results_io import frames
-from propall.paper.runner import Result
 from propall.paper.stats import Blocks, Ranking
 from propall.paper.tables import TABLES
 from propall.paper.verdicts import (
@@ -98,7 +98,7 @@ class CandidatesFigure(NamedTuple):
     table: str
     protocol: str
     data: str
-    entries: list[Entry]
+    entries: list[CellResult]
 
 
 def against_candidates(evidence: Evidence) -> list[CandidatesFigure]:
@@ -117,8 +117,10 @@ def against_candidates(evidence: Evidence) -> list[CandidatesFigure]:
     return found
 
 
-def _candidates_chart(entries: Sequence[Entry], data: str, protocol: str, classes: int) -> LineChart | None:
-    by_row: dict[str, dict[int, Entry]] = {}
+def _candidates_chart(
+    entries: Sequence[CellResult], data: str, protocol: str, classes: int
+) -> LineChart | None:
+    by_row: dict[str, dict[int, CellResult]] = {}
     for entry in entries:
         by_row.setdefault(entry.title, {})[entry.cell.candidates or 0] = entry
     counts = sorted(set.intersection(*(set(own) for own in by_row.values()))) if by_row else []
@@ -154,7 +156,7 @@ class Followed(NamedTuple):
     title: str
     setting: str
     items: list[Item]
-    result: Result
+    result: RunResult
 
 
 def classes_over_training(evidence: Evidence) -> list[Followed]:
@@ -203,7 +205,7 @@ def learnt_at(recalls: dict[int, list[float]]) -> list[int | None]:
     return [next((e for e in epochs if recalls[e][c] >= LEARNT), None) for c in classes]
 
 
-def _class_map(run: Result, title: str, setting: str) -> HeatMap:
+def _class_map(run: RunResult, title: str, setting: str) -> HeatMap:
     epochs = list(frames(dict.fromkeys(run.recalls), MOMENTS))
     classes = [str(c) for c in run.spec.split.classes or range(len(run.recalls[epochs[0]]))]
     values = [[run.recalls[epoch][c] for epoch in epochs] for c in range(len(classes))]
@@ -220,7 +222,7 @@ def _class_map(run: Result, title: str, setting: str) -> HeatMap:
     return HeatMap(caption, grid, "class", "epoch", "sensitivity", high=1.0, marks=marks)
 
 
-def _strip(run: Result, title: str, setting: str) -> FilmStrip:
+def _strip(run: RunResult, title: str, setting: str) -> FilmStrip:
     moments = []
     for epoch, counts in frames(run.confusions, FRAMES).items():
         names = [str(c) for c in run.spec.split.classes or range(len(counts))]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from propall.data import DATASETS
-from propall.paper.runner import Result
+from propall.paper.results import RunResult
 from propall.report.charts import Figure
 from propall.report.tables import ReportTable
 
@@ -35,7 +35,7 @@ class Item:
         return f"{self.block.to_html(anchor)}\n{origin}"
 
 
-def provenance(results: Iterable[Result]) -> dict[str, str]:
+def provenance(results: Iterable[RunResult]) -> dict[str, str]:
     """Where the numbers of an item come from."""
     own = list(results)
     if not own:

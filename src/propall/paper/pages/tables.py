@@ -6,8 +6,8 @@ from pathlib import Path
 from propall.data import DATASETS
 from propall.paper.evidence import Evidence
 from propall.paper.pages.item import Item, provenance
-from propall.paper.reproduction import Entry, steps_to_run
-from propall.paper.runner import Result
+from propall.paper.reproduction import CellResult, steps_to_run
+from propall.paper.results import RunResult
 from propall.paper.specs import TIMED
 from propall.paper.tables import TABLES
 from propall.paper.verdicts import ALPHA, compared
@@ -42,7 +42,7 @@ def table_items(name: str, evidence: Evidence) -> list[Item]:
     return items
 
 
-def _begun(entries: Sequence[Entry]) -> list[Entry]:
+def _begun(entries: Sequence[CellResult]) -> list[CellResult]:
     """The data sets and lines that have a run."""
     data = {entry.cell.data for entry in entries if entry.runs}
     rows = {entry.cell.row for entry in entries if entry.runs}
@@ -62,11 +62,11 @@ def missing_data(name: str, evidence: Evidence) -> list[str]:
     return sentences
 
 
-def _results(entries: Sequence[Entry]) -> list[Result]:
+def _results(entries: Sequence[CellResult]) -> list[RunResult]:
     return [result for entry in entries for result in entry.results]
 
 
-def _by_data_set(entries: Sequence[Entry]) -> ReportTable:
+def _by_data_set(entries: Sequence[CellResult]) -> ReportTable:
     """Lines down, data sets across."""
     columns = list(dict.fromkeys(entry.cell.data for entry in entries))
     close = {entry.cell for data in columns for entry in _not_worse(_of(entries, data))}
@@ -80,7 +80,7 @@ def _by_data_set(entries: Sequence[Entry]) -> ReportTable:
     return beside_paper(titles, rows, caption=_caption(entries))
 
 
-def _by_candidates(entries: Sequence[Entry]) -> ReportTable:
+def _by_candidates(entries: Sequence[CellResult]) -> ReportTable:
     """Numbers of candidates down, lines across: one data set."""
     counts = list(dict.fromkeys(entry.cell.candidates for entry in entries))
     rows = {}
@@ -93,18 +93,18 @@ def _by_candidates(entries: Sequence[Entry]) -> ReportTable:
     return beside_paper(titles, rows, caption=caption, row_title="n", best_in="rows")
 
 
-def _of(entries: Sequence[Entry], data: str) -> list[Entry]:
+def _of(entries: Sequence[CellResult], data: str) -> list[CellResult]:
     return [entry for entry in entries if entry.cell.data == data]
 
 
-def _grouped(entries: Sequence[Entry]) -> list[list[Entry]]:
-    by_row: dict[str, list[Entry]] = {}
+def _grouped(entries: Sequence[CellResult]) -> list[list[CellResult]]:
+    by_row: dict[str, list[CellResult]] = {}
     for entry in entries:
         by_row.setdefault(entry.cell.row, []).append(entry)
     return list(by_row.values())
 
 
-def _not_worse(entries: Sequence[Entry]) -> list[Entry]:
+def _not_worse(entries: Sequence[CellResult]) -> list[CellResult]:
     """Those that the paired t-test does not call worse than the best."""
     measured = [entry for entry in entries if entry.mean is not None]
     if len(measured) < 2:
@@ -118,21 +118,21 @@ def _not_worse(entries: Sequence[Entry]) -> list[Entry]:
     return found
 
 
-def _ours(entry: Entry, close: bool) -> TableCell:
+def _ours(entry: CellResult, close: bool) -> TableCell:
     if entry.mean is None:
         return TableCell(text=entry.note, remark=NO_DOWNLOAD if entry.missing else "")
     remark = "" if entry.runs == entry.expected else f"{entry.runs} of {entry.expected} runs"
     return TableCell(entry.mean, entry.std, close=close, remark=remark)
 
 
-def _paper(entry: Entry) -> TableCell:
+def _paper(entry: CellResult) -> TableCell:
     if entry.published is None:
         return TableCell(text="not in the paper")
     reason = entry.incomparable if entry.mean is not None else ""
     return TableCell(*entry.published, hatched=reason)
 
 
-def _caption(entries: Sequence[Entry]) -> str:
+def _caption(entries: Sequence[CellResult]) -> str:
     table, protocol = TABLES[entries[0].cell.table], entries[0].protocol
     units = {len(entry.values) for entry in entries if entry.runs == entry.expected and entry.runs}
     unit = "folds" if protocol.startswith("folds") else "seeds"

@@ -26,7 +26,7 @@ GUESS, CLEAN = "random candidate", "clean labels"
 
 
 @dataclass(frozen=True)
-class Demo:
+class DemoRuns:
     """What was measured: for each contender the accuracy of every seed, final and by epoch.
 
     Attributes:
@@ -50,7 +50,7 @@ def _guessed(candidates: Tensor, seed: int) -> Tensor:
     return one_hot(chance.masked_fill(~candidates, -1.0).argmax(-1), k).bool()
 
 
-def run(*, q: float = 0.5, seeds: int = 5, monitor: Monitor | None = None) -> Demo:
+def run_demo(*, q: float = 0.5, seeds: int = 5, monitor: Monitor | None = None) -> DemoRuns:
     """Train every contender with every seed, all in one stack.
 
     Args:
@@ -79,7 +79,7 @@ def run(*, q: float = 0.5, seeds: int = 5, monitor: Monitor | None = None) -> De
     for i, (name, _) in enumerate(contenders):
         curves.setdefault(name, []).append(list(history.accuracies(i).values()))
     shown = next(c for (name, _), c in zip(contenders, classifiers, strict=True) if name == "ProPaLL")
-    return Demo(
+    return DemoRuns(
         accuracy={name: [curve[-1] for curve in own] for name, own in curves.items()},
         curves={name: torch.tensor(own).T for name, own in curves.items()},
         problem=problems[0],

@@ -37,7 +37,7 @@ from propall.estimators.search import (
 )
 from propall.labels.candidates import CandidateLabels
 from propall.paper.tables import real
-from propall.paper.tables.paper_table import Cell
+from propall.paper.tables.paper_table import PaperCell
 from propall.provenance import commit, hardware
 from propall.training.compiled import best_device
 
@@ -175,7 +175,7 @@ def comparison(studies: Mapping[str, Study]) -> pd.DataFrame:
     for data, study in studies.items():
         accuracy = 100 * study.accuracy
         best = accuracy.mean(0)[study.oracle]
-        paper = real.TABLE.published(Cell(real.TABLE.name, data, "propall"))
+        paper = real.TABLE.published(PaperCell(real.TABLE.name, data, "propall"))
         for criterion in study.criteria:
             chosen = study.chosen(criterion)
             reached = accuracy[np.arange(len(chosen)), chosen].mean()

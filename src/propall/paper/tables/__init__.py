@@ -14,12 +14,12 @@ from propall.paper.tables import (
     real,
     uniform,
 )
-from propall.paper.tables.paper_table import Cell as Cell
-from propall.paper.tables.paper_table import Published as Published
-from propall.paper.tables.paper_table import Row as Row
-from propall.paper.tables.paper_table import Setting as Setting
-from propall.paper.tables.paper_table import Table as Table
-from propall.paper.tables.paper_table import published as published
+from propall.paper.tables.paper_table import MethodSetting as MethodSetting
+from propall.paper.tables.paper_table import PaperCell as PaperCell
+from propall.paper.tables.paper_table import PaperRow as PaperRow
+from propall.paper.tables.paper_table import PaperTable as PaperTable
+from propall.paper.tables.paper_table import PublishedAccuracy as PublishedAccuracy
+from propall.paper.tables.paper_table import published_accuracies as published_accuracies
 from propall.registry import Registry, UnknownNameError
 
 _TABLES = (
@@ -37,10 +37,10 @@ _TABLES = (
     noise_complementary.TABLE,
 )
 #: The paper's tables under their names.
-TABLES: Registry[Table] = Registry("table", ((table.name, table) for table in _TABLES))
+TABLES: Registry[PaperTable] = Registry("table", ((table.name, table) for table in _TABLES))
 
 
-def cell(name: str) -> Cell:
+def find_cell(name: str) -> PaperCell:
     """A cell by its name, such as `real/lost/propall` or `candidates10/mnist/pc/8`."""
     table = name.partition("/")[0]
     for found in TABLES[table].cells():

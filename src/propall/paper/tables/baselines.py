@@ -9,23 +9,23 @@ from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.rc import RC
 from propall.methods.valen import VALEN
-from propall.paper.tables.paper_table import Row, Setting
+from propall.paper.tables.paper_table import MethodSetting, PaperRow
 from propall.training.recipe import Recipe
 
 #: The image benchmarks, in the paper's order.
 IMAGES = ("mnist", "kmnist", "fashion_mnist", "cifar10")
 
-PROPALL = Row("propall", "ProPaLL", "propall")
-NO_NOISE = Row("propall-no-noise", "ProPaLL without noise", "propall-no-noise")
+PROPALL = PaperRow("propall", "ProPaLL", "propall")
+NO_NOISE = PaperRow("propall-no-noise", "ProPaLL without noise", "propall-no-noise")
 #: The lines of the two tables with artificial candidate sets.
 ROWS = (
     PROPALL,
-    Row("valen", "VALEN", "valen"),
-    Row("proden", "PRODEN", "proden"),
-    Row("rc", "RC", "rc"),
-    Row("cc", "CC", "cc"),
-    Row("d2cnn", "D2CNN", "d2cnn"),
-    Row("ga", "GA", "ga"),
+    PaperRow("valen", "VALEN", "valen"),
+    PaperRow("proden", "PRODEN", "proden"),
+    PaperRow("rc", "RC", "rc"),
+    PaperRow("cc", "CC", "cc"),
+    PaperRow("d2cnn", "D2CNN", "d2cnn"),
+    PaperRow("ga", "GA", "ga"),
 )
 #: The lines of the tables with and without noise.
 NOISE_ROWS = (NO_NOISE, PROPALL)
@@ -58,13 +58,13 @@ def at(recipe: Recipe, learning_rate: float, weight_decay: float) -> Recipe:
     return replace(recipe, learning_rate=learning_rate, weight_decay=weight_decay)
 
 
-def valen_setting(valen: VALEN, net: str) -> Setting:
+def valen_setting(valen: VALEN, net: str) -> MethodSetting:
     """VALEN with the recipe it came with, which a spec holds beside the method."""
     assert valen.recipe is not None
-    return Setting(replace(valen, recipe=None), net, valen.recipe)
+    return MethodSetting(replace(valen, recipe=None), net, valen.recipe)
 
 
-def setting(data: str, row: str, ours: Recipe, valen: VALEN) -> Setting:
+def setting(data: str, row: str, ours: Recipe, valen: VALEN) -> MethodSetting:
     """A line's values on an image benchmark.
 
     Args:
@@ -79,11 +79,11 @@ def setting(data: str, row: str, ours: Recipe, valen: VALEN) -> Setting:
         return valen_setting(valen, "valen_mlp4" if own_net else net)
     if row in ("rc", "cc"):
         recipe = replace(_RC_CC, weight_decay=1e-3) if data == "cifar10" else _RC_CC
-        return Setting(RC() if row == "rc" else CC(), net, recipe)
+        return MethodSetting(RC() if row == "rc" else CC(), net, recipe)
     return {
-        "propall": Setting(ProPaLL(), net, ours),
-        "propall-no-noise": Setting(ProPaLL(noise=0.0), net, ours),
-        "proden": Setting(PRODEN(), net, at(SGD, *_PRODEN[data])),
-        "d2cnn": Setting(D2CNN(), net, at(SGD, *_D2CNN.get(data, (1e-2, 1e-4)))),
-        "ga": Setting(GA(), net, GA_RECIPE),
+        "propall": MethodSetting(ProPaLL(), net, ours),
+        "propall-no-noise": MethodSetting(ProPaLL(noise=0.0), net, ours),
+        "proden": MethodSetting(PRODEN(), net, at(SGD, *_PRODEN[data])),
+        "d2cnn": MethodSetting(D2CNN(), net, at(SGD, *_D2CNN.get(data, (1e-2, 1e-4)))),
+        "ga": MethodSetting(GA(), net, GA_RECIPE),
     }[row]

@@ -9,7 +9,7 @@ from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.paper.specs import Spec, Split
 from propall.paper.tables.baselines import IMAGES, PROPALL
-from propall.paper.tables.paper_table import SHORT, Cell, Row, Setting, Table
+from propall.paper.tables.paper_table import SHORT, MethodSetting, PaperCell, PaperRow, PaperTable
 from propall.training.contract import Objective
 from propall.training.recipe import Recipe
 
@@ -18,7 +18,12 @@ SEEDS = 3
 #: only they give accuracies like the paper's.
 PER_CLASS = 1000
 
-ROWS = (PROPALL, Row("proden", "PRODEN", "proden"), Row("pc", "PC", "pc"), Row("ova", "OVA", "ova"))
+ROWS = (
+    PROPALL,
+    PaperRow("proden", "PRODEN", "proden"),
+    PaperRow("pc", "PC", "pc"),
+    PaperRow("ova", "OVA", "ova"),
+)
 PROTOCOLS = {
     "full": "the first 1000 images of each class, as they are",
     "augmented": "full, with rotation, mirroring and pixels from -1 to 1, as in the code of PC and OVA",
@@ -39,14 +44,16 @@ _METHODS: dict[str, Objective] = {
 }
 
 
-def settings(data: str, row: str) -> Setting:
+def settings(data: str, row: str) -> MethodSetting:
     """A line's method; network and recipe are the same for all lines."""
     if data == "cifar10":
-        return Setting(_METHODS[row], "densenet161", _DENSENET)
-    return Setting(_METHODS[row], "mlp500", _ADAM)
+        return MethodSetting(_METHODS[row], "densenet161", _DENSENET)
+    return MethodSetting(_METHODS[row], "mlp500", _ADAM)
 
 
-def runs_on(classes: tuple[int, ...] | None, cell: Cell, setting: Setting, protocol: str) -> list[Spec]:
+def runs_on(
+    classes: tuple[int, ...] | None, cell: PaperCell, setting: MethodSetting, protocol: str
+) -> list[Spec]:
     """Three seeds on the images of some classes."""
     assert cell.candidates is not None
     recipe, augmented = setting.recipe, protocol == "augmented"
@@ -67,12 +74,12 @@ def runs_on(classes: tuple[int, ...] | None, cell: Cell, setting: Setting, proto
     ]
 
 
-def runs(cell: Cell, setting: Setting, protocol: str) -> list[Spec]:
+def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
     """Three seeds on all ten classes."""
     return runs_on(None, cell, setting, protocol)
 
 
-TABLE = Table(
+TABLE = PaperTable(
     name="candidates10",
     title="Table 5: exactly n candidates of ten classes",
     data=IMAGES,

@@ -3,7 +3,7 @@
 from propall.paper.specs import Spec
 from propall.paper.tables import candidates10
 from propall.paper.tables.baselines import IMAGES
-from propall.paper.tables.paper_table import Cell, Setting, Table
+from propall.paper.tables.paper_table import MethodSetting, PaperCell, PaperTable
 
 #: The paper keeps the last five classes; the code of PC and OVA the first five.
 CLASSES, FIRST_CLASSES = (5, 6, 7, 8, 9), (0, 1, 2, 3, 4)
@@ -15,12 +15,12 @@ PROTOCOLS = {
 }
 
 
-def runs(cell: Cell, setting: Setting, protocol: str) -> list[Spec]:
+def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
     """Three seeds on five of the classes."""
     return candidates10.runs_on(FIRST_CLASSES if protocol == FIRST else CLASSES, cell, setting, protocol)
 
 
-TABLE = Table(
+TABLE = PaperTable(
     name="candidates5",
     title="Table 6: exactly n candidates of five classes",
     data=IMAGES,

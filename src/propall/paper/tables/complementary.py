@@ -5,20 +5,20 @@ from propall.methods import METHODS
 from propall.methods.propall import ProPaLL
 from propall.paper.specs import Spec
 from propall.paper.tables.baselines import PROPALL
-from propall.paper.tables.paper_table import SHORT, Cell, Row, Setting, Table
+from propall.paper.tables.paper_table import SHORT, MethodSetting, PaperCell, PaperRow, PaperTable
 from propall.training.recipe import Recipe
 
 SEEDS = 10
 DATA = ("mnist", "fashion_mnist", "kmnist")
 ROWS = (
     PROPALL,
-    Row("proden", "PRODEN", "proden"),
-    Row("pc_ishida", "PC", "pc"),
-    Row("forward", "Forward", "forward"),
-    Row("ga", "GA", "ga"),
-    Row("nn", "NN", "nn"),
-    Row("l_w", "L-W", "l_w"),
-    Row("l_uw", "L-UW", "l_uw"),
+    PaperRow("proden", "PRODEN", "proden"),
+    PaperRow("pc_ishida", "PC", "pc"),
+    PaperRow("forward", "Forward", "forward"),
+    PaperRow("ga", "GA", "ga"),
+    PaperRow("nn", "NN", "nn"),
+    PaperRow("l_w", "L-W", "l_w"),
+    PaperRow("l_uw", "L-UW", "l_uw"),
 )
 PROTOCOLS = {
     "full": "all training images, pixels from 0 to 1; every method at the paper's values",
@@ -28,15 +28,17 @@ PROTOCOLS = {
 _WEIGHT_DECAY = {"mnist": 1e-5, "kmnist": 1e-5, "fashion_mnist": 0.0}
 
 
-def settings(data: str, row: str) -> Setting:
+def settings(data: str, row: str) -> MethodSetting:
     """A line's method; network and recipe are the same for all lines."""
     recipe = Recipe(
         epochs=300, batch_size=256, optimizer="adam", learning_rate=1e-3, weight_decay=_WEIGHT_DECAY[data]
     )
-    return Setting(ProPaLL(noise=0.0) if row == "propall-no-noise" else METHODS[row](), "mlp500", recipe)
+    return MethodSetting(
+        ProPaLL(noise=0.0) if row == "propall-no-noise" else METHODS[row](), "mlp500", recipe
+    )
 
 
-def runs(cell: Cell, setting: Setting, protocol: str) -> list[Spec]:
+def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
     """Ten seeds on the official split."""
     return [
         Spec(
@@ -53,7 +55,7 @@ def runs(cell: Cell, setting: Setting, protocol: str) -> list[Spec]:
 
 
 TABLED = "Tabled is the mean over the last ten epochs."
-TABLE = Table(
+TABLE = PaperTable(
     name="complementary",
     title="Table 7: one complementary label",
     data=DATA,

@@ -4,7 +4,7 @@ from propall.data.corruption import InstanceDependent
 from propall.methods.valen import VALEN_SETTINGS
 from propall.paper.specs import TEACHER, Spec
 from propall.paper.tables.baselines import IMAGES, ROWS, SGD, at, setting
-from propall.paper.tables.paper_table import SAME_RATES, SHORT, Cell, Setting, Table
+from propall.paper.tables.paper_table import SAME_RATES, SHORT, MethodSetting, PaperCell, PaperTable
 
 SEEDS = 5
 
@@ -17,13 +17,13 @@ PROTOCOLS = {
 _VALEN = {"cifar10": "cifar_instance", "kmnist": "instance_kmnist"}
 
 
-def settings(data: str, row: str) -> Setting:
+def settings(data: str, row: str) -> MethodSetting:
     """A line's method, network and recipe."""
     # Appendix C names 0.1 or 0.05 for the MNIST family without saying which where; 0.05 everywhere here.
     return setting(data, row, at(SGD, 0.05, 0.0), VALEN_SETTINGS[_VALEN.get(data, "instance")])
 
 
-def runs(cell: Cell, setting: Setting, protocol: str) -> list[Spec]:
+def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
     """Five seeds on the official split; all see the same teacher."""
     return [
         Spec(
@@ -39,7 +39,7 @@ def runs(cell: Cell, setting: Setting, protocol: str) -> list[Spec]:
     ]
 
 
-TABLE = Table(
+TABLE = PaperTable(
     name="instance",
     title="Table 3: instance-dependent candidate sets",
     data=IMAGES,

@@ -38,7 +38,7 @@ TIMED_ROWS = ("propall", "proden", "valen")
 
 
 @dataclass(frozen=True)
-class Setting:
+class MethodSetting:
     """What a method is trained with on one data set.
 
     Attributes:
@@ -51,7 +51,7 @@ class Setting:
     net: str
     recipe: Recipe
 
-    def at_rates_of(self, other: "Setting") -> "Setting":
+    def at_rates_of(self, other: "MethodSetting") -> "MethodSetting":
         """The same method trained as another one is.
 
         An objective takes over the whole recipe. An algorithm that trains a network (VALEN) keeps its
@@ -66,14 +66,14 @@ class Setting:
         return self
 
 
-class Published(NamedTuple):
+class PublishedAccuracy(NamedTuple):
     """Mean and standard deviation in percent, as printed in the paper."""
 
     mean: float
     std: float
 
 
-class Row(NamedTuple):
+class PaperRow(NamedTuple):
     """A line of a table.
 
     Attributes:
@@ -87,7 +87,7 @@ class Row(NamedTuple):
     published: str
 
 
-class Cell(NamedTuple):
+class PaperCell(NamedTuple):
     """One entry of a table.
 
     Attributes:
@@ -108,7 +108,7 @@ class Cell(NamedTuple):
         return "/".join(str(part) for part in self if part is not None)
 
 
-class Way(NamedTuple):
+class ProtocolParts(NamedTuple):
     """A protocol's name, taken apart.
 
     Attributes:
@@ -127,15 +127,17 @@ class Way(NamedTuple):
         return self.base + (SAME_RATES if self.same_rates else "")
 
 
-def way(protocol: str) -> Way:
+def parse_protocol(protocol: str) -> ProtocolParts:
     """A protocol's name, taken apart."""
     found = _NAME.fullmatch(protocol)
     assert found is not None
-    return Way(found["base"], found["same"] is not None, int(found["epochs"]) if found["epochs"] else None)
+    return ProtocolParts(
+        found["base"], found["same"] is not None, int(found["epochs"]) if found["epochs"] else None
+    )
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """A table of the paper.
 
     Attributes:
@@ -157,19 +159,19 @@ class Table:
     name: str
     title: str
     data: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[PaperRow, ...]
     protocols: Mapping[str, str]
-    settings: Callable[[str, str], Setting]
-    runs: Callable[[Cell, Setting, str], list[Spec]]
+    settings: Callable[[str, str], MethodSetting]
+    runs: Callable[[PaperCell, MethodSetting, str], list[Spec]]
     candidates: tuple[int, ...] = ()
     reports: Literal["accuracy", "last10"] = "accuracy"
     remark: str = ""
     caveat: Callable[[str, str], str] = lambda row, protocol: ""
     judged: tuple[str, ...] = ()
 
-    def incomparable(self, cell: Cell, protocol: str) -> str:
+    def incomparable(self, cell: PaperCell, protocol: str) -> str:
         """Why a measured number cannot be held against the published one; empty where it can."""
-        own = way(protocol)
+        own = parse_protocol(protocol)
         if own.base == SHORT:
             return "a smoke run, too short to compare with anything"
         if own.epochs is not None:
@@ -180,7 +182,7 @@ class Table:
                 return f"ours was trained for {own.epochs} epochs only"
         return self.caveat(cell.row, own.base)
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> PaperRow:
         """A line by its name."""
         for row in self.rows:
             if row.name == name:
@@ -190,7 +192,9 @@ class Table:
             f"{', '.join(row.name for row in self.rows)}."
         )
 
-    def cells(self, *, data: Sequence[str] | None = None, rows: Sequence[str] | None = None) -> list[Cell]:
+    def cells(
+        self, *, data: Sequence[str] | None = None, rows: Sequence[str] | None = None
+    ) -> list[PaperCell]:
         """All cells, or those of some data sets and lines."""
         for name in data or ():
             if name not in self.data:
@@ -199,16 +203,16 @@ class Table:
                 )
         chosen = self.rows if rows is None else tuple(self.row(name) for name in rows)
         return [
-            Cell(self.name, of, row.name, n)
+            PaperCell(self.name, of, row.name, n)
             for of in self.data
             if data is None or of in data
             for n in self.candidates or (None,)
             for row in chosen
         ]
 
-    def published(self, cell: Cell) -> Published | None:
+    def published(self, cell: PaperCell) -> PublishedAccuracy | None:
         """What the paper prints there [struski2022propall]."""
-        return published().get(cell._replace(row=self.row(cell.row).published))
+        return published_accuracies().get(cell._replace(row=self.row(cell.row).published))
 
     def protocol(self, name: str | None = None) -> str:
         """A protocol's own name: None and "full" ask for the default, "same-rates" for its variant.
@@ -218,7 +222,7 @@ class Table:
         default = next(iter(self.protocols))
         if name is None:
             return default
-        own = way(name)
+        own = parse_protocol(name)
         asked = own.uncut
         if asked == "full" and "full" not in self.protocols:
             asked = default
@@ -237,11 +241,11 @@ class Table:
 
     def describe(self, protocol: str) -> str:
         """A sentence on what a protocol is."""
-        own = way(protocol)
+        own = parse_protocol(protocol)
         longer = "" if own.epochs is None else f"; networks trained for {own.epochs} epochs"
         return self.protocols[own.uncut] + longer
 
-    def specs(self, cell: Cell, protocol: str | None = None, *, seeds: int | None = None) -> list[Spec]:
+    def specs(self, cell: PaperCell, protocol: str | None = None, *, seeds: int | None = None) -> list[Spec]:
         """The runs behind a cell; none where the protocol leaves it out (see `left_out`).
 
         Args:
@@ -252,7 +256,7 @@ class Table:
         protocol = self.protocol(protocol)
         if self.left_out(cell, protocol):
             return []
-        own = way(protocol)
+        own = parse_protocol(protocol)
         setting, label = self.settings(cell.data, cell.row), own.base
         if own.same_rates:
             changed = setting.at_rates_of(self.settings(cell.data, "propall"))
@@ -269,9 +273,9 @@ class Table:
         per_seed = [spec for spec in specs if spec.seed == 0]
         return [replace(spec, seed=seed) for seed in range(seeds) for spec in per_seed]
 
-    def left_out(self, cell: Cell, protocol: str) -> str:
+    def left_out(self, cell: PaperCell, protocol: str) -> str:
         """Why a protocol has no runs for a cell; empty where it has some."""
-        base = way(protocol).base
+        base = parse_protocol(protocol).base
         if base == SHORT and len(DATASETS[cell.data].shape) > 1:
             return "short runs leave images with channels out"
         if base == TIMED and (cell.row not in TIMED_ROWS or len(DATASETS[cell.data].shape) > 1):
@@ -314,12 +318,12 @@ def _trained_for(epochs: int, spec: Spec) -> Spec:
 
 
 @functools.cache
-def published() -> Mapping[Cell, Published]:
+def published_accuracies() -> Mapping[PaperCell, PublishedAccuracy]:
     """Every number of the paper's tables by its cell, under the paper's own lines [struski2022propall]."""
     text = files("propall.paper.tables").joinpath("published.csv").read_text(encoding="utf-8")
     numbers = {}
     for line in csv.DictReader(text.splitlines()):
         n = int(line["candidates"]) if line["candidates"] else None
-        cell = Cell(line["table"], line["data"], line["row"], n)
-        numbers[cell] = Published(float(line["mean"]), float(line["std"]))
+        cell = PaperCell(line["table"], line["data"], line["row"], n)
+        numbers[cell] = PublishedAccuracy(float(line["mean"]), float(line["std"]))
     return numbers

@@ -12,7 +12,7 @@ from propall.methods.valen import VALEN_SETTINGS
 from propall.paper.specs import Spec, Split
 from propall.paper.tables.baselines import GA_RECIPE, SGD, at, valen_setting
 from propall.paper.tables.baselines import ROWS as DEEP_ROWS
-from propall.paper.tables.paper_table import SAME_RATES, SHORT, Cell, Row, Setting, Table
+from propall.paper.tables.paper_table import SAME_RATES, SHORT, MethodSetting, PaperCell, PaperRow, PaperTable
 from propall.training.contract import Algorithm, Objective
 from propall.training.recipe import Recipe
 
@@ -22,13 +22,13 @@ FOLDS, SEEDS = 5, 5
 #: Where the paper has one line and two settings make sense, both are run.
 ROWS = (
     *DEEP_ROWS,
-    Row("clpl", "CLPL", "clpl"),
-    Row("pl_svm", "PL-SVM, lambda 0.01", "pl_svm"),
-    Row("pl_svm-auto", "PL-SVM, lambda selected", "pl_svm"),
-    Row("pl_knn", "PL-KNN", "pl_knn"),
-    Row("ipal", "IPAL", "ipal"),
-    Row("plle", "PLLE, first defaults", "plle"),
-    Row("plle-explored", "PLLE, explored", "plle"),
+    PaperRow("clpl", "CLPL", "clpl"),
+    PaperRow("pl_svm", "PL-SVM, lambda 0.01", "pl_svm"),
+    PaperRow("pl_svm-auto", "PL-SVM, lambda selected", "pl_svm"),
+    PaperRow("pl_knn", "PL-KNN", "pl_knn"),
+    PaperRow("ipal", "IPAL", "ipal"),
+    PaperRow("plle", "PLLE, first defaults", "plle"),
+    PaperRow("plle-explored", "PLLE, explored", "plle"),
 )
 PROTOCOLS = {
     "folds5": "5 folds, one seed; each method at its own values; spread over folds",
@@ -63,11 +63,11 @@ def propall_recipe(data: str) -> Recipe:
     return replace(SGD, batch_size=size, learning_rate=rate, weight_decay=decay)
 
 
-def settings(data: str, row: str) -> Setting:
+def settings(data: str, row: str) -> MethodSetting:
     """A line's method, network and recipe; methods outside the paper are trained as ProPaLL is."""
     ours = propall_recipe(data)
     if row == "propall-no-noise":
-        return Setting(ProPaLL(noise=0.0), "linear", ours)
+        return MethodSetting(ProPaLL(noise=0.0), "linear", ours)
     if row == "valen":
         valen = VALEN_SETTINGS["real_large" if DATASETS[data].n > _LARGE else "real"]
         return valen_setting(valen, "linear")
@@ -75,10 +75,10 @@ def settings(data: str, row: str) -> Setting:
     # RC, CC and D2CNN: no values for these sets were published. RC's loss is PRODEN's and CC's is close, so
     # they get PRODEN's; D2CNN's tabled numbers come from VALEN's authors, so it gets VALEN's.
     if row in ("proden", "rc", "cc") and data in _PRODEN:
-        return Setting(method, "linear", at(replace(SGD, batch_size=100), *_PRODEN[data]))
+        return MethodSetting(method, "linear", at(replace(SGD, batch_size=100), *_PRODEN[data]))
     if row == "d2cnn":
-        return Setting(method, "linear", at(replace(SGD, batch_size=100), 1e-2, 1e-4))
-    return Setting(method, "linear", GA_RECIPE if row == "ga" else ours)
+        return MethodSetting(method, "linear", at(replace(SGD, batch_size=100), 1e-2, 1e-4))
+    return MethodSetting(method, "linear", GA_RECIPE if row == "ga" else ours)
 
 
 def _variant(row: str) -> Objective | Algorithm:
@@ -106,7 +106,7 @@ def caveat(row: str, protocol: str) -> str:
     return ""
 
 
-def runs(cell: Cell, setting: Setting, protocol: str) -> list[Spec]:
+def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
     """Five folds, or five seeds on one of them."""
     if protocol == "folds5":
         where = [(split, 0) for split in splits(FOLDS)]
@@ -119,7 +119,7 @@ def runs(cell: Cell, setting: Setting, protocol: str) -> list[Spec]:
 
 
 UNSAID = "The paper does not say how its rows were split."
-TABLE = Table(
+TABLE = PaperTable(
     name="real",
     title="Table 4: real-world candidate sets",
     data=DATA,

@@ -4,7 +4,7 @@ from propall.data.corruption import PRODENBinomialMin2
 from propall.methods.valen import VALEN_SETTINGS
 from propall.paper.specs import TIMED, Spec
 from propall.paper.tables.baselines import IMAGES, ROWS, SGD, at, setting
-from propall.paper.tables.paper_table import SAME_RATES, SHORT, Cell, Row, Setting, Table
+from propall.paper.tables.paper_table import SAME_RATES, SHORT, MethodSetting, PaperCell, PaperRow, PaperTable
 
 SEEDS = 5
 # Appendix C: weight decay 1e-6 on the MNIST family, none on CIFAR-10.
@@ -22,13 +22,13 @@ PROTOCOLS = {
 }
 
 
-def settings(data: str, row: str) -> Setting:
+def settings(data: str, row: str) -> MethodSetting:
     """A line's method, network and recipe."""
     valen = VALEN_SETTINGS["cifar_uniform" if data == "cifar10" else "uniform"]
     return setting(data, row, at(SGD, 0.05, _WEIGHT_DECAY.get(data, 1e-6)), valen)
 
 
-def runs(cell: Cell, setting: Setting, protocol: str) -> list[Spec]:
+def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
     """Five seeds on the official split; one where its time is what matters."""
     corruption = PRODENBinomialMin2(_Q[protocol])
     return [
@@ -37,11 +37,11 @@ def runs(cell: Cell, setting: Setting, protocol: str) -> list[Spec]:
     ]
 
 
-TABLE = Table(
+TABLE = PaperTable(
     name="uniform",
     title="Table 2: uniform candidate sets",
     data=IMAGES,
-    rows=(*ROWS, Row("valen-own-net", "VALEN, its own network", "valen")),
+    rows=(*ROWS, PaperRow("valen-own-net", "VALEN, its own network", "valen")),
     protocols=PROTOCOLS,
     settings=settings,
     runs=runs,

@@ -1,0 +1,70 @@
+"""The result of one run: its measurements, and where they come from."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+
+from propall import __version__
+from propall.paper.specs import Spec
+
+#: Fields that hold one value per epoch.
+BY_EPOCH = ("curve", "confusions", "recalls", "times")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What came of a run, and where.
+
+    Attributes:
+        spec: the run.
+        accuracy: share of test rows whose prediction is true, after the last epoch.
+        last10: mean of that over the last ten epochs; equal to `accuracy` for methods without epochs.
+        covered: share of training rows whose prediction is one of their candidates.
+        transductive: share of training rows whose likeliest candidate is the true label.
+        candidates: mean number of candidates.
+        seconds: time the run took; its share where it was trained together with others.
+        curve: accuracy by epoch, of the epochs that were measured.
+        confusions: counts of (true class, predicted class) by epoch, where they were asked for.
+        recalls: share of right predictions in each class by epoch, where they were asked for.
+        times: seconds of training, without measuring, by epoch; of runs that were trained by themselves.
+        stack: number of runs that were trained together with this one, itself among them.
+        version: of propall.
+        commit: of propall's source, where it is known.
+        torch: version of torch.
+        hardware: the device, in words.
+        when: date and time, UTC.
+    """
+
+    spec: Spec
+    accuracy: float
+    last10: float
+    covered: float
+    transductive: float
+    candidates: float
+    seconds: float
+    curve: dict[int, float] = field(default_factory=dict)
+    confusions: dict[int, list[list[int]]] = field(default_factory=dict)
+    recalls: dict[int, list[float]] = field(default_factory=dict)
+    times: dict[int, float] = field(default_factory=dict)
+    stack: int = 1
+    version: str = __version__
+    commit: str = ""
+    torch: str = torch.__version__
+    hardware: str = ""
+    when: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain JSON values, with the key of its spec."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return values | {"spec": self.spec.to_dict(), "key": self.spec.key}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Rebuild a result from `to_dict`, also after a round trip through JSON."""
+        values = {name: value for name, value in values.items() if name != "key"}
+        values["spec"] = Spec.from_dict(values["spec"])
+        for name in BY_EPOCH:
+            values[name] = {int(epoch): value for epoch, value in values.get(name, {}).items()}
+        return cls(**values)
