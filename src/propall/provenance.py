@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+from propall.wording import plural
+
 
 @functools.cache
 def commit() -> str:
@@ -25,4 +27,4 @@ def hardware(device: torch.device | str) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
-    return f"{platform.machine()} CPU, {threads} thread{'s' if threads > 1 else ''}"
+    return f"{platform.machine()} CPU, {plural(threads, 'thread')}"

@@ -3,10 +3,11 @@
 import dataclasses
 import functools
 from collections.abc import Iterable
-from difflib import get_close_matches
 from numbers import Integral
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from propall.wording import did_you_mean
 
 Named = TypeVar("Named")
 
@@ -35,8 +36,8 @@ class Registry(dict[str, Named]):
             self[name] = item
 
     def __missing__(self, name: str) -> Named:
-        near = get_close_matches(str(name).lower().replace("-", "_"), self, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(self)}."
+        similar = did_you_mean(str(name).lower().replace("-", "_"), self)
+        hint = similar or f"expected one of {', '.join(self)}."
         raise UnknownNameError(f"{self.kind}: unknown name {name!r}; {hint}")
 
 

@@ -1,31 +1,43 @@
 """Wording that messages share: counts, lists of names, suggestions, durations."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from difflib import get_close_matches
 
 
-def counted(n: int) -> str:
-    """`1 row` or `n rows`."""
-    return f"{n} row{'s' * (n != 1)}"
+def plural(count: int, noun: str) -> str:
+    """Count things: `1 row`, `3 rows`, `0 classes`."""
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count} {noun}{ending}"
 
 
-def listed(names: Sequence[Hashable], most: int = 6) -> str:
-    """The first names, and how many more there are."""
-    shown = [repr(name) for name in names[:most]]
-    return ", ".join([*shown, f"... {len(names) - most} more"] if len(names) > most else shown)
+def joined(words: Sequence[str]) -> str:
+    """Join words as a sentence does: `a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
-def nearest(label: Hashable, classes: tuple[Hashable, ...]) -> str:
-    """A hint at the class that may be meant, in brackets; empty where none is near."""
+def listed(names: Sequence[Hashable], limit: int = 6) -> str:
+    """List quoted names; after the first `limit`, only how many more there are."""
+    shown = [repr(name) for name in names[:limit]]
+    return ", ".join([*shown, f"... {len(names) - limit} more"] if len(names) > limit else shown)
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """Suggest known names close to a mistyped one: `did you mean 'cat' or 'cut'?`; empty if none is close."""
+    close = get_close_matches(str(name), [other for other in known if isinstance(other, str)], n=3)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def class_hint(label: Hashable, classes: Sequence[Hashable]) -> str:
+    """Suggest, in parentheses, which class an unknown label may be; empty if none is close."""
     for name in classes:
         if str(name) == str(label):
-            return f" (the label is of type {type(label).__name__}, that class {type(name).__name__})"
-    near = get_close_matches(str(label), [name for name in classes if isinstance(name, str)], n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+            return f" (the label has type {type(label).__name__}, that class {type(name).__name__})"
+    suggestion = did_you_mean(label, classes)
+    return f" ({suggestion})" if suggestion else ""
 
 
-def human_time(seconds: int | float) -> str:
-    """A time that was measured: `0.31 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
+def duration(seconds: int | float) -> str:
+    """Format a measured time: `0.31 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds < 10:
         return f"{seconds:.2g} s"
     whole = round(seconds)
@@ -36,8 +48,8 @@ def human_time(seconds: int | float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def rough_time(seconds: int | float) -> str:
-    """An estimate, or a headline, with no more digits than it deserves: `5 s`, `2 min`, `2.0 h`."""
+def approximate_duration(seconds: int | float) -> str:
+    """Format an estimated time: `5 s`, `2 min`, `2.0 h`."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = seconds / 60

@@ -63,11 +63,11 @@ def test_data_list_and_check(run, tmp_path, monkeypatch):
 
 def test_unknown_names_are_answered_with_near_ones(run, tmp_path):
     for words, hint in [
-        (("train", "digit"), "did you mean digits"),
-        (("train", "digits", "--method", "prodn"), "did you mean proden"),
-        (("train", "digits", "--net", "lineer"), "did you mean linear"),
-        (("train", "digits", "--corruption", "exact"), "did you mean exactly"),
-        (("data", "get", "lots"), "did you mean lost"),
+        (("train", "digit"), "did you mean 'digits'"),
+        (("train", "digits", "--method", "prodn"), "did you mean 'proden'"),
+        (("train", "digits", "--net", "lineer"), "did you mean 'linear'"),
+        (("train", "digits", "--corruption", "exact"), "did you mean 'exactly'"),
+        (("data", "get", "lots"), "did you mean 'lost'"),
     ]:
         code, _, err = run(*words)
         assert code == 1

@@ -43,7 +43,7 @@ def test_compare(run):
     assert err == ""  # everything was in the store
     code, _, err = run(*COMPARE, "--methods", "propal")
     assert code == 1
-    assert "did you mean propall" in err
+    assert "did you mean 'propall'" in err
 
 
 def test_reproduce_and_results(run, tmp_path):

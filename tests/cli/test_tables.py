@@ -199,7 +199,7 @@ def test_errors_are_one_line(run, dirty_birds, tmp_path) -> None:
         (("fit", dirty_birds, "--out", tmp_path / "m"), "no column is named"),
         (
             ("fit", dirty_birds, "--label", "species", "--method", "prodn", "--out", tmp_path / "m"),
-            "did you mean proden",
+            "did you mean 'proden'",
         ),
         (("predict", dirty_birds, "--model", tmp_path, "--out", tmp_path / "p.csv"), "is no propall model"),
         (("export", tmp_path, "--onnx", tmp_path / "m.onnx"), "is no propall model"),

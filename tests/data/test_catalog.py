@@ -23,12 +23,12 @@ def test_every_data_set_is_there() -> None:
 
 def test_an_unknown_name_is_answered_with_the_near_ones() -> None:
     with pytest.raises(
-        ValueError, match="data set: unknown name 'Fashion-MNIST'; did you mean fashion_mnist"
+        ValueError, match="data set: unknown name 'Fashion-MNIST'; did you mean 'fashion_mnist'"
     ):
         load("Fashion-MNIST")
     with pytest.raises(ValueError, match="data set: unknown name 'zzz'; expected one of digits, blobs"):
         load("zzz")
-    with pytest.raises(ValueError, match="unknown name 'uniform_superset'; did you mean uniform_proper"):
+    with pytest.raises(ValueError, match="unknown name 'uniform_superset'; did you mean 'uniform_proper"):
         CORRUPTIONS["uniform_superset"]
 
 

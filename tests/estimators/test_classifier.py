@@ -251,9 +251,9 @@ def test_cut_changed_and_newer_models_are_refused(tmp_path):
 
 def test_refusals():
     X, S, _truth = problem()
-    with pytest.raises(ValueError, match="did you mean propall"):
+    with pytest.raises(ValueError, match="did you mean 'propall'"):
         PartialLabelClassifier("propal").fit(X, S)
-    with pytest.raises(ValueError, match="did you mean linear"):
+    with pytest.raises(ValueError, match="did you mean 'linear'"):
         PartialLabelClassifier(net="liner").fit(X, S)
     with pytest.raises(ValueError, match=r"y: 1 row has no usable label \(first: 119, nan\)"):
         PartialLabelClassifier().fit(X, ["ape", "bee", "cat"] * 39 + ["ape", "bee", float("nan")])

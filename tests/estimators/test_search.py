@@ -185,7 +185,7 @@ def test_candidates_a_model_has_not_heard_of_have_no_probability():
 
 
 def test_unknown_names_are_answered_with_near_ones():
-    with pytest.raises(ValueError, match="did you mean covering_rate"):
+    with pytest.raises(ValueError, match="did you mean 'covering_rate'"):
         SCORERS["covering"]
     with pytest.raises(ValueError, match=r"did you mean .*candidate_log_likelihood"):
         PartialLabelClassifierCV(scoring="log_likelihood").fit([[0.0], [1.0]], [0, 1])

@@ -411,7 +411,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: CandidateLabels.from_strings(["0|1", "2"], classes=range(3)),
         ValueError,
         "strings: 2 rows hold labels outside classes (first: 0, '0'); classes are 0, 1, 2 "
-        "(the label is of type str, that class int)",
+        "(the label has type str, that class int)",
     ),
     "number outside classes": (
         lambda: CandidateLabels.from_any(np.array([0, 1, 7]), classes=range(3)),

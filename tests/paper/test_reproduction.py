@@ -142,9 +142,9 @@ def test_all_means_every_table_that_has_what_is_asked_for():
 
 
 def test_a_name_that_no_table_has_is_refused_with_the_near_ones():
-    with pytest.raises(UnknownNameError, match="methods: unknown name 'prodn'; did you mean proden"):
+    with pytest.raises(UnknownNameError, match="methods: unknown name 'prodn'; did you mean 'proden'"):
         reproduction.select_cells("all", methods=["propall", "prodn"])
-    with pytest.raises(UnknownNameError, match="data: unknown name 'mnits'; did you mean mnist"):
+    with pytest.raises(UnknownNameError, match="data: unknown name 'mnits'; did you mean 'mnist'"):
         reproduction.select_cells("uniform,instance", data=["mnits"])
     with pytest.raises(UnknownNameError, match="no table has pl_knn on mnist"):
         reproduction.select_cells("all", methods=["pl_knn"], data=["mnist"])

@@ -170,9 +170,9 @@ def test_a_model_of_images_and_other_files(tmp_path) -> None:
 
 def test_unknown_names_are_answered_at_once(birds_file) -> None:
     table = open_table(birds_file, LabelSource(label="species"))
-    with pytest.raises(ValueError, match="did you mean propall"):
+    with pytest.raises(ValueError, match="did you mean 'propall'"):
         fit_table(table, FitOptions(methods=("propal",)))
-    with pytest.raises(ValueError, match="did you mean linear"):
+    with pytest.raises(ValueError, match="did you mean 'linear'"):
         fit_table(table, FitOptions(nets=("lineer",)))
     with pytest.raises(ValueError, match="the table has no labels"):
         fit_table(open_table(birds_file))

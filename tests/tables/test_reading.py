@@ -146,7 +146,7 @@ def test_refusals(tmp_path, name, text, message) -> None:
 
 def test_names_that_are_not_there(tmp_path) -> None:
     path = write(tmp_path, "birds.csv", "wing,species\n1,gull\n")
-    with pytest.raises(FileNotFoundError, match=r"did you mean birds.csv\?"):
+    with pytest.raises(FileNotFoundError, match=r"did you mean 'birds.csv'\?"):
         read(tmp_path / "brids.csv")
     with pytest.raises(ValueError, match=r"label: birds.csv has no column 'specis'; did you mean 'species'"):
         read(path).column("specis", "label")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from propall import atomic_files
 from propall.cli.app import app
 from propall.cli.terminal import (
     Device,
@@ -125,10 +126,7 @@ def _print_sheet(sheet: Any, json_file: Path | None) -> None:
         ", ".join(f"{name} {value}" for name, value in sheet.machine.items()), highlight=False, markup=False
     )
     if json_file is not None:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        part = json_file.with_name(json_file.name + ".part")
-        part.write_text(json.dumps(sheet.as_dict(), indent=2) + "\n", encoding="utf-8")
-        part.replace(json_file)
+        atomic_files.write_text(json_file, json.dumps(sheet.as_dict(), indent=2) + "\n")
         typer.echo(f"Written to {json_file}")
 
 

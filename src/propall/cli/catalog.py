@@ -16,7 +16,7 @@ from propall.cli.terminal import (
     plain_table,
     print_json,
 )
-from propall.wording import human_time
+from propall.wording import duration
 
 data_app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
@@ -95,7 +95,7 @@ def demo(
     console.print(f"Digits, {size:.1f} candidate labels of 10 per image instead of one; {seeds} seeds.\n")
     console.print(table)
     console.print(
-        f"\n{len(found.accuracy) * seeds} runs in {human_time(seconds)}. Page: {path}", highlight=False
+        f"\n{len(found.accuracy) * seeds} runs in {duration(seconds)}. Page: {path}", highlight=False
     )
 
 

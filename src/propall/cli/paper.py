@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from propall import atomic_files
 from propall.cli.app import app
 from propall.cli.terminal import (
     AsJson,
@@ -21,7 +22,7 @@ from propall.cli.terminal import (
     print_json,
     split_words,
 )
-from propall.wording import rough_time
+from propall.wording import approximate_duration, plural
 
 StoreFile = Annotated[
     Path, typer.Option(help="File of results; made where there is none, added to otherwise.")
@@ -88,7 +89,7 @@ def compare(
     if any(not entry.in_paper for entry in entered):
         console.print("* not in the paper's table: trained as ProPaLL is there.")
     console.print(
-        f"Mean and sample deviation over {folds} folds, {seeds} run{'s' if seeds > 1 else ''} each; features "
+        f"Mean and sample deviation over {folds} folds, {plural(seeds, 'run')} each; features "
         "standardised on the training rows. Paper: as published [struski2022propall].",
         highlight=False,
         markup=False,
@@ -221,8 +222,8 @@ def _print_plan(specs: list[Any], store: Any, device: str, json_output: bool) ->
     console = open_console()
     if groups:
         console.print(table)
-    lengths = [f"about {rough_time(known)}"] if known else []
-    lengths += [f"about {rough_time(guessed)} *"] if guessed else []
+    lengths = [f"about {approximate_duration(known)}"] if known else []
+    lengths += [f"about {approximate_duration(guessed)} *"] if guessed else []
     lengths += [f"no earlier times for {untimed} of them"] if untimed else []
     how_long = f" ({', '.join(lengths)})" if lengths else ""
     console.print(f"\n{len(plan.missing)} runs to do{how_long}, {plan.stored} in the store.", highlight=False)
@@ -234,8 +235,8 @@ def _print_plan(specs: list[Any], store: Any, device: str, json_output: bool) ->
 
 def _time(group: Any) -> str:
     if group.seconds is not None:
-        return rough_time(group.seconds)
-    return "unknown" if group.guess is None else f"{rough_time(group.guess)} *"
+        return approximate_duration(group.seconds)
+    return "unknown" if group.guess is None else f"{approximate_duration(group.guess)} *"
 
 
 def _print_entries(console: Any, entries: list[Any]) -> None:
@@ -435,11 +436,8 @@ def results_export(
         if str(file) == "-":
             export(sys.stdout)
             return
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_name(file.name + ".part")
-        with part.open("w", encoding="utf-8", newline="") as out:
+        with atomic_files.replacing(file) as part, part.open("w", encoding="utf-8", newline="") as out:
             count = export(out)
-        part.replace(file)
     typer.echo(f"{count} {'rates' if kind is Format.rates else 'results'} written to {file}")
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from propall import atomic_files
 from propall.cli.app import app
 from propall.cli.paper import STORE
 
@@ -49,8 +50,7 @@ def report(
         typer.echo("\n".join([page.finding, *pages.cost_sentences(evidence)]))
         typer.echo(f"{out} ({max(0.1, out.stat().st_size / 1e6):.1f} MB)")
         if markdown is not None:
-            markdown.parent.mkdir(parents=True, exist_ok=True)
-            markdown.write_text(pages.reproduction_text(evidence), encoding="utf-8")
+            atomic_files.write_text(markdown, pages.reproduction_text(evidence))
             typer.echo(f"{markdown}")
         if export is not None:
             typer.echo(f"{len(pages.export(page, export))} files in {export}")

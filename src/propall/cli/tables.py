@@ -20,7 +20,7 @@ from propall.cli.terminal import (
     print_json,
     split_words,
 )
-from propall.wording import human_time
+from propall.wording import duration, plural
 
 TableFile = Annotated[
     Path, typer.Argument(help="CSV, TSV, Parquet, Feather, JSON lines, Excel, or a Label Studio export.")
@@ -182,7 +182,7 @@ def inspect(
         good, then = "can be learnt from", f" Next: propall fit {words} --out model"
     _say(
         console,
-        f"\n{found.used} of {_counted(found.rows, 'row')} {good}: {len(found.classes)} classes, "
+        f"\n{found.used} of {plural(found.rows, 'row')} {good}: {len(found.classes)} classes, "
         f"{_candidates(found.mean_size)} a row.{then}",
     )
 
@@ -190,7 +190,7 @@ def inspect(
 def _print_columns(console: Any, found: Any) -> None:
     _say(
         console,
-        f"{found.source}: {_counted(found.rows, 'row')}, {_counted(len(found.columns), 'column')}\n",
+        f"{found.source}: {plural(found.rows, 'row')}, {plural(len(found.columns), 'column')}\n",
         style="bold",
     )
     table = plain_table(
@@ -207,10 +207,10 @@ def _print_columns(console: Any, found: Any) -> None:
 def _print_labels(console: Any, found: Any) -> None:
     _say(console, f"\nLabels: {found.where}", style="bold")
     written = ", ".join(f"{kind} {rows}" for kind, rows in found.kinds.items())
-    sizes = ", ".join(f"{size} in {_counted(rows, 'row')}" for size, rows in found.sizes.items())
+    sizes = ", ".join(f"{size} in {plural(rows, 'row')}" for size, rows in found.sizes.items())
     _say(console, f"as written  {written}")
     _say(console, f"candidates  {sizes}")
-    _say(console, f"no information in {_counted(found.uninformative, 'row')}: every class is possible\n")
+    _say(console, f"no information in {plural(found.uninformative, 'row')}: every class is possible\n")
     columns = ("alone", "among others", "ruled out")
     table = plain_table("class", *columns, numbers=columns)
     for row in found.classes[:MOST_SHOWN]:
@@ -272,10 +272,6 @@ def _plain(text: str) -> Any:
 def _say(console: Any, text: str, **how: Any) -> None:
     """Print words as they are: brackets and numbers of a file are no markup, and lines wrap by themselves."""
     console.print(text, highlight=False, markup=False, soft_wrap=True, **how)
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _candidates(mean: float) -> str:
@@ -500,7 +496,7 @@ def fit(
     _say(
         console,
         f"Fitted on {account['used']}{whole} row{'s' * (account['rows'] != 1)} in "
-        f"{human_time(fitted.seconds)}; {covering} of the predictions for rows held out are among the row's "
+        f"{duration(fitted.seconds)}; {covering} of the predictions for rows held out are among the row's "
         f"candidates (guessing: {guessing}); this is not accuracy, which needs true labels: propall "
         "evaluate. "
         + f"Fewer than {FEW_A_FOLD} rows a fold are too few to judge or choose by. " * few
@@ -512,7 +508,7 @@ def _print_account(console: Any, fitted: Any) -> None:
     account = fitted.model.account
     _say(
         console,
-        f"{account['source']}: {account['used']} of {_counted(account['rows'], 'row')}, "
+        f"{account['source']}: {account['used']} of {plural(account['rows'], 'row')}, "
         f"{len(account['classes'])} classes, {_candidates(account['mean_candidates'])} a row\n",
         style="bold",
     )
@@ -530,12 +526,12 @@ def _print_account(console: Any, fitted: Any) -> None:
     _say(
         console,
         f"\n{how} on {account['folds']} folds, without true labels: {setting}; "
-        f"{_counted(account['members'], 'network')}.",
+        f"{plural(account['members'], 'network')}.",
     )
     if account["doubted"]:
         _say(
             console,
-            f"{_counted(account['doubted'], 'row')} with candidates that are probably all wrong; see the "
+            f"{plural(account['doubted'], 'row')} with candidates that are probably all wrong; see the "
             "report, or `propall resolve`.",
         )
 
@@ -641,8 +637,8 @@ def resolve(
     where = f"Table: {out}" + ("" if path is None else f". Report: {path}")
     _say(
         console,
-        f"{_counted(found.ambiguous, 'ambiguous row')} resolved, {found.sure} of them with a probability of "
-        f"{resolution.SURE} or more; {_counted(found.doubted, 'row')} with candidates that are probably all "
+        f"{plural(found.ambiguous, 'ambiguous row')} resolved, {found.sure} of them with a probability of "
+        f"{resolution.SURE} or more; {plural(found.doubted, 'row')} with candidates that are probably all "
         f"wrong. {where}",
     )
 
@@ -684,7 +680,7 @@ def predict(
         console.print()
     _say(
         console,
-        f"{_counted(len(found.labels), 'row')} predicted, mean probability {found.mean_probability:.2f}. "
+        f"{plural(len(found.labels), 'row')} predicted, mean probability {found.mean_probability:.2f}. "
         f"Table: {out}",
     )
 
@@ -716,7 +712,7 @@ def evaluate(
         console.print()
     _say(
         console,
-        f"Accuracy {100 * found.accuracy:.2f} % on {_counted(found.rows, 'row')}; "
+        f"Accuracy {100 * found.accuracy:.2f} % on {plural(found.rows, 'row')}; "
         f"expected calibration error {found.reliability.error:.3f}.",
     )
 
@@ -734,13 +730,13 @@ def _print_confusion(console: Any, found: Any) -> None:
     if found.seen:
         _say(
             console,
-            f"{_counted(found.seen, 'row')} the model was fitted on: answered by models that had not seen "
+            f"{plural(found.seen, 'row')} the model was fitted on: answered by models that had not seen "
             "them.",
         )
     if found.resolved is not None:
         _say(
             console,
-            f"Of {_counted(found.with_candidates, 'row')} with candidates {100 * found.resolved:.2f} % "
+            f"Of {plural(found.with_candidates, 'row')} with candidates {100 * found.resolved:.2f} % "
             f"resolve to the truth; it is among the candidates in {100 * (found.covered or 0):.2f} %.",
         )
 

@@ -44,7 +44,7 @@ from propall.training.contract import Algorithm, Classifier, NetFactory, Objecti
 from propall.training.metrics import ProgressBar
 from propall.training.networks import NetClassifier, build
 from propall.training.recipe import Recipe
-from propall.wording import counted, listed, nearest
+from propall.wording import class_hint, listed, plural
 
 #: Numbers that are looked at together where all rows are gone through.
 NUMBERS_AT_ONCE = 1 << 18
@@ -246,7 +246,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
             if new:
                 raise ValueError(
                     f"{name}: {new[0]!r} is no class of the model, which knows {listed(known)}"
-                    f"{nearest(new[0], tuple(known))}. Correct the rows, or fit a model with this class."
+                    f"{class_hint(new[0], known)}. Correct the rows, or fit a model with this class."
                 )
         with warnings.catch_warnings():
             # A row without information cannot be learnt from, but can well be resolved.
@@ -533,7 +533,7 @@ class Resolution:
 
     def __repr__(self) -> str:
         several = int((self.candidates.sum(1) > 1).sum())
-        text = f"{counted(len(self))}, {several} of them ambiguous, {len(self.classes)} classes"
+        text = f"{plural(len(self), 'row')}, {several} of them ambiguous, {len(self.classes)} classes"
         mean = f", mean probability {self.probability.mean():.2f}" if len(self) else ""
         return f"{type(self).__name__}({text} ({listed(self.classes.tolist())}){mean})"
 

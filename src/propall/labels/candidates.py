@@ -15,7 +15,7 @@ from torch import Tensor
 
 from propall.labels import hierarchy, parsing, votes
 from propall.labels.parsing import Marks, class_names, column_names, described, set_sizes
-from propall.wording import counted, listed
+from propall.wording import listed, plural
 
 #: What becomes of a row that names nothing: it is refused, or every class is possible.
 Empty = Literal["refuse", "all"]
@@ -377,13 +377,13 @@ class CandidateLabels:
         return self.to_numpy() if dtype is None else self.to_numpy().astype(dtype, copy=False)
 
     def __repr__(self) -> str:
-        text = f"{counted(len(self))}, {self.n_classes} classes ({listed(self.classes)})"
+        text = f"{plural(len(self), 'row')}, {self.n_classes} classes ({listed(self.classes)})"
         if len(self):
             sizes = self.sizes.double()
             low, high = int(sizes.min()), int(sizes.max())
             spread = f"{low} to {high}" if low < high else f"{low}"
             text += f", {spread} candidate{'s' * (high > 1)} a row, mean {float(sizes.mean()):.4g}"
-            text += f", {counted(self.n_full)} with every class" * (high == self.n_classes)
+            text += f", {plural(self.n_full, 'row')} with every class" * (high == self.n_classes)
         return f"{type(self).__name__}({text})"
 
     def sets(self) -> list[tuple[Hashable, ...]]:
@@ -498,7 +498,7 @@ def _inspect_rows(
         while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
             level, frame = level + 1, frame.f_back
         warnings.warn(
-            f"{parameter}: {int(full.sum())} of {counted(len(full))} with every class (first: "
+            f"{parameter}: {int(full.sum())} of {plural(len(full), 'row')} with every class (first: "
             f"{full.argmax()}); kept, though they say nothing. Drop them unless that is meant.",
             UninformativeRowsWarning,
             stacklevel=level,

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from propall.labels.parsing import (
     read_sets,
     read_strings,
 )
-from propall.wording import listed
+from propall.wording import class_hint, listed
 
 #: What stands between the parts of a path.
 PATH = "/"
@@ -98,8 +97,7 @@ def _refuse_unknown(values: Any, separator: str, tree: Tree, parameter: str) -> 
             names = value if isinstance(value, Set | Sequence) else ()
         for name in names:
             if name not in known:
-                near = get_close_matches(str(name), [n for n in tree.nodes if isinstance(n, str)], n=1)
-                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                hint = class_hint(name, tuple(tree.nodes))
                 raise ValueError(
                     f"{parameter}: row {row} names {name!r}, which is not in the tree{hint}. Add it to the "
                     "tree or correct the row."

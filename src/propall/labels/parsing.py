@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from propall.wording import counted, listed, nearest
+from propall.wording import class_hint, listed, plural
 
 #: What stands before a name that is ruled out.
 NEGATION = "!"
@@ -37,8 +37,8 @@ class Marks(NamedTuple):
             refuse_empty((set_sizes(self.mask) == 0).cpu().numpy(), parameter)
             found = f"only {self.classes[0]!r}" if self.classes else "no class"
             raise ValueError(
-                f"{parameter}: {found} in {counted(len(self.mask))}; a classifier needs two or more classes. "
-                "Name those not seen with classes=."
+                f"{parameter}: {found} in {plural(len(self.mask), 'row')}; a classifier needs two or more "
+                "classes. Name those not seen with classes=."
             )
         if self.negated is None or not self.negated.any():
             return self.mask, self.classes
@@ -334,7 +334,7 @@ def mark(
             np.bincount(rows[outside], minlength=n) > 0,
             parameter,
             ("holds a label outside classes", "hold labels outside classes"),
-            f"classes are {listed(names)}{nearest(label, names)}. Add it to classes= or correct the rows.",
+            f"classes are {listed(names)}{class_hint(label, names)}. Add it to classes= or correct the rows.",
             lambda _: repr(label),
         )
     mask = np.zeros((n, len(names)), dtype=bool)
@@ -546,7 +546,7 @@ def refuse_rows(
     if bad.any():
         count, first = int(bad.sum()), int(bad.argmax())
         shown = f"first: {first}" if detail is None else f"first: {first}, {detail(first)}"
-        raise error(f"{parameter}: {counted(count)} {wrong[count > 1]} ({shown}); {remedy}")
+        raise error(f"{parameter}: {plural(count, 'row')} {wrong[count > 1]} ({shown}); {remedy}")
 
 
 def refuse_empty(bad: NDArray[np.bool_], parameter: str) -> None:

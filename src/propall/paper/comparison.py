@@ -18,7 +18,7 @@ from propall.paper.tables import real
 from propall.paper.tables.paper_table import PaperCell, PublishedAccuracy
 from propall.report.numbers import mean_and_std
 from propall.training.contract import Objective
-from propall.wording import human_time
+from propall.wording import duration
 
 #: What "all" stands for: the lines of the paper's table, some of them in two settings.
 ALL = tuple(row.name for row in real.ROWS)
@@ -201,4 +201,4 @@ def summary(scores: Sequence[ContenderScore], seconds: float) -> str:
         f"{DATASETS[data].title} {found.contender.title} {found.mean:.1f}" for data, found in best.items()
     )
     runs = sum(len(found.contender.specs) for found in scores)
-    return f"{runs} runs, {human_time(seconds)} now. Best: {first}."
+    return f"{runs} runs, {duration(seconds)} now. Best: {first}."

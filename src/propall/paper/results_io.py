@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from propall import atomic_files
 from propall.paper import reproduction
 from propall.paper.results import RunResult
 from propall.paper.store import Store, StoreError
@@ -213,7 +214,5 @@ def _csv(lines: Sequence[dict[str, Any]]) -> str:
 
 def _write(path: Path, text: Iterable[str]) -> None:
     """A file appears under its name only when it is complete."""
-    part = path.with_name(path.name + ".part")
-    with part.open("w", encoding="utf-8", newline="") as out:
+    with atomic_files.replacing(path) as part, part.open("w", encoding="utf-8", newline="") as out:
         out.writelines(text)
-    part.replace(path)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from propall import counter_rng
+from propall import atomic_files, counter_rng
 from propall.data import DATASETS, load
 from propall.data.dataset import PartialDataset, Problem, Source
 from propall.data.files import data_root
@@ -195,7 +195,7 @@ def _progress_folder(specs: Sequence[Spec], folder: Path) -> Path:
     keys = [spec.key for spec in specs]
     own = folder / counter_rng.digest(*keys)[:16]
     own.mkdir(parents=True, exist_ok=True)
-    (own / _KEYS).write_text("\n".join(keys), encoding="utf-8")
+    atomic_files.write_text(own / _KEYS, "\n".join(keys))
     return own
 
 

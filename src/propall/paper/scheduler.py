@@ -19,7 +19,7 @@ from propall.paper.specs import Spec
 from propall.paper.store import Store, StoreError
 from propall.paper.workers import Task, WorkerPool, execute
 from propall.training.compiled import best_device
-from propall.wording import rough_time
+from propall.wording import approximate_duration, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -441,10 +441,10 @@ class RunProgress(AccuracyListener):
     def _status(self) -> str:
         done = sum(not keys for keys in self._cells.values())
         parts = [f"{done} of {self._n_cells} cells done"] if self._n_cells else []
-        parts.append(f"{_runs(len(self._waiting))} left")
+        parts.append(f"{plural(len(self._waiting), 'run')} left")
         left = self._left()
         if left:
-            parts.append(f"about {rough_time(left)}")
+            parts.append(f"about {approximate_duration(left)}")
         return ", ".join(parts)
 
     def _show(self, *, now: bool = False) -> None:
@@ -465,8 +465,4 @@ def _named(specs: Sequence[Spec]) -> str:
         return "done"
     methods = list(dict.fromkeys(spec.method.title for spec in specs))
     shown = ", ".join(methods[:4]) + (f" and {len(methods) - 4} more" if len(methods) > 4 else "")
-    return f"{specs[0].data}: {shown} ({_runs(len(specs))})"
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"
+    return f"{specs[0].data}: {shown} ({plural(len(specs), 'run')})"

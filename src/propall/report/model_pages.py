@@ -22,7 +22,7 @@ from propall.tables.label_columns import as_text
 from propall.tables.reading import ACTIONS, Remark
 from propall.tables.resolution import SURE, Resolved, resolved_by_fit
 from propall.tables.writing import ranked
-from propall.wording import human_time
+from propall.wording import duration, plural
 
 #: Classes in a matrix, rows in the list of those worth a second look, images on a sheet.
 CLASSES, SECOND_LOOKS, SHOWN_IMAGES = 15, 30, 24
@@ -73,7 +73,7 @@ def fit_page(fitted: Fitted) -> Page:
     covering = 100 * account["held_out"]["covering_rate"]
     finding = (
         f"From {account['used']} rows with {format_number(account['mean_candidates'], 1)} candidate labels "
-        f"each, {_count(account['members'], 'network')} learnt to tell {len(account['classes'])} classes "
+        f"each, {plural(account['members'], 'network')} learnt to tell {len(account['classes'])} classes "
         f"apart; of what they predict for rows they had not seen, {format_percent(covering, 1)} is among the "
         "candidates."
     )
@@ -90,7 +90,7 @@ def fit_page(fitted: Fitted) -> Page:
             "mean",
         ),
         KeyFigure(str(resolved.doubted), "rows whose candidates are probably all wrong", _missing(resolved)),
-        KeyFigure(human_time(fitted.seconds), "to choose and to fit", hardware("cpu")),
+        KeyFigure(duration(fitted.seconds), "to choose and to fit", hardware("cpu")),
     ]
     origin = _origin(account)
     sections = [
@@ -141,10 +141,6 @@ def _origin(account: Mapping[str, object]) -> dict[str, str]:
     return {**known, "version": __version__, "date": datetime.now(UTC).date().isoformat()}
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
 def _missing(resolved: Resolved) -> str:
     rate = resolved.heard.rate
     return "" if rate is None else f"estimated for {format_percent(100 * rate, 1)} of all sets"
@@ -181,7 +177,7 @@ def _file_sections(resolved: Resolved, features: Features | None, origin: Mappin
             "column",
             formats=("CSV",),
         )
-        used = _count(len(features.says()), "column")
+        used = plural(len(features.says()), "column")
         sections.append(Section(f"It learns from {used}", table, provenance=origin))
     if resolved.remarks:
         sections.append(_remarks(resolved.remarks, origin))
@@ -209,7 +205,7 @@ def _remarks(remarks: Sequence[Remark], origin: Mapping[str, str]) -> Section:
     )
     changed = sum(remark.action in ("row dropped", "repaired") for remark in remarks)
     heading = (
-        f"{_count(changed, 'thing')} had to be mended or left out" if changed else "Nothing had to be mended"
+        f"{plural(changed, 'thing')} had to be mended or left out" if changed else "Nothing had to be mended"
     )
     return Section(heading, table, provenance=origin)
 
@@ -275,7 +271,7 @@ def _settings(fitted: Fitted, origin: Mapping[str, str]) -> Section:
         "method",
         formats=("CSV", "Markdown"),
     )
-    heading = f"Chosen without true labels among {_count(len(rows), 'setting')}"
+    heading = f"Chosen without true labels among {plural(len(rows), 'setting')}"
     return Section(heading, table, said, origin)
 
 
@@ -314,7 +310,7 @@ def _before_after(resolved: Resolved, origin: Mapping[str, str]) -> Section:
         formats=("CSV", "Markdown"),
     )
     before, after = sum(row.before for row in counts), sum(row.after for row in counts)
-    heading = f"{_count(before, 'row')} had one label before, {after} have one now"
+    heading = f"{plural(before, 'row')} had one label before, {after} have one now"
     return Section(heading, table, provenance=origin)
 
 
@@ -468,7 +464,7 @@ def _second_look(resolved: Resolved, origin: Mapping[str, str]) -> list[Section]
         formats=("CSV",),
     )
     text = "A person's minute is worth most on these rows: the model doubts the candidates, or cannot choose."
-    heading = f"{_count(len(rows), 'row')} most worth a second look"
+    heading = f"{plural(len(rows), 'row')} most worth a second look"
     blocks: list[ReportTable | ExampleSheet] = [table]
     if images is not None:
         blocks.insert(0, _sheet(resolved, images, worth[:SHOWN_IMAGES], names))

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from jinja2 import Environment
 from markupsafe import Markup
 
-from propall import __version__
+from propall import __version__, atomic_files
 from propall.report.colors import DARK, LIGHT, css_variables
 
 
@@ -111,8 +111,7 @@ class Page:
     def write(self, path: str | Path) -> Path:
         """Write the page; folders on the way are made."""
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.to_html(), encoding="utf-8")
+        atomic_files.write_text(path, self.to_html())
         return path
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from propall import atomic_files
 from propall.tables.model import TableModel
 
 #: Version of the operators that are written; onnxruntime has had them since 2023.
@@ -43,7 +44,6 @@ def export_onnx(model: TableModel, path: str | Path) -> Path:
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
         raise ValueError("onnx: writing it needs onnx and onnxscript; pip install 'propall[export]'.")
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     network = _Probabilities(model.classifier.to_torch()).cpu().eval()
     images = model.features.images
     shape = (model.classifier.n_features_in_,) if images is None else (3, images.size, images.size)
@@ -61,7 +61,8 @@ def export_onnx(model: TableModel, path: str | Path) -> Path:
             verbose=False,
         )
     assert program is not None
-    program.save(path, external_data=False)
+    with atomic_files.replacing(path) as part:
+        program.save(part, external_data=False)
     # Not model.json for model.onnx: in a model's own folder that would overwrite the model.
     described = path.with_name(path.name + ".json")
     contents = {
@@ -70,7 +71,7 @@ def export_onnx(model: TableModel, path: str | Path) -> Path:
         "classes": model.classes.tolist(),
         "features": model.features.as_dict(),
     }
-    described.write_text(json.dumps(contents, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    atomic_files.write_text(described, json.dumps(contents, indent=1, ensure_ascii=False) + "\n")
     return described
 
 

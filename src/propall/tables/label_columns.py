@@ -20,7 +20,7 @@ from propall.labels.hierarchy import Tree, read_tree
 from propall.labels.parsing import NEGATION, is_missing
 from propall.labels.votes import Rule, chosen, label_studio_answers
 from propall.tables.reading import Remark, Sheet, decoded, read
-from propall.wording import listed
+from propall.wording import listed, plural
 
 #: Words in a label cell that say there is none; a class that is called so has to be listed in `classes`.
 NO_LABEL = frozenset({"", "na", "n/a", "nan", "null", "<na>", "?"})
@@ -509,8 +509,8 @@ def _names(
         remarks.append(Remark("slip of the pen", text, "repaired", tuple(rows_of[name])))
     for name, other in found.doubtful:
         text = (
-            f"{name!r} ({_count(counts[name])}) looks like {other!r} ({_count(counts[other])}); kept apart. "
-            "If they are one, name the classes with --classes"
+            f"{name!r} ({plural(counts[name], 'row')}) looks like {other!r} "
+            f"({plural(counts[other], 'row')}); kept apart. If they are one, name the classes with --classes"
         )
         remarks.append(Remark("near names", text, "noted", tuple(rows_of[name][:5])))
     meant = {name: found.meant.get(name, name) for name in counts}
@@ -537,10 +537,6 @@ def _sorted(names: set[str]) -> list[str]:
         return sorted(names)
 
 
-def _count(n: int) -> str:
-    return f"{n} row{'s' * (n != 1)}"
-
-
 def _refuse_odd_column(n_names: int, n_rows: int, what: str) -> None:
     if n_names > 50 and n_names * 2 > n_rows:
         raise ValueError(
@@ -548,9 +544,7 @@ def _refuse_odd_column(n_names: int, n_rows: int, what: str) -> None:
             "right separator?"
         )
     if n_names < 2:
-        raise ValueError(
-            f"label: {what} names {n_names} class{'es' * (n_names != 1)}; two or more are needed."
-        )
+        raise ValueError(f"label: {what} names {plural(n_names, 'class')}; two or more are needed.")
 
 
 def _dropped(faults: Mapping[int, str], remarks: list[Remark]) -> None:
@@ -590,7 +584,8 @@ def _from_cells(sheet: Sheet, source: LabelSource) -> Labelled:
     )
     spoken = {word: times for word, times in words.items() if word}
     if spoken:
-        text = f"{', '.join(f'{w!r} ({_count(t)})' for w, t in spoken.items())} read as no label"
+        shown = ", ".join(f"{word!r} ({plural(times, 'row')})" for word, times in spoken.items())
+        text = f"{shown} read as no label"
         rows = tuple(r for r, cell in parsed.items() if cell.kind == NOTHING and as_text(column.loc[r]))
         remarks.append(Remark("no label", text, "noted", rows))
     faults = {row: cell.fault for row, cell in parsed.items() if cell.fault}

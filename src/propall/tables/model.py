@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from propall import __version__, counter_rng
+from propall import __version__, atomic_files, counter_rng
 from propall.estimators.classifier import PartialLabelClassifier, Resolution
 from propall.tables.features import Features
 from propall.tables.label_columns import LabelSource, as_text
@@ -126,9 +125,11 @@ class TableModel:
     def save(self, folder: str | Path) -> Path:
         """Write the model to a folder; one that holds an older model is replaced as a whole."""
         folder = place_for_model(folder)
-        part = folder.with_name(folder.name + ".part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
+        with atomic_files.replacing_folder(folder) as part:
+            self._write(part)
+        return folder
+
+    def _write(self, part: Path) -> None:
         self.classifier.save(part / CLASSIFIER)
         if self.held_out is not None:
             tensors = {
@@ -148,15 +149,6 @@ class TableModel:
         text = json.dumps(contents, indent=1, ensure_ascii=False)
         sealed = json.dumps({"digest": counter_rng.digest(text)}) + "\n" + text + "\n"
         (part / CONTENTS).write_text(sealed, encoding="utf-8")
-        if folder.exists():
-            old = folder.with_name(folder.name + ".old")
-            shutil.rmtree(old, ignore_errors=True)
-            folder.rename(old)
-            part.rename(folder)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            part.rename(folder)
-        return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from propall.labels import votes
 from propall.labels.parsing import is_missing
-from propall.wording import listed
+from propall.wording import did_you_mean, listed
 
 #: What was done about something, the gravest first: rows or columns left out, a repair, nothing.
 Action = Literal[
@@ -132,10 +131,7 @@ class Sheet:
         """A column by name; an unknown one is answered with the near ones."""
         if name not in self.frame.columns:
             names = [str(column) for column in self.frame.columns]
-            near = get_close_matches(name, names, n=3, cutoff=0.5)
-            hint = (
-                f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {listed(names, 12)}."
-            )
+            hint = did_you_mean(name, names) or f"there are {listed(names, 12)}."
             raise ValueError(f"{parameter}: {self.source} has no column {name!r}; {hint}")
         return self.frame[name]
 
@@ -158,9 +154,8 @@ def read(source: str | Path | pd.DataFrame) -> Sheet:
         )
     if not path.exists():
         here = [other.name for other in path.parent.glob("*")] if path.parent.is_dir() else []
-        near = get_close_matches(path.name, here, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise FileNotFoundError(f"file: there is no {path}{hint}.")
+        hint = did_you_mean(path.name, here) or "check its name and folder."
+        raise FileNotFoundError(f"file: there is no {path}; {hint}")
     readers = {
         "CSV": _read_separated,
         "TSV": _read_separated,

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from propall import atomic_files
 from propall.estimators.classifier import Resolution
 from propall.tables.label_columns import Labelled
 from propall.tables.model import TableModel
@@ -119,21 +120,19 @@ def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None 
         separator: what stands between two columns of a CSV file; a comma by default.
     """
     path, kind = Path(path), format_of(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.stem}.part{path.suffix}")
     text: Mapping[str, Any] = {"index": False}
     try:
-        if kind in ("CSV", "TSV"):
-            frame.to_csv(part, sep="\t" if kind == "TSV" else separator or ",", encoding="utf-8", **text)
-        elif kind in ("JSON", "JSON lines"):
-            frame.to_json(part, orient="records", lines=kind == "JSON lines", force_ascii=False)
-        elif kind == "Excel":
-            frame.to_excel(part, **text)
-        else:
-            plain = frame.reset_index(drop=True)
-            (plain.to_parquet if kind == "Parquet" else plain.to_feather)(part)
+        with atomic_files.replacing(path) as part:
+            if kind in ("CSV", "TSV"):
+                frame.to_csv(part, sep="\t" if kind == "TSV" else separator or ",", encoding="utf-8", **text)
+            elif kind in ("JSON", "JSON lines"):
+                frame.to_json(part, orient="records", lines=kind == "JSON lines", force_ascii=False)
+            elif kind == "Excel":
+                frame.to_excel(part, **text)
+            else:
+                plain = frame.reset_index(drop=True)
+                (plain.to_parquet if kind == "Parquet" else plain.to_feather)(part)
     except ImportError as error:
         needed = NEEDED[path.suffix.lower()]
         raise ValueError(f"out: writing {path.suffix} needs {needed}; pip install {needed}.") from error
-    part.replace(path)
     return path

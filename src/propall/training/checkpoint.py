@@ -1,7 +1,6 @@
 """Progress of a training on disk: written whole or not at all, recognised by what it is the progress of."""
 
 import json
-import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,18 +10,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from propall import atomic_files
+
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """A file of tensors; it appears under its name only when it is complete.
 
     Whoever may read its folder may read it; of `safetensors.torch.save_file` that is not true.
     """
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with part.open("wb") as file:
-        file.write(save(tensors, metadata))
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    atomic_files.write_bytes(path, save(tensors, metadata))
 
 
 class Saved(NamedTuple):

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from propall.training.contract import Monitor
+from propall.wording import plural
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -162,7 +163,7 @@ class ProgressBar(Monitor):
 
     def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
         """Start a bar for these runs."""
-        text = f"{self.what}, {len(runs)} run{'s' if len(runs) > 1 else ''}"
+        text = f"{self.what}, {plural(len(runs), 'run')}"
         self._task = self._bar.add_task(text, total=epochs, completed=done)
 
     def epoch(

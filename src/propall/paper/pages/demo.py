@@ -11,7 +11,7 @@ from propall.report.charts import DotChart, ExampleSheet, Line, LineChart, Refer
 from propall.report.numbers import format_number, format_percent, mean_and_std
 from propall.report.page import KeyFigure, Page, Section
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
-from propall.wording import human_time
+from propall.wording import duration, joined, plural
 
 BASELINE, CEILING = "random candidate", "clean labels"
 
@@ -83,7 +83,7 @@ def demo_page(results: DemoResults) -> Page:
         KeyFigure(format_percent(ceiling), "with clean labels", _spread(results.ceiling)),
         KeyFigure(format_percent(baseline), "with a random candidate", _spread(results.baseline)),
         KeyFigure(size, f"candidates of {len(results.classes)} classes", "mean per instance"),
-        KeyFigure(human_time(results.seconds), "for all training and scoring", _runs(results)),
+        KeyFigure(duration(results.seconds), "for all training and scoring", _runs(results)),
     ]
     sections = [_accuracies(results), _curves(results), _examples(results), _numbers(results)]
     return Page("Learning from candidate labels", finding, figures, sections)
@@ -142,7 +142,7 @@ def _closest(results: DemoResults) -> str:
     (best, std), ceiling = mean_and_std(_percent(ranked[0][1])), _mean(results.ceiling)
     alike = [(name, _mean(values)) for name, values in ranked if _mean(values) >= best - (std or 0)]
     names = [name for name, _ in alike]
-    who = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    who = joined(names)
     gap = ceiling - alike[-1][1]
     if gap <= 0:
         return f"{who} {'reaches' if len(names) == 1 else 'reach'} the accuracy of clean labels"
@@ -166,7 +166,7 @@ def _curves(results: DemoResults) -> Section:
     )
     shown = next((line for line in lines if line.name == results.shown_method), lines[0])
     near = next(i for i, value in enumerate(shown.mean, 1) if value >= shown.mean[-1] - 1)
-    heading = f"{shown.name} first comes within a point of its final accuracy after {_count(near, 'epoch')}"
+    heading = f"{shown.name} first comes within a point of its final accuracy after {plural(near, 'epoch')}"
     text = "Test labels score the classifiers; no method trains on them, and no epoch is chosen by them."
     return Section(heading, chart, text, results.provenance)
 
@@ -207,8 +207,4 @@ def _cells(values: Sequence[float], results: DemoResults, hatched: str = "") -> 
 
 
 def _seeds(results: DemoResults) -> str:
-    return f"{_count(len(results.accuracy[results.shown_method]), 'seed')}."
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    return f"{plural(len(results.accuracy[results.shown_method]), 'seed')}."

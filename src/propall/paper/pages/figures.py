@@ -33,6 +33,7 @@ from propall.report.charts import (
     Reference,
 )
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
+from propall.wording import plural
 
 #: Where classes are followed, the first that has runs on one of these; the paper does not name its setting.
 FOLLOWED = (("candidates10", 9), ("uniform", None))
@@ -145,9 +146,7 @@ def _candidates_chart(
 
 
 def _count(runs: Sequence[int]) -> str:
-    return (
-        f"{runs[0]} run{'' if runs[0] == 1 else 's'}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]} runs"
-    )
+    return plural(runs[0], "run") if len(runs) == 1 else f"{runs[0]} to {runs[-1]} runs"
 
 
 class Followed(NamedTuple):

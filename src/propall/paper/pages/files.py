@@ -3,6 +3,7 @@
 from itertools import groupby
 from pathlib import Path
 
+from propall import atomic_files
 from propall.paper.pages.item import Item
 from propall.paper.pages.page import items
 from propall.report.charts.figure import saved
@@ -35,7 +36,7 @@ def _write(item: Item, folder: Path) -> list[Path]:
     files = []
     for ending, text in texts.items():
         files.append(folder / f"{item.name}{ending}")
-        files[-1].write_text(text, encoding="utf-8")
+        atomic_files.write_text(files[-1], text)
     for ending in PICTURES:
         path = folder / f"{item.name}{ending}"
         files.append(

@@ -1,6 +1,5 @@
 """The report as one page."""
 
-from collections.abc import Sequence
 from statistics import fmean, median
 
 from propall.paper.evidence import Evidence, first_rows
@@ -22,7 +21,7 @@ from propall.paper.verdicts import (
 )
 from propall.report.numbers import format_number
 from propall.report.page import KeyFigure, Page, Section
-from propall.wording import rough_time
+from propall.wording import approximate_duration, joined
 
 TITLE = "ProPaLL, reproduced"
 
@@ -77,17 +76,13 @@ def _finding(evidence: Evidence) -> str:
         )
         if (count := verdicts.count(verdict))
     ]
-    judgement = f"of {len(verdicts)} claims {_and(counted)}"
+    judgement = f"of {len(verdicts)} claims {joined(counted)}"
     if set(verdicts) == {Verdict.UNKNOWN}:
         judgement = "no claim can be judged yet"
     return (
         f"{found.measured} of the paper's {found.total} numbers were measured in full and stand beside the "
         f"published ones; {judgement}."
     )
-
-
-def _and(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _key_figures(evidence: Evidence) -> list[KeyFigure]:
@@ -102,7 +97,7 @@ def _key_figures(evidence: Evidence) -> list[KeyFigure]:
         shown.append(KeyFigure(f"{cost.all_runs:,}".replace(",", " "), "runs", f"on {cost.hardware}"))
         about = cost.finished or cost
         what = f"for {cost.cells} cells, testing included" if cost.finished else "testing included"
-        shown.append(KeyFigure(rough_time(about.all_seconds), "of computing", what))
+        shown.append(KeyFigure(approximate_duration(about.all_seconds), "of computing", what))
         if about.runs:
             ratio = f"{about.ratio:,.0f} ×".replace(",", " ")
             shown.append(KeyFigure(ratio, "less than public code would take", estimate(about)))
@@ -111,7 +106,8 @@ def _key_figures(evidence: Evidence) -> list[KeyFigure]:
 
 def estimate(cost: Cost) -> str:
     """What the ratio of times is an estimate of."""
-    return f"estimated: PRODEN's at 6.5 s an epoch of MNIST would take {rough_time(cost.public_seconds)}"
+    public = approximate_duration(cost.public_seconds)
+    return f"estimated: PRODEN's at 6.5 s an epoch of MNIST would take {public}"
 
 
 def propall_gaps(evidence: Evidence) -> list[float]:
@@ -174,7 +170,7 @@ def _ranks(evidence: Evidence, blocks: Blocks) -> list[Section]:
     for found in figures.ranks(evidence, blocks):
         worse = worse_than_ours(found.ranking)
         seen = (
-            f"ProPaLL ranks significantly better than {_and(worse)}"
+            f"ProPaLL ranks significantly better than {joined(worse)}"
             if worse
             else "No method ranks significantly worse than ProPaLL"
         )
@@ -242,7 +238,7 @@ def _time(evidence: Evidence) -> list[Section]:
         ours = next((r for r in runs if r.data == run.data and r.title == "ProPaLL"), None)
         if ours is not None and run is not ours:
             ratios.setdefault(run.title, []).append(run.per_epoch / ours.per_epoch)
-    seen = _and(
+    seen = joined(
         [
             f"{title} takes {fmean(values):.2f} times ProPaLL's time per epoch"
             for title, values in ratios.items()

@@ -8,7 +8,7 @@ from propall.paper.pages.tables import missing_data, table_items
 from propall.paper.tables import TABLES
 from propall.paper.verdicts import PUBLIC_SECONDS, Claim, Cost, costs, coverage, judged
 from propall.report.tables import ReportTable
-from propall.wording import human_time
+from propall.wording import duration
 
 _INTRODUCTION = """\
 # The paper, reproduced
@@ -66,21 +66,21 @@ def cost_sentences(evidence: Evidence) -> list[str]:
 
 def _cost(cost: Cost) -> str:
     text = (
-        f"{cost.hardware}: {cost.all_runs} runs took {human_time(cost.all_seconds)}, testing included; the "
+        f"{cost.hardware}: {cost.all_runs} runs took {duration(cost.all_seconds)}, testing included; the "
         "training of teachers for instance-dependent candidates is not counted."
     )
     if cost.finished is not None:
         text += (
             f" The {cost.cells} cells that are measured in full are {cost.finished.all_runs} of these runs "
-            f"and {human_time(cost.finished.all_seconds)}."
+            f"and {duration(cost.finished.all_seconds)}."
         )
         cost = cost.finished
     if not cost.runs:
         return text
     return (
-        f"{text} Of these, {cost.runs} train a network on vectors, in {human_time(cost.seconds)}; the public "
+        f"{text} Of these, {cost.runs} train a network on vectors, in {duration(cost.seconds)}; the public "
         f"code of PRODEN, at {PUBLIC_SECONDS} s for an epoch of 60 000 images in batches of 256 on an NVIDIA "
-        f"H200 and as long per step elsewhere, would take {human_time(cost.public_seconds)} for as many "
+        f"H200 and as long per step elsewhere, would take {duration(cost.public_seconds)} for as many "
         f"steps: {cost.ratio:.0f} times as long (an estimate).{_shared(cost)}"
     )
 
@@ -90,7 +90,7 @@ def _shared(cost: Cost) -> str:
         return ""
     return (
         " Some ran at the same time, in several processes, each on its own clock: by the wall's clock, these "
-        f"took {human_time(cost.elapsed)}, and the public code {cost.elapsed_ratio:.0f} times as long."
+        f"took {duration(cost.elapsed)}, and the public code {cost.elapsed_ratio:.0f} times as long."
     )
 
 

@@ -25,7 +25,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from propall import __version__, counter_rng
+from propall import __version__, atomic_files, counter_rng
 from propall.data import load
 from propall.data.dataset import PartialDataset, Source
 from propall.estimators.calibration import log_softmax, reliability
@@ -421,9 +421,7 @@ def _keep(out: Path, report: dict[str, Any], job: Job, logs: Tensor | None) -> N
         scores = out.with_suffix(".safetensors")
         known = load_file(scores) if scores.exists() else {}
         write_tensors(scores, {**known, job.key: logs.half()})
-    part = out.with_name(out.name + ".part")
-    part.write_text(json.dumps(report, indent=1), encoding="utf-8")
-    part.replace(out)
+    atomic_files.write_text(out, json.dumps(report, indent=1))
 
 
 def lines(report: dict[str, Any]) -> dict[str, list[tuple[str, float]]]:

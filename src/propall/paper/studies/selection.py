@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from propall import __version__
+from propall import __version__, atomic_files
 from propall.data import Corruption, load
 from propall.data.corruption import UniformProperSupersets
 from propall.data.dataset import Problem
@@ -256,8 +256,7 @@ def _origin(device: str) -> dict[str, Any]:
 
 
 def _written(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(path, index=False, float_format="%.4f", lineterminator="\n")
+    atomic_files.write_text(path, table.to_csv(index=False, float_format="%.4f", lineterminator="\n"))
     return table.reset_index(drop=True)
 
 

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from propall import atomic_files
 from propall.report.charts.svg import element
 from propall.report.colors import LIGHT, MethodStyle, series_color
 from propall.report.numbers import Number
@@ -130,7 +131,8 @@ def saved(
     with rc_context(_STYLE):
         canvas = Canvas(figsize=size, layout=layout)
         yield canvas
-        canvas.savefig(path, dpi=200, metadata=_UNDATED.get(path.suffix.lower()))
+        with atomic_files.replacing(path) as part:
+            canvas.savefig(part, dpi=200, metadata=_UNDATED.get(path.suffix.lower()))
 
 
 def plot_style(look: MethodStyle) -> dict[str, Any]:
