@@ -192,7 +192,7 @@ CRITERIA: Registry[Criterion] = Registry(
 )
 #: What chooses where nothing else is asked for. It was taken because it loses least against the oracle, on
 #: average, on Lost, MSRCv2 and BirdSong; where no setting does well, as on FG-NET, none of the criteria tells
-#: much. See `propall.paper.studies.selection`.
+#: much. See `results/scripts/selection.py`.
 DEFAULT_CRITERION = weighted_covering_rate.__name__
 
 

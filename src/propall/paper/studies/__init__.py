@@ -1,1 +1,1 @@
-"""Studies beside the paper: the demo, annotators on CIFAR-10N, selection without true labels."""
+"""Studies beside the paper that have a command: the demo, and the annotators of CIFAR-10N."""

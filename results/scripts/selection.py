@@ -1,13 +1,10 @@
-"""How well held-out candidate sets choose and calibrate: against the oracle and the truth, on real data.
+"""Model selection and calibration from held-out candidate sets, compared with the true labels.
 
-Settings are compared on inner folds of the training rows alone; true labels enter only where the settings'
-test accuracies are looked up afterwards. To measure it all again and write the two tables::
+Settings are selected on inner folds of the training rows, without true labels. True labels are used only
+afterwards, to look up the test accuracy of each setting. Run it from the repository root to measure both
+tables again and write them to results/::
 
-    from pathlib import Path
-    from propall.paper.studies import selection
-
-    print(selection.write_selection(Path("results/selection.csv")).round(2))
-    print(selection.write_calibration(Path("results/calibration.csv")).round(2))
+    python results/scripts/selection.py
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,31 +38,30 @@ from propall.paper.tables.paper_table import PaperCell
 from propall.provenance import commit, hardware
 from propall.training.compiled import best_device
 
-#: Data sets with candidate sets of their own.
+#: Data sets that come with candidate sets.
 DATA = ("lost", "msrcv2", "birdsong")
-#: What is compared: 5 methods x 2 networks x 3 learning rates x 2 weight decays, on standardised features.
+#: The grid: 5 methods x 2 networks x 3 learning rates x 2 weight decays, on standardized features.
 GRID: Mapping[str, Any] = {
     "methods": ("propall", "cc", "proden", "lws", "ova"),
     "nets": ("linear", ("mlp", {"widths": (128,)})),
     "learning_rates": (0.003, 0.01, 0.03),
     "weight_decays": (1e-4, 1e-2),
 }
-#: Beside them, on the features as they are: whether a criterion can tell that these should be scaled.
+#: Additional settings on raw features, to test whether a criterion prefers scaled ones.
 UNSCALED: Mapping[str, Any] = {**GRID, "learning_rates": (0.01,), "weight_decays": (1e-4,)}
-#: The seed of all training.
+#: Random seed of all training.
 SEED = 0
 FOLDS, INNER_FOLDS, EPOCHS = 5, 3, 60
 
 
 @dataclass(frozen=True)
 class Study:
-    """What every setting reached on one data set.
+    """Criteria and test accuracies of every setting on one data set.
 
     Attributes:
-        settings: the settings in words.
-        criteria: by criterion, (folds, settings) means over the inner folds of the training rows; NaN where
-            a setting's training failed.
-        accuracy: (folds, settings) share of test rows predicted right, fitted on all training rows.
+        settings: a description of each setting.
+        criteria: criterion name to (folds, settings) means over the inner folds; NaN if training failed.
+        accuracy: (folds, settings) test accuracies after fitting on all training rows.
     """
 
     settings: list[str]
@@ -74,16 +70,16 @@ class Study:
 
     @property
     def oracle(self) -> int:
-        """The setting with the best test accuracy on average."""
+        """Index of the setting with the highest mean test accuracy."""
         return int(self.accuracy.mean(0).argmax())
 
     def chosen(self, criterion: str) -> NDArray[np.int64]:
-        """The setting that a criterion chooses on each fold."""
+        """Return the setting that a criterion selects on each fold."""
         best: NDArray[np.int64] = np.nanargmax(self.criteria[criterion], 1)
         return best
 
     def joined(self, other: "Study") -> "Study":
-        """The settings of both, on the same data and folds."""
+        """Return the settings of both studies, which must share data and folds."""
         return Study(
             self.settings + other.settings,
             {name: np.hstack([values, other.criteria[name]]) for name, values in self.criteria.items()},
@@ -91,13 +87,13 @@ class Study:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON knows it."""
+        """Return plain JSON values."""
         criteria = {name: values.tolist() for name, values in self.criteria.items()}
         return {"settings": self.settings, "criteria": criteria, "accuracy": self.accuracy.tolist()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Study":
-        """What `to_dict` gave."""
+        """Rebuild a study from `to_dict`."""
         criteria = {name: np.array(table, dtype=float) for name, table in values["criteria"].items()}
         return cls(list(values["settings"]), criteria, np.array(values["accuracy"], dtype=float))
 
@@ -114,22 +110,22 @@ def measure(
     root: Path | None = None,
     device: str = "auto",
 ) -> Study:
-    """Criteria and test accuracies of all settings, on every fold of the fixed split.
+    """Measure criteria and test accuracies of all settings on every fold of the fixed split.
 
     Args:
         data: name of the data set.
         folds: number of outer folds.
-        inner_folds: number of folds that the training rows of each are divided into.
-        epochs: passes over the data, Adam.
+        inner_folds: number of inner folds of the training rows.
+        epochs: number of epochs (Adam).
         grid: arguments of `PartialLabelClassifierCV`.
-        standardize: whether the features are.
-        corruption: the law of the candidate sets; None for the data set's own.
+        standardize: whether to standardize the features.
+        corruption: how candidate sets are drawn; None for those the data set comes with.
         root: folder of the data sets.
-        device: where to train.
+        device: device to train on.
     """
     source = load(data, root)
-    own: Any = "own" if standardize else None
-    problems = [source.fold(i, folds, corruption=corruption, standardize=own) for i in range(folds)]
+    scaling: Any = "own" if standardize else None
+    problems = [source.fold(i, folds, corruption=corruption, standardize=scaling) for i in range(folds)]
     common = {"epochs": epochs, "standardize": standardize, "device": device, "random_state": SEED}
     measured = [_measure_fold(problem, inner_folds, grid, common) for problem in problems]
     return Study(
@@ -154,22 +150,22 @@ def _measure_fold(
         accuracy[i] = float((fitted.predict_log_proba(problem.test_x.numpy()).argmax(1) == truth).mean())
     criteria = {name: search.cv_results_[f"mean_test_{name}"] for name in CRITERIA}
     raw = "" if common["standardize"] else ", raw features"
-    return [_in_words(setting) + raw for setting in settings], criteria, accuracy
+    return [_describe(setting) + raw for setting in settings], criteria, accuracy
 
 
-def _in_words(setting: Mapping[str, Any]) -> str:
+def _describe(setting: Mapping[str, Any]) -> str:
     rates = f"rate {setting['learning_rate']:g}, decay {setting['weight_decay']:g}"
     return f"{setting['method']}, {setting['net']}, {rates}"
 
 
-def comparison(studies: Mapping[str, Study]) -> pd.DataFrame:
-    """One line per data set and criterion: what it chose is worth, in percent, and what the best is.
+def compare_criteria(studies: Mapping[str, Study]) -> pd.DataFrame:
+    """Tabulate what each criterion selects against the best setting; accuracies in percent.
 
-    The columns: `chosen`, test accuracy of the settings that the criterion chose fold by fold; `oracle`, that
-    of the setting which is best on average over the test folds; `lost`, the difference; `lost_by_fold`, the
-    loss against the best of every test fold, which also counts luck; `rank_correlation` between criterion
-    and test accuracy over settings; `most_often`, the setting chosen on most folds; `paper`, the accuracy of
-    ProPaLL's fixed setting as published, where it is. Last come the means over the data sets.
+    Columns: `chosen`, test accuracy of the settings selected fold by fold; `oracle`, test accuracy of the
+    setting that is best on average over the test folds; `lost`, the difference; `lost_by_fold`, the loss
+    against the best setting of each test fold, which also counts luck; `rank_correlation` between criterion
+    and test accuracy over settings; `most_often`, the setting selected on most folds; `paper`, the published
+    accuracy of ProPaLL's fixed setting. The last rows are means over the data sets.
     """
     lines = []
     for data, study in studies.items():
@@ -215,52 +211,54 @@ def write_selection(
     root: Path | None = None,
     device: str = "auto",
 ) -> pd.DataFrame:
-    """The comparison of criteria as a CSV file with where it comes from; returns the table.
+    """Write the comparison of criteria as CSV with its provenance; returns the table.
 
-    Measured twice: among settings on standardised features, and among these and some on raw features.
+    Compares settings on standardized features, then these together with settings on raw features.
 
     Args:
-        path: the file.
+        path: file to write.
         data: names of data sets.
-        studies: what `measure` gave of each data set with `GRID` and with `UNSCALED`; measured where missing.
-        epochs: passes over the data, Adam.
+        studies: results of `measure` with `GRID` and `UNSCALED` by data set; measured where missing.
+        epochs: number of epochs (Adam).
         root: folder of the data sets.
-        device: where to train.
+        device: device to train on.
     """
     known = dict(studies or {})
     for name in data:
         if name not in known:
-            how: dict[str, Any] = {"epochs": epochs, "root": root, "device": device}
-            known[name] = (measure(name, **how), measure(name, grid=UNSCALED, standardize=False, **how))
-    scaled = comparison({name: known[name][0] for name in data}).assign(features="standardised")
-    both = comparison({name: known[name][0].joined(known[name][1]) for name in data})
+            options: dict[str, Any] = {"epochs": epochs, "root": root, "device": device}
+            known[name] = (
+                measure(name, **options),
+                measure(name, grid=UNSCALED, standardize=False, **options),
+            )
+    scaled = compare_criteria({name: known[name][0] for name in data}).assign(features="standardised")
+    both = compare_criteria({name: known[name][0].joined(known[name][1]) for name in data})
     table = pd.concat([scaled, both.assign(features="standardised or raw")])
     table = table.assign(
         default=table["criterion"] == DEFAULT_CRITERION,
         protocol=f"{FOLDS} fixed folds, chosen on {INNER_FOLDS} inner folds of the training rows",
         epochs=epochs,
-        **_origin(device),
+        **_provenance(device),
     )
-    return _written(table, path)
+    return _write(table, path)
 
 
-def _origin(device: str) -> dict[str, Any]:
-    found = hardware(best_device(device))
+def _provenance(device: str) -> dict[str, Any]:
     return {
         "seed": SEED,
-        "hardware": found,
+        "hardware": hardware(best_device(device)),
         "torch": torch.__version__,
         "version": __version__,
         "commit": commit(),
     }
 
 
-def _written(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+def _write(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     atomic_files.write_text(path, table.to_csv(index=False, float_format="%.4f", lineterminator="\n"))
     return table.reset_index(drop=True)
 
 
-def calibration(
+def measure_calibration(
     data: str,
     *,
     methods: Sequence[str] = ("propall", "cc", "proden"),
@@ -270,21 +268,22 @@ def calibration(
     root: Path | None = None,
     device: str = "auto",
 ) -> pd.DataFrame:
-    """Expected calibration error of out-of-fold confidences, before and after the temperature, in percent.
+    """Measure the calibration error of out-of-fold predictions before and after temperature scaling.
 
-    The columns: `accuracy` of the out-of-fold predictions; `before` and `after`, the error of their
-    probabilities; `resolved`, the share of rows whose likeliest candidate is true; `resolved_before` and
-    `resolved_after`, the error of that candidate's probability among the candidates; `outside`, the share of
-    rows whose candidate set holds no truth, and the mean doubt `doubt_before` and `doubt_after`.
+    Columns, in percent: `accuracy` of the out-of-fold predictions; `before` and `after`, the expected
+    calibration error of their probabilities; `resolved`, the share of rows whose most likely candidate is
+    true; `resolved_before` and `resolved_after`, the calibration error of that candidate's probability;
+    `outside`, the share of rows whose candidate set lacks the true label; `doubt_before` and `doubt_after`,
+    the mean doubt.
 
     Args:
         data: name of the data set.
         methods: names of methods.
         nets: names of networks.
-        epochs: passes over the data, Adam.
-        corruption: the law of the candidate sets; None for the data set's own.
+        epochs: number of epochs (Adam).
+        corruption: how candidate sets are drawn; None for those the data set comes with.
         root: folder of the data sets.
-        device: where to train.
+        device: device to train on.
     """
     source = load(data, root)
     x, truth = source.x.numpy(), source.truth.numpy()
@@ -306,10 +305,10 @@ def calibration(
                 "outside": 100 * (~before.candidates[np.arange(len(truth)), truth]).mean(),
             }
             after = Resolution(tempered, before.candidates, before.classes)
-            for when, found in (("before", before), ("after", after)):
-                line[when] = 100 * expected_calibration_error(found.probabilities, truth)
-                line[f"resolved_{when}"] = 100 * reliability(found.probability, right).error
-                line[f"doubt_{when}"] = 100 * found.doubt.mean()
+            for when, resolution in (("before", before), ("after", after)):
+                line[when] = 100 * expected_calibration_error(resolution.probabilities, truth)
+                line[f"resolved_{when}"] = 100 * reliability(resolution.probability, right).error
+                line[f"doubt_{when}"] = 100 * resolution.doubt.mean()
             lines.append(line)
     return pd.DataFrame(lines)
 
@@ -322,18 +321,28 @@ def write_calibration(
     root: Path | None = None,
     device: str = "auto",
 ) -> pd.DataFrame:
-    """Calibration on digits with drawn candidate sets and on BirdSong's own as a CSV file; returns the table.
+    """Write calibration errors on digits (drawn candidate sets) and BirdSong (its own) as CSV.
 
     Args:
-        path: the file.
+        path: file to write.
         methods: names of methods.
-        epochs: passes over the data, Adam.
+        epochs: number of epochs (Adam).
         root: folder of the data sets.
-        device: where to train.
+        device: device to train on.
+
+    Returns:
+        The table.
     """
-    law = UniformProperSupersets()
-    how: dict[str, Any] = {"methods": methods, "epochs": epochs, "root": root, "device": device}
-    drawn, published = calibration("digits", corruption=law, **how), calibration("birdsong", **how)
-    parts = [drawn.assign(candidates=law.title), published.assign(candidates="as published")]
+    corruption = UniformProperSupersets()
+    options: dict[str, Any] = {"methods": methods, "epochs": epochs, "root": root, "device": device}
+    drawn = measure_calibration("digits", corruption=corruption, **options)
+    published = measure_calibration("birdsong", **options)
+    parts = [drawn.assign(candidates=corruption.title), published.assign(candidates="as published")]
     protocol = f"out of {FOLDS} folds; each fold's temperature from the candidate sets of the others"
-    return _written(pd.concat(parts).assign(protocol=protocol, epochs=epochs, **_origin(device)), path)
+    return _write(pd.concat(parts).assign(protocol=protocol, epochs=epochs, **_provenance(device)), path)
+
+
+if __name__ == "__main__":
+    folder = Path(__file__).resolve().parents[1]
+    print(write_selection(folder / "selection.csv").round(2))
+    print(write_calibration(folder / "calibration.csv").round(2))

@@ -1,4 +1,4 @@
-"""Label-free selection against the oracle: what is counted as lost, and that truth is only looked up."""
+"""results/scripts/selection.py: losses against the oracle, and the tables it writes."""
 
 import json
 
@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from propall.data.corruption import Exactly
-from propall.paper.studies import selection
-from propall.paper.studies.selection import Study
+from results.scripts import selection
+from results.scripts.selection import Study
 
 TINY = {"methods": ("cc",), "nets": ("linear",), "learning_rates": (1e-5, 0.1), "weight_decays": (0.0,)}
 
@@ -20,7 +20,7 @@ def test_losses_by_hand():
         accuracy=np.array([[0.5, 0.6, 0.8], [0.5, 0.9, 0.6]]),
     )
     assert study.settings[study.oracle] == "b"
-    table = selection.comparison({"some": study, "other": study})
+    table = selection.compare_criteria({"some": study, "other": study})
     assert table["data"].tolist() == ["some", "some", "other", "other", "mean", "mean"]
     table = table[table["data"] == "some"].set_index("criterion")
     assert table["oracle"].tolist() == pytest.approx([75, 75])
@@ -49,7 +49,7 @@ def test_a_small_study():
     )
     assert study.settings == ["cc, linear, rate 1e-05, decay 0", "cc, linear, rate 0.1, decay 0"]
     assert study.accuracy.shape == (2, 2)
-    table = selection.comparison({"blobs": study})
+    table = selection.compare_criteria({"blobs": study})
     assert (table["lost"] < 2).all()
     assert (table["chosen"] > 70).all()
     raw = selection.measure(
@@ -83,7 +83,7 @@ def test_the_table_of_calibration(root, tmp_path):
 
 def test_calibration_of_out_of_fold_confidences():
     law = Exactly(n=2)
-    table = selection.calibration(
+    table = selection.measure_calibration(
         "blobs", methods=["cc"], nets=["linear"], epochs=60, corruption=law, device="cpu"
     )
     (line,) = table.to_dict("records")
