@@ -16,7 +16,7 @@ from propall import CandidateLabels, PartialLabelClassifier
 from propall.data import load
 from propall.data.download import status
 from propall.estimators.search import resolve_out_of_fold
-from propall.tables.consensus import weigh_answers
+from propall.tables.consensus import combine_answers
 
 
 def cifar():
@@ -65,7 +65,7 @@ def main() -> None:
     print(f"resolved labels are right in {(resolution.label == truth).mean():.3f}")
 
     # The union forgets that two said cat and one dog, and who is usually right: weigh that, too.
-    weighed = weigh_answers(resolution.log_probabilities, answers)
+    weighed = combine_answers(resolution.log_probabilities, answers)
     print(f"the annotators are thought to be right in {weighed.accuracy.round(3).tolist()}")
     best = weighed.log_probabilities.argmax(1)
     print(f"with that, labels are right in {(best == truth).mean():.3f}")

@@ -31,7 +31,7 @@ def test_rows_it_was_fitted_on_are_answered_out_of_fold(fitted, birds_file) -> N
     found = evaluate(fitted.model, read(birds_file), "truth")
     assert found.seen == 240
     truth = pd.read_csv(birds_file)["truth"].to_numpy()
-    assert found.resolved == pytest.approx((fitted.heard.resolution.label == truth).mean())
+    assert found.resolved == pytest.approx((fitted.consensus.resolution.label == truth).mean())
 
 
 def test_truth_with_gaps_slips_and_strangers(fitted, birds_file, tmp_path) -> None:

@@ -20,7 +20,7 @@ from tests.fixtures.tables import QUICK, write_birds
 def test_it_learns_and_gives_an_account(fitted, birds_file) -> None:
     truth = pd.read_csv(birds_file)["truth"].to_numpy()
     assert (
-        fitted.heard.resolution.label == truth
+        fitted.consensus.resolution.label == truth
     ).mean() > 0.8  # answered by models that had not seen the row
     assert (fitted.model.predict(fitted.table.frame) == truth).mean() > 0.7
     account = json.loads(json.dumps(fitted.model.account))
@@ -97,7 +97,7 @@ def test_embeddings(tmp_path) -> None:
     found = fit_table(table, options, embedding=load_embedding(tmp_path / "e.npy"))
     assert found.search.best_params_["epochs"] == 500  # few rows, many passes
     right = np.array(truth)[table.frame.index]
-    assert (found.model.classes[found.heard.resolution.probabilities.argmax(1)] == right).mean() > 0.95
+    assert (found.model.classes[found.consensus.resolution.probabilities.argmax(1)] == right).mean() > 0.95
     with pytest.raises(ValueError, match="119 rows for 120 rows"):
         fit_table(table, QUICK, embedding=E[1:])
 
@@ -128,7 +128,7 @@ def test_images(tmp_path) -> None:
     assert found.features.shape == (60, 3, 12, 12)
     assert found.search.best_params_["net"] == "small_cnn"
     truth = np.array(["night", "day"] * 30)
-    assert (found.heard.resolution.label == truth).mean() > 0.9
+    assert (found.consensus.resolution.label == truth).mean() > 0.9
     (tmp_path / "3.png").write_bytes(b"broken")
     (tmp_path / "4.png").unlink()
     again = fit_table(

@@ -28,9 +28,9 @@ def test_the_same_after_loading(fitted, saved, birds_file) -> None:
     one, seen = model.resolve(fitted.table.frame, labels)
     assert seen.all()
     np.testing.assert_allclose(
-        one.log_probabilities, fitted.heard.resolution.log_probabilities, rtol=1e-5, atol=1e-6
+        one.log_probabilities, fitted.consensus.resolution.log_probabilities, rtol=1e-5, atol=1e-6
     )
-    assert (one.label == fitted.heard.resolution.label).all()
+    assert (one.label == fitted.consensus.resolution.label).all()
 
 
 def test_rows_it_was_not_fitted_on_are_its_own_business(fitted, saved) -> None:

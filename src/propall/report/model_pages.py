@@ -142,7 +142,7 @@ def _origin(account: Mapping[str, object]) -> dict[str, str]:
 
 
 def _missing(resolved: Resolved) -> str:
-    rate = resolved.heard.rate
+    rate = resolved.consensus.rate
     return "" if rate is None else f"estimated for {format_percent(100 * rate, 1)} of all sets"
 
 

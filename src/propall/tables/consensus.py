@@ -1,4 +1,4 @@
-"""What people said and what a model sees, weighed together: how far each can be trusted, and what follows."""
+"""Combine a model's probabilities with what annotators said, estimating how reliable each source is."""
 
 from typing import NamedTuple
 
@@ -10,135 +10,131 @@ from propall.estimators.calibration import log_mass
 from propall.estimators.classifier import Resolution
 from propall.tables.label_columns import Labelled
 
-#: Nobody is taken to be right always: one slip would then rule out the truth.
-BEST = 0.999
-#: Rounds of estimation at most, and the change that ends them.
-ROUNDS, SETTLED = 200, 1e-6
-#: What is known of sets in general from an earlier file counts like this many rows.
-EARLIER = 50
+#: Upper bound on an annotator's accuracy: at 1, a single mistake would rule out the truth.
+MAX_ACCURACY = 0.999
+#: Maximum number of iterations, and the change below which they stop.
+MAX_ITERATIONS, TOLERANCE = 200, 1e-6
+#: Number of rows that an error rate from an earlier file counts as.
+PRIOR_ROWS = 50
 
 
-class Weighed(NamedTuple):
-    """Probabilities after the answers have been heard.
+class Posterior(NamedTuple):
+    """Class probabilities given a model and annotators' answers.
 
     Attributes:
-        log_probabilities: (n, k) of every class.
-        accuracy: (m,) the estimated share of right answers of each annotator; one number where it is not
-            known who answered.
+        log_probabilities: (n, k) log-probability of every class.
+        accuracy: (m,) estimated accuracy of each annotator; a single number for anonymous votes.
     """
 
     log_probabilities: NDArray[np.float64]
     accuracy: NDArray[np.float64]
 
 
-def weigh_answers(log_probabilities: NDArray[np.floating], answers: NDArray[np.int64]) -> Weighed:
-    r"""A model's probabilities and known annotators' answers as one posterior.
+def combine_answers(log_probabilities: NDArray[np.floating], answers: NDArray[np.int64]) -> Posterior:
+    r"""Combine a model's probabilities with the answers of known annotators.
 
     .. math:: q_i(y) \propto p_i(y) \prod_m a_m^{[z_{im} = y]}
         \Bigl(\frac{1 - a_m}{k - 1}\Bigr)^{[z_{im} \ne y]}, \qquad a_m = \frac{\sum_i q_i(z_{im})}{n_m}
 
-    in turns until they settle: the model and the other annotators tell how good each annotator is, with wrong
-    answers spread evenly over the other classes. Given the class, answers are taken to depend on nothing
-    else.
+    alternating until convergence. Each annotator is judged by the model and the other annotators. Answers
+    are assumed to be independent given the class, and wrong answers uniform over the other classes.
 
     Args:
         log_probabilities: (n, k) from a model that was not fitted on these rows.
-        answers: (n, m) class numbers, -1 where a person gave no answer.
+        answers: (n, m) class indices, -1 for no answer.
 
     References:
         Dawid and Skene, Maximum likelihood estimation of observer error-rates using the EM algorithm (1979),
-        with one error rate each and a model in place of class frequencies.
+        with one error rate per annotator and a model instead of class frequencies.
     """
     n, k = log_probabilities.shape
-    people = answers.shape[1]
-    counts = np.zeros((people, n, k))
-    for m in range(people):
-        said = np.flatnonzero(answers[:, m] >= 0)
-        counts[m, said, answers[said, m]] = 1.0
-    return _settled(np.asarray(log_probabilities, dtype=np.float64), counts)
+    counts = np.zeros((answers.shape[1], n, k))
+    for votes, column in zip(counts, answers.T, strict=True):
+        answered = np.flatnonzero(column >= 0)
+        votes[answered, column[answered]] = 1.0
+    return _expectation_maximization(np.asarray(log_probabilities, dtype=np.float64), counts)
 
 
-def weigh_votes(log_probabilities: NDArray[np.floating], counts: NDArray[np.int64]) -> Weighed:
-    """The same for numbers of votes by nobody knows whom: all are taken to be equally good.
+def combine_votes(log_probabilities: NDArray[np.floating], counts: NDArray[np.int64]) -> Posterior:
+    """Combine a model's probabilities with anonymous votes, all assumed equally accurate.
 
     Args:
         log_probabilities: (n, k) from a model that was not fitted on these rows.
-        counts: (n, k) votes.
+        counts: (n, k) number of votes.
     """
-    return _settled(np.asarray(log_probabilities, dtype=np.float64), counts[None].astype(np.float64))
+    votes = counts[None].astype(np.float64)
+    return _expectation_maximization(np.asarray(log_probabilities, dtype=np.float64), votes)
 
 
-def _settled(logs: NDArray[np.float64], counts: NDArray[np.float64]) -> Weighed:
+def _expectation_maximization(logs: NDArray[np.float64], counts: NDArray[np.float64]) -> Posterior:
     k = logs.shape[1]
-    given = counts.sum((1, 2))
+    n_answers = counts.sum((1, 2))
     accuracy = np.full(len(counts), (1 + 1 / k) / 2)
     posterior = logs
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ITERATIONS):
         weight = np.log(accuracy * (k - 1) / (1 - accuracy))
         posterior = log_softmax(logs + np.tensordot(weight, counts, 1), axis=1)
-        right = np.tensordot(counts, np.exp(posterior), 2)
-        new = np.clip(np.divide(right, given, out=accuracy.copy(), where=given > 0), 1 / k, BEST)
-        settled = bool(np.abs(new - accuracy).max() < SETTLED)
-        accuracy = new
-        if settled:
+        n_correct = np.tensordot(counts, np.exp(posterior), 2)
+        estimate = np.divide(n_correct, n_answers, out=accuracy.copy(), where=n_answers > 0)
+        previous, accuracy = accuracy, np.clip(estimate, 1 / k, MAX_ACCURACY)
+        if np.abs(accuracy - previous).max() < TOLERANCE:
             break
-    return Weighed(posterior, accuracy)
+    return Posterior(posterior, accuracy)
 
 
-class Missed(NamedTuple):
-    """Candidate sets that may lack the truth.
+class SetErrors(NamedTuple):
+    """Estimated errors of candidate sets.
 
     Attributes:
-        doubt: (n,) the probability of each that it does.
-        rate: the share of all sets that do.
+        doubt: (n,) probability that each set lacks the true label.
+        rate: estimated share of sets that lack it.
     """
 
     doubt: NDArray[np.float64]
     rate: float
 
 
-def weigh_sets(
+def estimate_set_errors(
     log_probabilities: NDArray[np.floating], candidates: NDArray[np.bool_], rate: float | None = None
-) -> Missed:
-    r"""The probability that the truth is outside a candidate set, given what the model sees and the set.
+) -> SetErrors:
+    r"""Estimate the probability that the true label is outside each candidate set.
 
     .. math:: \frac{d_i}{1 - d_i} = \frac{\varepsilon}{1 - \varepsilon} \cdot \frac{|S_i|}{k - |S_i|}
         \cdot \frac{\sum_{j \notin S_i} p_{ij}}{\sum_{j \in S_i} p_{ij}}, \qquad
         \varepsilon = \frac{w \varepsilon_0 + \sum_i d_i}{w + n}
 
-    in turns until they settle. A set lacks the truth with probability epsilon, and holds or lacks the other
-    labels by chance. The model alone would doubt a set wherever it is mistaken itself: sets that are nearly
-    always right outweigh it.
+    alternating until convergence. A set lacks the true label with probability epsilon; the other labels are
+    in it by chance. The model alone would doubt a set wherever the model itself is wrong: sets that are
+    nearly always right outweigh it.
 
     Args:
         log_probabilities: (n, k) from a model that was not fitted on these rows.
-        candidates: (n, k) True on the candidates; rows that hold every class are left aside.
-        rate: the share of sets without the truth among others of the same making, which then counts like
-            `EARLIER` rows; without it epsilon_0 is one half and w is 1.
+        candidates: (n, k), True for candidates; rows with every class are skipped.
+        rate: error rate of similar sets, used as a prior worth `PRIOR_ROWS` rows; by default epsilon_0 is
+            one half and w is 1.
     """
     sizes, k = candidates.sum(1), candidates.shape[1]
-    telling = sizes < k
+    informative = sizes < k
     odds = log_mass(log_probabilities, ~candidates) - log_mass(log_probabilities, candidates)
     odds += np.log(sizes) - np.log(np.maximum(k - sizes, 1))
-    first, weight = (0.5, 1) if rate is None else (rate, EARLIER)
+    prior, weight = (0.5, 1) if rate is None else (rate, PRIOR_ROWS)
     share, doubt = 0.05 if rate is None else rate, np.zeros(len(odds))
-    for _ in range(ROUNDS):
-        doubt = np.where(telling, expit(odds + logit(share)), 0.0)
-        before, share = share, float((weight * first + doubt.sum()) / (weight + telling.sum()))
-        if abs(share - before) < SETTLED:
+    for _ in range(MAX_ITERATIONS):
+        doubt = np.where(informative, expit(odds + logit(share)), 0.0)
+        previous, share = share, float((weight * prior + doubt.sum()) / (weight + informative.sum()))
+        if abs(share - previous) < TOLERANCE:
             break
-    return Missed(doubt, share)
+    return SetErrors(doubt, share)
 
 
-class Heard(NamedTuple):
-    """A resolution that has weighed what people said.
+class Consensus(NamedTuple):
+    """A model's resolution of candidate sets, combined with the annotators' answers.
 
     Attributes:
-        resolution: where several people answered, how often and by whom each label was given counts in it.
-        doubt: (n,) the probability that the truth is outside the candidates.
-        rate: the estimated share of candidate sets that lack the truth; None where people's answers were
-            counted one by one.
-        annotators: name and estimated share of right answers of each person.
+        resolution: the resolved rows; with several answers per row, it takes into account who gave which.
+        doubt: (n,) probability that the true label is not a candidate.
+        rate: estimated share of candidate sets that lack the true label; None for individual answers.
+        annotators: name and estimated accuracy of each annotator.
     """
 
     resolution: Resolution
@@ -147,22 +143,23 @@ class Heard(NamedTuple):
     annotators: tuple[tuple[str, float], ...] = ()
 
 
-def hear(resolution: Resolution, labelled: Labelled, rate: float | None = None) -> Heard:
-    """Weigh what a model says about rows against what people said.
+def reach_consensus(resolution: Resolution, labelled: Labelled, rate: float | None = None) -> Consensus:
+    """Combine a model's resolution of rows with what annotators said about them.
 
     Args:
         resolution: from a model that was not fitted on these rows.
-        labelled: what was said about them.
-        rate: the share of candidate sets that lack the truth in an earlier file, see `weigh_sets`.
+        labelled: the labels of these rows.
+        rate: error rate of candidate sets in an earlier file; see `estimate_set_errors`.
     """
     logs = resolution.log_probabilities
     if labelled.counts is None:
-        missed = weigh_sets(logs, resolution.candidates, rate)
-        return Heard(resolution, missed.doubt, missed.rate)
+        errors = estimate_set_errors(logs, resolution.candidates, rate)
+        return Consensus(resolution, errors.doubt, errors.rate)
     names = labelled.annotators or ("every answer",)
     if labelled.answers is None:
-        weighed = weigh_votes(logs, labelled.counts)
+        posterior = combine_votes(logs, labelled.counts)
     else:
-        weighed = weigh_answers(logs, labelled.answers)
-    found = Resolution(weighed.log_probabilities, resolution.candidates, resolution.classes)
-    return Heard(found, found.doubt, None, tuple(zip(names, weighed.accuracy.tolist(), strict=True)))
+        posterior = combine_answers(logs, labelled.answers)
+    combined = Resolution(posterior.log_probabilities, resolution.candidates, resolution.classes)
+    annotators = tuple(zip(names, posterior.accuracy.tolist(), strict=True))
+    return Consensus(combined, combined.doubt, None, annotators)

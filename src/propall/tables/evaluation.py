@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from propall.estimators.calibration import Reliability, reliability
 from propall.estimators.classifier import Resolution
-from propall.tables.consensus import hear
+from propall.tables.consensus import reach_consensus
 from propall.tables.label_columns import (
     NO_LABEL,
     ONE,
@@ -138,7 +138,8 @@ def evaluate(
             theirs = np.searchsorted(known, labelled.rows[both])
             said = labelled.only(both)
             mask = said.labels.to_numpy()
-            among = hear(Resolution(answers.log_probabilities[theirs], mask, model.classes), said).resolution
+            resolution = Resolution(answers.log_probabilities[theirs], mask, model.classes)
+            among = reach_consensus(resolution, said).resolution
             found.resolved = float((among.column == right[theirs]).mean())
             found.covered = float(mask[np.arange(len(mask)), right[theirs]].mean())
             found.with_candidates = len(mask)

@@ -24,13 +24,15 @@ from propall.estimators.search import (
 from propall.labels.candidates import UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
-from propall.tables.consensus import Heard, hear
+from propall.provenance import hardware
+from propall.tables.consensus import Consensus, reach_consensus
 from propall.tables.features import Features, on_copies
 from propall.tables.images import ImageColumn
 from propall.tables.label_columns import LabelSource, Table, copies_of_labels
 from propall.tables.model import HeldOut, TableModel
 from propall.tables.reading import Remark
 from propall.tables.writing import DOUBTFUL
+from propall.training.compiled import best_device
 from propall.training.contract import Monitor, Objective, Run
 
 
@@ -127,21 +129,23 @@ class Fitted:
         model: ready to be saved.
         table: what it was fitted on; some of its rows may have been left out for their images.
         features: the numbers its rows became.
-        heard: every row's candidates resolved by models that had not seen it, with what people said.
+        consensus: every row's candidates resolved by models that had not seen it, with what people said.
         search: the choice, with `cv_results_`.
         remarks: on the table, its labels and its columns.
         curves: how the chosen setting learns; None for methods without a network.
-        seconds: time of everything.
+        seconds: total wall-clock time.
+        hardware: description of the device used for training.
     """
 
     model: TableModel
     table: Table
     features: NDArray[np.float32]
-    heard: Heard
+    consensus: Consensus
     search: PartialLabelClassifierCV
     remarks: list[Remark] = field(default_factory=list)
     curves: Curves | None = None
     seconds: float = 0.0
+    hardware: str = ""
 
 
 def fit_table(
@@ -236,7 +240,8 @@ def fit_table(
     model = TableModel(search.best_estimator_, features, source)
     logs = search.out_of_fold_.log_probabilities.astype(np.float32)
     model.held_out = HeldOut(model.keys(frame, given, table.sheet.folder), logs)
-    fitted = Fitted(model, table, X, hear(search.out_of_fold_, labelled), search, remarks, curves)
+    fitted = Fitted(model, table, X, reach_consensus(search.out_of_fold_, labelled), search, remarks, curves)
+    fitted.hardware = hardware(best_device(options.device))
     fitted.seconds = time.perf_counter() - start
     model.account = account(fitted, options)
     return fitted
@@ -261,7 +266,7 @@ def account(fitted: Fitted, options: FitOptions) -> dict[str, Any]:
     assert labelled is not None
     results = search.cv_results_
     best = search.best_index_
-    labels = fitted.heard.resolution.label
+    labels = fitted.consensus.resolution.label
     return {
         "source": fitted.table.sheet.source,
         "rows": fitted.table.sheet.whole,
@@ -284,8 +289,8 @@ def account(fitted: Fitted, options: FitOptions) -> dict[str, Any]:
         "folds": search.n_splits_,
         "seed": options.seed,
         "resolved": {str(n): int(c) for n, c in zip(*np.unique(labels, return_counts=True), strict=True)},
-        "sets_without_truth": fitted.heard.rate,
-        "doubted": int((fitted.heard.doubt > DOUBTFUL).sum()),
+        "sets_without_truth": fitted.consensus.rate,
+        "doubted": int((fitted.consensus.doubt > DOUBTFUL).sum()),
         "remarks": [remark.as_dict() for remark in fitted.remarks],
         "curves": None if fitted.curves is None else fitted.curves.as_dict(),
         "seconds": round(fitted.seconds, 2),

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from propall.estimators.classifier import Resolution
-from propall.tables.consensus import Heard, hear
+from propall.tables.consensus import Consensus, reach_consensus
 from propall.tables.evaluation import candidates_of
 from propall.tables.fitting import Curves, Fitted
 from propall.tables.images import ImageColumn
@@ -38,7 +38,7 @@ class Resolved:
     Attributes:
         sheet: the file.
         labelled: its candidate sets.
-        heard: what they resolve to, with all that people said weighed in it.
+        consensus: what they resolve to, with all that people said weighed in it.
         seen: rows the model was fitted on, answered by models that had not seen them.
         account: how the model came about.
         remarks: everything noticed, dropped or repaired.
@@ -49,7 +49,7 @@ class Resolved:
 
     sheet: Sheet
     labelled: Labelled
-    heard: Heard
+    consensus: Consensus
     seen: NDArray[np.bool_]
     account: dict[str, Any] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)
@@ -60,17 +60,17 @@ class Resolved:
     @property
     def resolution(self) -> Resolution:
         """What the candidate sets resolve to."""
-        return self.heard.resolution
+        return self.consensus.resolution
 
     @property
     def doubt(self) -> NDArray[np.float64]:
         """The probability that the truth is outside each candidate set."""
-        return self.heard.doubt
+        return self.consensus.doubt
 
     @property
     def annotators(self) -> tuple[tuple[str, float], ...]:
         """Name and estimated share of right answers of each person, where several answered."""
-        return self.heard.annotators
+        return self.consensus.annotators
 
     @property
     def _several(self) -> NDArray[np.bool_]:
@@ -117,7 +117,7 @@ class Resolved:
             "ambiguous": self.ambiguous,
             "sure": self.sure,
             "doubted": self.doubted,
-            "sets_without_truth": self.heard.rate,
+            "sets_without_truth": self.consensus.rate,
             "fitted_on": int(self.seen.sum()),
             "annotators": [{"name": name, "estimated_accuracy": share} for name, share in self.annotators],
             "labels": [
@@ -134,8 +134,8 @@ def resolved_by_fit(fitted: Fitted) -> Resolved:
     return Resolved(
         fitted.table.sheet,
         fitted.table.labelled,
-        fitted.heard,
-        np.ones(len(fitted.heard.resolution), dtype=bool),
+        fitted.consensus,
+        np.ones(len(fitted.consensus.resolution), dtype=bool),
         fitted.model.account,
         fitted.remarks,
         fitted.model.features.images,
@@ -181,7 +181,7 @@ def resolve_file(
     return Resolved(
         sheet,
         labelled,
-        hear(resolution, labelled, rate),
+        reach_consensus(resolution, labelled, rate),
         seen,
         model.account,
         [*sheet.remarks, *labelled.remarks, *model.features.unfamiliar(frame)],

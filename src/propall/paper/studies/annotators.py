@@ -34,7 +34,7 @@ from propall.estimators.search import CandidateStratifiedKFold, Fold, cross_cali
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.provenance import commit, hardware
-from propall.tables.consensus import weigh_answers
+from propall.tables.consensus import combine_answers
 from propall.training.checkpoint import write_tensors
 from propall.training.compiled import best_device
 from propall.training.contract import Classifier, Monitor, Objective, Run
@@ -352,7 +352,7 @@ def resolved(
     tempered = cross_calibrated(before.log_probabilities, candidates, folds)
     after = Resolution(tempered, candidates, before.classes)
     right = after.column == truth
-    weighed = weigh_answers(tempered, answers)
+    weighed = combine_answers(tempered, answers)
     lacks = ~candidates[np.arange(len(truth)), truth]
     return {
         "resolved": float(right.mean()),
