@@ -516,21 +516,21 @@ def ipal(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     classifier = fitted(algorithm, x, candidates)
     if case["row_normalise"]:
         x, test = method.unit_rows(x), method.unit_rows(test)
-    found, _ = nearest(x, x, case["k"], exclude_self=True)
-    test_found, _ = nearest(test, x, case["k"])
-    weights = method.reconstruction_weights(x, x, found)
-    test_weights = method.reconstruction_weights(test, x, test_found)
-    yield Check("neighbours", lambda: found, EXACT)
-    yield Check("test_neighbours", lambda: test_found, EXACT)
-    yield Check("F0", lambda: method.propagate(candidates, found, weights, rounds=0).confidence, EXACT)
+    neighbors, _ = nearest(x, x, case["k"], exclude_self=True)
+    test_neighbors, _ = nearest(test, x, case["k"])
+    weights = method.reconstruction_weights(x, x, neighbors)
+    test_weights = method.reconstruction_weights(test, x, test_neighbors)
+    yield Check("neighbours", lambda: neighbors, EXACT)
+    yield Check("test_neighbours", lambda: test_neighbors, EXACT)
+    yield Check("F0", lambda: method.propagate(candidates, neighbors, weights, rounds=0).confidence, EXACT)
     if not case.fields.get("weights_unique", True):
-        # Several minimisers share one residual, and all that follows depends on which one was found.
+        # Several minimizers have the same residual, and all that follows depends on which one is chosen.
         def residual(rows: Tensor, near: Tensor, w: Any) -> Tensor:
-            rebuilt = (numbers(w, torch.float64)[..., None] * x[near]).sum(1)
-            return (rows - rebuilt).square().sum(-1)
+            reconstructed = (numbers(w, torch.float64)[..., None] * x[near]).sum(1)
+            return (rows - reconstructed).square().sum(-1)
 
-        yield Check("weights", lambda: weights, CLASSICAL, partial(residual, x, found))
-        yield Check("test_weights", lambda: test_weights, CLASSICAL, partial(residual, test, test_found))
+        yield Check("weights", lambda: weights, CLASSICAL, partial(residual, x, neighbors))
+        yield Check("test_weights", lambda: test_weights, CLASSICAL, partial(residual, test, test_neighbors))
         case.leave_out("F_after_1", "F_after_2", "F_final", "iterations", "calibrated", "disambiguated")
         case.leave_out("weights_unique", "test_residuals", "pred")
         return
@@ -538,9 +538,9 @@ def ipal(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     yield Check("weights", lambda: weights, CLASSICAL)
     yield Check("test_weights", lambda: test_weights, CLASSICAL)
     for rounds in (1, 2):
-        early = method.propagate(candidates, found, weights, alpha=case["alpha"], rounds=rounds)
+        early = method.propagate(candidates, neighbors, weights, alpha=case["alpha"], rounds=rounds)
         yield Check(f"F_after_{rounds}", partial(Tensor.clone, early.confidence), CLASSICAL)
-    final = method.propagate(candidates, found, weights, rounds=case["T"], **settings)
+    final = method.propagate(candidates, neighbors, weights, rounds=case["T"], **settings)
     calibrated = method.calibrate(final.confidence, candidates)
     yield Check("F_final", lambda: final.confidence, CLASSICAL)
     yield Check("iterations", lambda: final.rounds, EXACT)
@@ -549,7 +549,7 @@ def ipal(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     yield Check(
         "test_residuals",
         lambda: method.class_residuals(
-            test, x, test_found, test_weights, calibrated.argmax(1), candidates.shape[1]
+            test, x, test_neighbors, test_weights, calibrated.argmax(1), candidates.shape[1]
         ),
         CLASSICAL,
     )
@@ -592,20 +592,20 @@ def plsvm(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
 
 def plle(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     from propall.methods import plle as method
+    from propall.methods._kernel_ridge import dense_ridge, rbf_kernel
+    from tests.methods.plle_objectives import enhancement_objective, regression_objective
 
     x, candidates, test = table_of(case)
     scaled = method.fit_scaling(x, "zscore")(x)
-    others = case["K"] - 1  # the file counts a row among its own neighbours
+    others = case["K"] - 1  # the file counts a row among its neighbors
 
     def enhanced(stage: str) -> tuple[method.Graph, Tensor]:
-        graph = method.neighbour_graph(scaled, others, float(case.at(f"{stage}/sigma")))
+        graph = method.neighbor_graph(scaled, others, float(case.at(f"{stage}/sigma")))
         return graph, method.enhance(candidates, graph, float(case.at(f"{stage}/lam")))
 
     def weak_objective() -> Tensor:
         graph, distributions = enhanced("stage1_default")
-        return method.enhancement_objective(
-            distributions, candidates, graph, float(case.at("stage1_default/lam"))
-        )
+        return enhancement_objective(distributions, candidates, graph, float(case.at("stage1_default/lam")))
 
     yield Check("stage1_default/D", lambda: enhanced("stage1_default")[1], CLASSICAL)
     yield Check("stage1_default/objective", weak_objective, CLASSICAL)
@@ -614,23 +614,23 @@ def plle(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     softened = method.regression_target(strong, candidates, "softmax")
     yield Check("softmax_D_strong", lambda: softened, CLASSICAL)
 
-    # The second stage is given the file's own width and target, so that each stage answers for itself.
+    # The second stage uses the width and target of the file, so each stage is tested on its own.
     yield Check("kernel_width", lambda: method.mean_distance(scaled), CLASSICAL)
     width, target = float(case["kernel_width"]), numbers(case["softmax_D_strong"], torch.float64)
     factors = {"c1": float(case["C1"]), "c2": float(case["C2"]), "eps": float(case["eps"])}
     signs = method.margin_signs(candidates)
     coefficients, offset = (numbers(case["probe"][name], torch.float64) for name in ("B", "b"))
-    value, slope, offset_slope = method.regression_objective(
-        coefficients, offset, method.rbf_kernel(scaled, scaled, width), target, signs, **factors
+    value, gradient, offset_gradient = regression_objective(
+        coefficients, offset, rbf_kernel(scaled, scaled, width), target, signs, **factors
     )
     yield Check("probe/objective", lambda: value, Tolerance(1e-9, 0.0))
-    yield Check("probe/grad_B", lambda: slope, relative(1e-9, case.at("probe/grad_B")))
-    yield Check("probe/grad_b", lambda: offset_slope, relative(1e-9, case.at("probe/grad_b")))
-    ridge = method.dense_ridge(scaled, width, factors["c1"])
+    yield Check("probe/grad_B", lambda: gradient, relative(1e-9, case.at("probe/grad_B")))
+    yield Check("probe/grad_b", lambda: offset_gradient, relative(1e-9, case.at("probe/grad_b")))
+    ridge = dense_ridge(scaled, width, factors["c1"])
     best = method.fit_regression(ridge, target, signs, c1=factors["c1"], c2=factors["c2"], eps=factors["eps"])
     yield Check("stage2_objective_opt", lambda: best.objective, Tolerance(0.0, 1e-6))
 
-    # And the method as a whole.
+    # The whole method.
     algorithm = method.PLLE(
         neighbours=others,
         sigma=float(case.at("stage1_strong/sigma")),

@@ -4,7 +4,7 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 
 from propall.methods import _neighbors
-from propall.methods._neighbors import nearest, require_enough
+from propall.methods._neighbors import check_neighbor_count, nearest
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -139,15 +139,15 @@ def test_no_query_rows() -> None:
 
 def test_refusals() -> None:
     x = rows(13, 5, 2)
-    with pytest.raises(ValueError, match="neighbours: 5 were asked for among the 4 other rows of 5"):
+    with pytest.raises(ValueError, match="neighbours: got 5, but there are only 4 other rows"):
         nearest(x, x, 5, exclude_self=True)
-    with pytest.raises(ValueError, match="neighbours: 6 were asked for among 5 rows; ask for at most 5"):
+    with pytest.raises(ValueError, match="neighbours: got 6, but there are only 5 rows"):
         nearest(x, x, 6)
     with pytest.raises(ValueError, match="at least 1"):
-        require_enough(0, 5)
-    with pytest.raises(ValueError, match="query: 3 rows for 5 rows"):
+        check_neighbor_count(0, 5)
+    with pytest.raises(ValueError, match="query: 3 rows, but reference has 5"):
         nearest(x[:3], x, 2, exclude_self=True)
-    with pytest.raises(ValueError, match="reference: holds NaN"):
+    with pytest.raises(ValueError, match="reference: contains NaN"):
         nearest(x, x.index_fill(0, torch.tensor([2]), torch.nan), 2)
     nearest(x, x, 4, exclude_self=True)
     nearest(x, x, 5)

@@ -137,7 +137,7 @@ def test_prior_needs_an_excluded_label():
 
 def test_refusals_count_and_name_the_way_out():
     with pytest.raises(
-        ValueError, match=r"4 of 5 rows .* \(first: 0, which excludes 3\); X takes one .* Use y\."
+        ValueError, match=r"4 of 5 rows .* \(first: 0, which excludes 3\); X expects one .* Use y\."
     ):
         require_one_excluded(MIXED, "X", "y")
     require_one_excluded(MIXED[2:3], "X", "y")
@@ -177,5 +177,5 @@ def test_transition_matrix_refuses(transition, message):
 
 
 def test_an_unknown_transition_is_refused():
-    with pytest.raises(ValueError, match="transition: 'unifrom' is not known"):
+    with pytest.raises(ValueError, match="transition: got 'unifrom'"):
         as_transition("unifrom")

@@ -95,12 +95,12 @@ def test_rows_that_say_nothing_are_welcome() -> None:
 
 def test_too_few_evaluations_are_reported() -> None:
     x, candidates, _ = problem()
-    with pytest.warns(RuntimeWarning, match="evaluations: . did not bring the gradient below"):
+    with pytest.warns(RuntimeWarning, match="evaluations: . left the gradient above tol"):
         CLPL(c=10.0, evaluations=3).fit([Run(PartialDataset(x, candidates), 0)])
 
 
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match=r"c: 0\.0 is not positive"):
+    with pytest.raises(ValueError, match=r"c: got 0\.0; expected a positive number"):
         CLPL(c=0.0)
 
 

@@ -7,10 +7,9 @@ from propall.data.dataset import PartialDataset
 from propall.methods._neighbors import BUDGET, nearest
 from propall.methods.ipal import (
     IPAL,
-    NeighbourReconstruction,
+    NeighborReconstruction,
     calibrate,
     class_residuals,
-    nonnegative_least_squares,
     propagate,
     reconstruction_weights,
     unit_rows,
@@ -29,121 +28,44 @@ def blobs(seed: int = 0, n: int = 90, d: int = 12, k: int = 3) -> tuple[torch.Te
     return x, candidates, truth
 
 
-def least_squares(seed: int, b: int, a: int, d: int) -> tuple[torch.Tensor, torch.Tensor]:
-    draw = torch.Generator().manual_seed(seed)
-    near = torch.randn(b, a, d, generator=draw, dtype=torch.float64)
-    return near, torch.randn(b, d, generator=draw, dtype=torch.float64) + near.mean(1)
-
-
-def solve(near: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return nonnegative_least_squares(near @ near.mT, (near @ x[..., None])[..., 0])
-
-
 def one_by_one(near: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(np.stack([nnls(b.T.numpy(), v.numpy())[0] for b, v in zip(near, x, strict=True)]))
 
 
-def residual(near: torch.Tensor, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    return (x - (weights[..., None] * near).sum(1)).square().sum(1)
-
-
-@pytest.mark.parametrize(("a", "d"), [(1, 5), (2, 2), (10, 30), (25, 40)])
-def test_pivoting_equals_an_active_set_solver(a: int, d: int) -> None:
-    near, x = least_squares(a, 60, a, d)
-    weights = solve(near, x)
-    assert (weights >= 0).all()
-    assert a == 1 or (weights == 0).any()
-    torch.testing.assert_close(weights, one_by_one(near, x), rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize(
-    "case", ["duplicates", "few features", "zero rows", "all equal", "nearly duplicates"]
-)
-def test_singular_matrices_reach_the_same_residual(case: str) -> None:
-    near, x = least_squares(3, 60, 10, 4 if case == "few features" else 20)
-    if case == "duplicates":
-        near[:, 5:] = near[:, :5]
-    elif case == "zero rows":
-        near[:, 3:] = 0
-    elif case == "all equal":
-        near[:] = near[:, :1]
-    elif case == "nearly duplicates":
-        near[:, 5:] = near[:, :5] * (1 + 1e-7 * torch.arange(1, 6, dtype=torch.float64)[:, None])
-    weights = solve(near, x)
-    assert weights.isfinite().all()
-    assert (weights >= 0).all()
-    best = residual(near, x, one_by_one(near, x))
-    assert (residual(near, x, weights) <= best + 1e-9 * x.square().sum(1)).all()
-
-
-def test_duplicated_rows_share_their_weight() -> None:
-    # Of all minimisers the one of least norm: twins get the same.
-    near, x = least_squares(4, 30, 6, 20)
-    near[:, 3:] = near[:, :3]
-    weights = solve(near, x)
-    torch.testing.assert_close(weights[:, 3:], weights[:, :3], rtol=0, atol=1e-6)
-    alone = one_by_one(near[:, :3], x)
-    torch.testing.assert_close(weights[:, :3] + weights[:, 3:], alone, rtol=0, atol=1e-6)
-
-
-def test_nothing_to_rebuild_from() -> None:
-    assert (nonnegative_least_squares(torch.zeros(2, 3, 3), torch.zeros(2, 3)) == 0).all()
-    # Neighbours that all point away from the row.
-    near, x = -torch.eye(3, dtype=torch.float64)[None], torch.ones(1, 3, dtype=torch.float64)
-    assert (solve(near, x) == 0).all()
-    assert nonnegative_least_squares(torch.zeros(0, 3, 3), torch.zeros(0, 3)).shape == (0, 3)
-
-
-def test_problems_that_flipping_everything_would_cycle_on() -> None:
-    # Nearly collinear rows of both signs: among 5000 such problems some settle by single flips only.
-    draw = torch.Generator().manual_seed(5)
-    near = torch.randn(5000, 4, 4, generator=draw, dtype=torch.float64)
-    sign = torch.randn(5000, 3, 1, generator=draw, dtype=torch.float64).sign()
-    near[:, 1:] = sign * near[:, :1] + 0.1 * near[:, 1:]
-    gram, target = near @ near.mT, torch.randn(5000, 4, generator=draw, dtype=torch.float64)
-    weights = nonnegative_least_squares(gram, target)
-    # The conditions that make a weight vector the minimiser.
-    slope = (gram @ weights[..., None])[..., 0] - target
-    scale = 1 + (gram.abs() @ weights[..., None])[..., 0]
-    assert (weights >= 0).all()
-    assert (slope / scale > -1e-9).all()
-    assert (slope[weights > 0] / scale[weights > 0]).abs().max() < 1e-9
-
-
-def test_weights_rebuild_rows_from_their_neighbours() -> None:
+def test_weights_reconstruct_rows_from_their_neighbors() -> None:
     x, _, _ = blobs(n=30)
-    found, _ = nearest(x, x, 6, exclude_self=True)
-    weights = reconstruction_weights(x, x, found)
-    torch.testing.assert_close(weights, one_by_one(x[found], x), rtol=0, atol=1e-11)
+    neighbors, _ = nearest(x, x, 6, exclude_self=True)
+    weights = reconstruction_weights(x, x, neighbors)
+    torch.testing.assert_close(weights, one_by_one(x[neighbors], x), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 7])
 def test_propagation_equals_the_dense_form(rounds: int) -> None:
     x, candidates, _ = blobs(n=25)
-    found, _ = nearest(x, x, 4, exclude_self=True)
-    weights = reconstruction_weights(x, x, found)
-    weights[3] = 0  # a row that nothing rebuilds hears nothing
-    dense = torch.zeros(25, 25, dtype=torch.float64).scatter(1, found, weights)
+    neighbors, _ = nearest(x, x, 4, exclude_self=True)
+    weights = reconstruction_weights(x, x, neighbors)
+    weights[3] = 0  # a row without weights receives nothing
+    dense = torch.zeros(25, 25, dtype=torch.float64).scatter(1, neighbors, weights)
     dense = dense / dense.sum(1, keepdim=True).clamp(min=1e-300)
     start = candidates / candidates.sum(1, keepdim=True).double()
     expected = start
     for _ in range(rounds):
         expected = (0.9 * dense @ expected + 0.1 * start) * candidates
         expected = expected / expected.sum(1, keepdim=True)
-    confidence, done = propagate(candidates, found, weights, alpha=0.9, rounds=rounds)
+    confidence, done = propagate(candidates, neighbors, weights, alpha=0.9, rounds=rounds)
     assert done == rounds
     torch.testing.assert_close(confidence, expected, rtol=0, atol=1e-13)
     torch.testing.assert_close(confidence[3], start[3])
 
 
-def test_propagation_stops_once_it_stands_still() -> None:
+def test_propagation_stops_when_it_converges() -> None:
     x, candidates, _ = blobs(n=40)
-    found, _ = nearest(x, x, 5, exclude_self=True)
-    weights = reconstruction_weights(x, x, found)
-    confidence, done = propagate(candidates, found, weights, tol=1e-6, rounds=500)
+    neighbors, _ = nearest(x, x, 5, exclude_self=True)
+    weights = reconstruction_weights(x, x, neighbors)
+    confidence, done = propagate(candidates, neighbors, weights, tol=1e-6, rounds=500)
     assert 2 < done < 500
-    before, _ = propagate(candidates, found, weights, rounds=done - 1)
-    earlier, _ = propagate(candidates, found, weights, rounds=done - 2)
+    before, _ = propagate(candidates, neighbors, weights, rounds=done - 1)
+    earlier, _ = propagate(candidates, neighbors, weights, rounds=done - 2)
     assert (confidence - before).norm() < 1e-6 <= (before - earlier).norm()
 
 
@@ -163,16 +85,16 @@ def test_calibration_restores_class_masses_per_class() -> None:
 def test_class_residuals_by_hand() -> None:
     x, _, truth = blobs(n=30)
     query = blobs(1, n=5)[0]
-    found, _ = nearest(query, x, 8)
-    weights = reconstruction_weights(query, x, found)
-    residuals = class_residuals(query, x, found, weights, truth, 4)
+    neighbors, _ = nearest(query, x, 8)
+    weights = reconstruction_weights(query, x, neighbors)
+    residuals = class_residuals(query, x, neighbors, weights, truth, 4)
     for i in range(5):
         for c in range(4):
-            rebuilt = torch.zeros(12, dtype=torch.float64)
+            reconstructed = torch.zeros(12, dtype=torch.float64)
             for a in range(8):
-                if truth[found[i, a]] == c:
-                    rebuilt += weights[i, a] * x[found[i, a]]
-            expected = (query[i] - rebuilt).square().sum()
+                if truth[neighbors[i, a]] == c:
+                    reconstructed += weights[i, a] * x[neighbors[i, a]]
+            expected = (query[i] - reconstructed).square().sum()
             torch.testing.assert_close(residuals[i, c], expected, rtol=1e-12, atol=0)
     torch.testing.assert_close(residuals[:, 3], query.square().sum(1))
 
@@ -181,7 +103,7 @@ def test_learns_and_disambiguates() -> None:
     x, candidates, truth = blobs()
     [classifier] = IPAL().fit([Run(PartialDataset(x, candidates), 0)])
     assert isinstance(classifier, IPAL.classifier)
-    assert isinstance(classifier, NeighbourReconstruction)
+    assert isinstance(classifier, NeighborReconstruction)
     assert (classifier.labels == truth).double().mean() > 0.95
     assert candidates.gather(1, classifier.labels[:, None]).all()
     query, _, answer = blobs(1)
@@ -218,23 +140,23 @@ def test_same_run_same_scores() -> None:
     assert torch.equal(scores[0], scores[2])
 
 
-def test_duplicated_training_rows_and_one_neighbour() -> None:
+def test_duplicated_training_rows_and_one_neighbor() -> None:
     x, candidates, truth = blobs(n=30)
     x, candidates, truth = x.repeat(3, 1), candidates.repeat(3, 1), truth.repeat(3)
     for neighbours in (1, 10):
         [classifier] = IPAL(neighbours=neighbours).fit([Run(PartialDataset(x, candidates), 0)])
         scores = classifier.scores(x)
         assert scores.isfinite().all()
-        # A twin rebuilds a row exactly, so the row gets its twin's label; one twin alone adds no more.
+        # A twin reconstructs a row exactly, so the row gets its twin's label; a second twin adds nothing.
         assert candidates.gather(1, scores.argmax(1, keepdim=True)).all()
     assert (scores.argmax(1) == truth).double().mean() > 0.8
 
 
 def test_refusals() -> None:
     x, candidates, _ = blobs(n=10)
-    with pytest.raises(ValueError, match="neighbours: 10 were asked for among the 9 other rows of 10"):
+    with pytest.raises(ValueError, match="neighbours: got 10, but there are only 9 other rows"):
         IPAL().fit([Run(PartialDataset(x, candidates), 0)])
-    with pytest.raises(ValueError, match=r"alpha: 1\.0 is not in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"alpha: got 1\.0; expected a number in \[0, 1\)"):
         IPAL(alpha=1.0)
 
 

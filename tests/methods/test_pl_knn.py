@@ -3,7 +3,7 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 
 from propall.data.dataset import PartialDataset
-from propall.methods.pl_knn import PLKNN, NeighbourVoting, pl_knn_votes, pl_knn_weights
+from propall.methods.pl_knn import PLKNN, NeighborVoting, pl_knn_votes
 from propall.training.contract import Run
 
 
@@ -18,17 +18,17 @@ def problem(seed: int = 0, n: int = 40, d: int = 3, k: int = 4) -> tuple[torch.T
 def test_votes_equal_a_count_by_hand() -> None:
     x, candidates = problem()
     query = problem(1, n=7)[0]
-    distances, found = NearestNeighbors(n_neighbors=5).fit(x.numpy()).kneighbors(query.numpy())
+    distances, neighbors = NearestNeighbors(n_neighbors=5).fit(x.numpy()).kneighbors(query.numpy())
     expected = torch.zeros(7, 4, dtype=torch.float64)
     for i in range(7):
         for a in range(5):
             for c in range(4):
-                if candidates[found[i, a], c]:
+                if candidates[neighbors[i, a], c]:
                     expected[i, c] += 1 - distances[i, a] / distances[i].sum()
     torch.testing.assert_close(pl_knn_votes(query, x, candidates, 5), expected, rtol=0, atol=1e-12)
 
 
-def test_one_neighbour_votes_in_full() -> None:
+def test_one_neighbor_votes_in_full() -> None:
     x, candidates = problem()
     query = problem(1, n=7)[0]
     owner = torch.cdist(query, x).argmin(1)
@@ -52,38 +52,21 @@ def test_a_tie_falls_to_the_lower_class() -> None:
     assert classifier.predict(torch.zeros(1, 1)).tolist() == [1]
 
 
-def test_training_rows_are_weighted_by_their_neighbours() -> None:
-    x = torch.tensor([[0.0], [1.0], [3.0], [50.0]], dtype=torch.float64)
-    candidates = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]]).bool()
-    weights = pl_knn_weights(x, candidates, neighbours=2)
-    # Row 0: distance 1 to {1} and 3 to {0}; row 3 shares no candidate with its neighbours.
-    torch.testing.assert_close(weights[0], torch.tensor([0.25, 0.75, 0.0], dtype=torch.float64))
-    assert weights[3].tolist() == [0, 0, 1]
-    assert (weights[~candidates] == 0).all()
-    torch.testing.assert_close(weights.sum(1), torch.ones(4, dtype=torch.float64))
-
-
-def test_uniform_weights_where_no_neighbour_agrees() -> None:
-    x = torch.tensor([[0.0], [1.0], [2.0]])
-    candidates = torch.tensor([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]).bool()
-    assert pl_knn_weights(x, candidates, neighbours=2)[0].tolist() == [0.5, 0.5, 0, 0]
-
-
 def test_fit_keeps_the_training_set() -> None:
     x, candidates = problem()
     [classifier] = PLKNN().fit([Run(PartialDataset(x.float(), candidates), 0)])
     assert isinstance(classifier, PLKNN.classifier)
-    assert isinstance(classifier, NeighbourVoting)
+    assert isinstance(classifier, NeighborVoting)
     query = problem(1, n=7)[0].float()
     assert torch.equal(classifier.scores(query), pl_knn_votes(query, x.float(), candidates, 10))
     assert classifier.scores(query[:0]).shape == (0, 4)
-    images = NeighbourVoting(x, candidates, 3).scores(query.reshape(7, 3, 1, 1))
+    images = NeighborVoting(x, candidates, 3).scores(query.reshape(7, 3, 1, 1))
     assert torch.equal(images, pl_knn_votes(query, x, candidates, 3))
 
 
-def test_refuses_more_neighbours_than_rows() -> None:
+def test_refuses_more_neighbors_than_rows() -> None:
     x, candidates = problem(n=9)
-    with pytest.raises(ValueError, match="neighbours: 10 were asked for among 9 rows; ask for at most 9"):
+    with pytest.raises(ValueError, match="neighbours: got 10, but there are only 9 rows"):
         PLKNN().fit([Run(PartialDataset(x, candidates), 0)])
     [classifier] = PLKNN(neighbours=9).fit([Run(PartialDataset(x, candidates), 0)])
     assert classifier.scores(x).isfinite().all()

@@ -170,12 +170,12 @@ def test_rows_that_say_nothing_are_dropped() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match=r"lam: 0\.0 is not positive"):
+    with pytest.raises(ValueError, match=r"lam: got 0\.0; expected a positive number"):
         PLSVM(lam=0.0)
-    with pytest.raises(ValueError, match="rounds: 0"):
+    with pytest.raises(ValueError, match="rounds: got 0"):
         PLSVM(rounds=0)
     one = Run(PartialDataset(torch.ones(1, 2), torch.tensor([[True, False]])), 0)
-    with pytest.raises(ValueError, match='lam: "auto" needs 2 rows'):
+    with pytest.raises(ValueError, match="lam: 'auto' needs at least 2 rows"):
         PLSVM(lam="auto").fit([one])
 
 

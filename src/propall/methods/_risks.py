@@ -1,4 +1,9 @@
-"""What complementary-label methods share: the labels a row excludes, class risks, transition matrices."""
+"""Shared by the complementary-label methods: excluded labels, class risks, transition matrices.
+
+`class_risks` serves Free, NN and GA; transition matrices serve Forward and CPE; the other methods use
+`require_one_excluded` or `over_excluded`. The complementary (excluded) labels of a row are those outside its
+candidate set S.
+"""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -9,40 +14,40 @@ from torch import Tensor
 
 from propall.numerics import full_precision
 
-#: How the excluded labels of one instance count: one unit shared between them, or one unit each.
+#: How the excluded labels of one instance are weighted: one unit divided among them, or one unit each.
 Pairs = Literal["instance", "pooled"]
 
-#: P(excluded label | class): the same for every wrong label, or row by row.
+#: P(excluded label | class): uniform over the wrong labels, or a matrix given row by row.
 Transition = Literal["uniform"] | Sequence[Sequence[float]]
 
 
 def require_one_excluded(candidates: Bool[Tensor, "n k"], title: str, instead: str) -> None:
-    """Refuse rows that do not exclude exactly one label.
+    """Raise ValueError unless every row excludes exactly one label.
 
     Args:
-        candidates: the whole training set's candidate matrix.
-        title: the method that asks.
-        instead: what takes such rows, for the message.
+        candidates: candidate matrix of the whole training set.
+        title: title of the method, for the error message.
+        instead: methods that accept such rows, for the error message.
     """
     excluded = (~candidates).sum(-1)
-    other = excluded != 1
-    if other.any():
-        first = int(other.int().argmax())
+    invalid = excluded != 1
+    if invalid.any():
+        first = int(invalid.int().argmax())
         raise ValueError(
-            f"candidates: {int(other.sum())} of {len(other)} rows do not exclude exactly one label "
-            f"(first: {first}, which excludes {int(excluded[first])}); {title} takes one complementary label "
-            f"per row. Use {instead}."
+            f"candidates: {int(invalid.sum())} of {len(invalid)} rows do not exclude exactly one label "
+            f"(first: {first}, which excludes {int(excluded[first])}); {title} expects one complementary "
+            f"label per row. Use {instead}."
         )
 
 
 def over_excluded(losses: Float[Tensor, "*b"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    """Losses divided by the number of excluded labels; 0 for rows that exclude none, which say nothing."""
+    """Divide losses by the number of excluded labels; 0 for rows that exclude none and so say nothing."""
     excluded = (~candidates).sum(-1)
     return torch.where(excluded > 0, losses / excluded.clamp_min(1), 0.0)
 
 
 class ClassRisks(NamedTuple):
-    """What a batch says about each class: its estimated share of the risk, and how often it is excluded."""
+    """Estimated risk of each class in a batch, and how often (in units) the class is excluded."""
 
     risks: Float[Tensor, "k"]
     counts: Float[Tensor, "k"]
@@ -55,13 +60,13 @@ def excluded_units(
     weight: Float[Tensor, "n"] | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "n k"]:
-    """How much each excluded label counts; 0 on candidates, and in rows that hold every class.
+    """Weight of each excluded label; 0 on candidates, and in rows that contain every class.
 
     Args:
         candidates: True on S.
-        pairs: "instance" shares one unit between the labels a row excludes, "pooled" gives one to each.
-        weight: weights of the rows.
-        dtype: of the result.
+        pairs: "instance" divides one unit among the labels a row excludes, "pooled" gives one to each.
+        weight: row weights.
+        dtype: dtype of the result.
     """
     units = (~candidates).to(dtype)
     if pairs == "instance":
@@ -72,12 +77,12 @@ def excluded_units(
 def excluded_prior(
     candidates: Bool[Tensor, "n k"], *, pairs: Pairs = "instance", weight: Float[Tensor, "n"] | None = None
 ) -> Float[Tensor, "k"]:
-    """How often each class is excluded in the whole training set; sums to one.
+    """Relative frequency with which each class is excluded in the training set.
 
     Args:
-        candidates: the whole training set's candidate matrix.
+        candidates: candidate matrix of the whole training set.
         pairs: see `excluded_units`.
-        weight: weights of the rows.
+        weight: row weights.
 
     Raises:
         ValueError: if no row excludes a label.
@@ -86,7 +91,7 @@ def excluded_prior(
     if not counts.sum() > 0:
         raise ValueError(
             "candidates: no row (of positive weight) excludes a label, so there is nothing to learn from; "
-            "at least one row must have a non-candidate."
+            "at least one row needs a non-candidate."
         )
     return counts / counts.sum()
 
@@ -99,20 +104,20 @@ def class_risks(
     pairs: Pairs = "instance",
     weight: Float[Tensor, "n"] | None = None,
 ) -> ClassRisks:
-    r"""Unbiased estimates of each class's share of the cross-entropy risk, from excluded labels alone.
+    r"""Unbiased estimates of the per-class terms of the cross-entropy risk, from excluded labels alone.
 
     .. math:: r_j = \sum_c \bar\pi_c M_{cj} - (k - 1)\, \bar\pi_j M_{jj}, \qquad
         M_{cj} = \frac{\sum_i a_{ic} L_{ij}}{\sum_i a_{ic}}, \qquad L = -\log \operatorname{softmax}(r)
 
-    with a from `excluded_units`; M is the mean loss vector of the rows that exclude class c, and 0 where the
-    batch has none. A class that no row excludes drops out of both sums, and keeps its own r_j.
+    with a from `excluded_units`. M_c is the mean loss vector of the rows that exclude class c, and 0 if the
+    batch has none: such a class contributes to neither sum but still has its own r_j.
 
     Args:
         logits: scores r.
         candidates: True on S.
-        prior: how often each class is excluded in the whole training set, see `excluded_prior`.
+        prior: exclusion frequencies of the classes in the training set, see `excluded_prior`.
         pairs: see `excluded_units`.
-        weight: weights of the rows; counts become weighted counts.
+        weight: row weights; counts become weighted counts.
 
     Returns:
         The risks r and the counts, which are the column sums of a.
@@ -121,26 +126,26 @@ def class_risks(
         [ishida2019complementary], for one excluded label per row; `excluded_units` extends it to sets.
 
     Notes:
-        Fractional counts below one are divided by as they are: public code clamps counts at one, which
-        changes nothing for whole numbers and would bias small batches otherwise.
+        Public code clamps counts at one. That changes nothing for integers but would bias small batches with
+        fractional counts, so counts are not clamped here.
     """
     logits = full_precision(logits)
     units = excluded_units(candidates, pairs=pairs, weight=weight, dtype=logits.dtype)
     counts = units.sum(0)
     rate = torch.where(counts > 0, prior.to(logits.dtype) / counts, 0.0)
-    # Both sums of r_j are linear in the losses of the same rows. Subtracting coefficients rather than sums
-    # lets the losses that cancel vanish before they can drown the others, so small risks keep their sign.
+    # Both sums of r_j are linear in the losses of the same rows. Subtracting the coefficients, not the sums,
+    # avoids cancellation, so small risks keep their sign.
     share = (units * rate).sum(-1, keepdim=True) - (logits.shape[-1] - 1) * units * rate
     return ClassRisks(-(share * logits.log_softmax(-1)).sum(0), counts)
 
 
 def as_transition(transition: str | Sequence[Sequence[float]]) -> Transition:
-    """A transition as a hashable field: "uniform", or the matrix as a tuple of rows (JSON brings lists)."""
+    """Return "uniform" or the matrix as a hashable tuple of rows (JSON gives lists)."""
     if isinstance(transition, str):
         if transition != "uniform":
             raise ValueError(
-                f"transition: {transition!r} is not known; give 'uniform' or a matrix, row by row, "
-                "with P(excluded label | class) in row `class`."
+                f"transition: got {transition!r}; expected 'uniform' or the rows of a matrix, "
+                "with P(excluded label | class y) in row y."
             )
         return "uniform"
     return tuple(tuple(float(probability) for probability in row) for row in transition)
@@ -149,37 +154,37 @@ def as_transition(transition: str | Sequence[Sequence[float]]) -> Transition:
 def transition_matrix(
     transition: Transition, n_classes: int, device: torch.device | None = None
 ) -> Float[Tensor, "k k"]:
-    """Probabilities of being excluded, Q[class, excluded label]; every row sums to one.
+    """Build the transition matrix Q with P(excluded label | class y) in row y.
 
     Args:
         transition: "uniform" for 1/(k - 1) off the diagonal, or the rows of Q.
-        n_classes: k.
-        device: where to put it.
+        n_classes: number of classes k.
+        device: device of the result.
 
     Raises:
-        ValueError: if a given matrix is not k x k, has negative entries, or rows that do not sum to one.
+        ValueError: if the matrix is not k x k, has negative entries, or has rows that do not sum to one.
     """
-    precise = _finest(device)
+    dtype = _finest(device)
     if transition == "uniform":
-        return (1 - torch.eye(n_classes, dtype=precise, device=device)) / (n_classes - 1)
+        return (1 - torch.eye(n_classes, dtype=dtype, device=device)) / (n_classes - 1)
     lengths = {len(row) for row in transition}
     if len(transition) != n_classes or lengths != {n_classes}:
         raise ValueError(
             f"transition: {len(transition)} rows of length {sorted(lengths)} for {n_classes} classes; "
             f"expected {n_classes} rows of {n_classes} probabilities."
         )
-    matrix = torch.tensor(transition, dtype=precise, device=device)
+    matrix = torch.tensor(transition, dtype=dtype, device=device)
     totals = matrix.sum(-1)
-    wrong = ~(((totals - 1).abs() < 1e-6) & (matrix >= 0).all(-1))
-    if wrong.any():
-        row = int(wrong.int().argmax())
+    invalid = ~(((totals - 1).abs() < 1e-6) & (matrix >= 0).all(-1))
+    if invalid.any():
+        row = int(invalid.int().argmax())
         raise ValueError(
-            f"transition: {int(wrong.sum())} of {n_classes} rows are not distributions (first: {row}, "
+            f"transition: {int(invalid.sum())} of {n_classes} rows are not distributions (first: {row}, "
             f"which sums to {float(totals[row]):.6g}); row y is P(excluded label | class y). Transposed?"
         )
     return matrix
 
 
 def _finest(device: torch.device | None) -> torch.dtype:
-    # Priors and transition matrices are small; in 64 bits they never limit the accuracy of a loss.
+    # Priors and transition matrices are small: in float64 they never limit the accuracy of a loss.
     return torch.float32 if device is not None and device.type == "mps" else torch.float64

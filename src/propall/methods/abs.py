@@ -11,7 +11,7 @@ from propall.training.contract import RowwiseObjective, State, Step
 
 
 def abs_mae_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    r"""Absolute error, averaged over the candidates.
+    r"""Mean absolute error of the candidates.
 
     .. math:: \ell = \frac{1}{|S|} \sum_{j \in S} 2 (1 - p_j)
 
@@ -19,7 +19,7 @@ def abs_mae_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one True.
+        candidates: True on S; at least one True per row.
 
     References:
         [lv2024robustness].
@@ -31,7 +31,7 @@ def abs_mae_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 def abs_gce_loss(
     logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"], q: float | Float[Tensor, ""] = 0.7
 ) -> Float[Tensor, "*b"]:
-    r"""Generalised cross-entropy, averaged over the candidates.
+    r"""Mean generalized cross-entropy of the candidates.
 
     .. math:: \ell = \frac{1}{|S|} \sum_{j \in S} \frac{1 - p_j^q}{q}
 
@@ -39,8 +39,8 @@ def abs_gce_loss(
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one True.
-        q: between 0 (cross-entropy, exclusive) and 1 (half the absolute error).
+        candidates: True on S; at least one True per row.
+        q: exponent in (0, 1]; 1 gives half the absolute error, q -> 0 cross-entropy.
 
     References:
         [lv2024robustness].
@@ -51,18 +51,17 @@ def abs_gce_loss(
 
 @dataclass(frozen=True)
 class ABS(RowwiseObjective):
-    """Average bounded losses.
+    """Average-based strategy with a bounded loss.
 
     Attributes:
-        bounded: the loss that is averaged: "mae" for the absolute error, "gce" for generalised cross-entropy.
-        q: exponent of generalised cross-entropy, above 0 and up to 1.
+        bounded: the averaged loss: "mae" (absolute error) or "gce" (generalized cross-entropy).
+        q: exponent of the generalized cross-entropy, in (0, 1].
     """
 
     bounded: Literal["mae", "gce"] = "mae"
     q: float = 0.7
 
     name, title, reference = "abs", "ABS", "lv2024robustness"
-    kind = "partial labels"
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step

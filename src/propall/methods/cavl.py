@@ -1,4 +1,4 @@
-"""CAVL (Zhang et al.): train on the candidate with the largest class activation value."""
+"""CAVL (Zhang et al.): cross-entropy with the candidate that has the largest class activation value."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from propall.training.contract import RowwiseObjective, State, Step
 
 
 def cavl_loss(logits: Float[Tensor, "*b k"], weights: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    r"""Cross-entropy with the selected label, or with all candidates alike at the first visit.
+    r"""Cross-entropy with the selected label, or with uniform weights on the candidates at the first visit.
 
     .. math:: \ell = -\sum_j w_j \log p_j
 
@@ -19,7 +19,7 @@ def cavl_loss(logits: Float[Tensor, "*b k"], weights: Float[Tensor, "*b k"]) -> 
 
     Args:
         logits: scores r.
-        weights: w, one-hot on the selected candidate once an instance has been visited.
+        weights: w, one-hot on the selected candidate after the first visit of an instance.
 
     References:
         [zhang2022exploiting].
@@ -30,7 +30,7 @@ def cavl_loss(logits: Float[Tensor, "*b k"], weights: Float[Tensor, "*b k"]) -> 
 def selected_candidate(
     logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 ) -> Float[Tensor, "*b k"]:
-    r"""One-hot of the candidate with the largest class activation value, lowest index on ties.
+    r"""One-hot vector of the candidate with the largest class activation value (ties: lowest index).
 
     .. math:: \arg\max_{j \in S} r_j \, |1 - r_j|
 
@@ -38,8 +38,8 @@ def selected_candidate(
         [zhang2022exploiting].
 
     Notes:
-        The authors' code sets non-candidates to 0 before the argmax, so one of them wins wherever all
-        candidates have negative logits, which is common early in training. Here they can never win.
+        The authors' code sets non-candidates to 0 before the argmax, which selects one of them wherever all
+        candidates have negative logits, as is common early in training. Here they are never selected.
     """
     logits = full_precision(logits)
     value = (logits * (1 - logits).abs()).clamp(min=torch.finfo(logits.dtype).min)
@@ -49,18 +49,18 @@ def selected_candidate(
 
 @dataclass(frozen=True)
 class CAVL(RowwiseObjective):
-    """Class activation value learning: the network's own choice among the candidates, made at each visit.
+    """Class activation value learning: the network selects one of the candidates at each visit.
 
-    `update` sees logits of the network after the optimiser's step.
+    `update` sees logits computed after the optimizer step.
     """
 
     name, title, reference = "cavl", "CAVL", "zhang2022exploiting"
-    memory = "k weights"
-    cost = "2 forward + backward"
+    memory = "k label weights"
+    cost = "2 forward + 1 backward"
     fresh_logits = True
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Equal weights on the candidates, until the first visit selects one."""
+        """Start with equal weights on the candidates."""
         return State(rows={"weights": uniform_weights(candidates)})
 
     def losses(
@@ -72,5 +72,5 @@ class CAVL(RowwiseObjective):
     def update(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> State:
-        """`selected_candidate` of the new logits becomes the next visit's label."""
+        """Store `selected_candidate` of the new logits for the next visit."""
         return state.with_rows(weights=selected_candidate(logits, candidates))

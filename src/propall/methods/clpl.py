@@ -1,4 +1,4 @@
-"""CLPL (Cour, Sapp and Taskar): a linear score that is high on average over the candidates, low elsewhere."""
+"""CLPL (Cour, Sapp and Taskar): linear scores, high on average over the candidates and low elsewhere."""
 
 import warnings
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ from propall.training.contract import Algorithm, Classifier, Monitor, Run
 def clpl_objective(
     weight: Float[Tensor, "k d"], x: Float[Tensor, "n d"], candidates: Bool[Tensor, "n k"], c: float
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "k d"]]:
-    r"""The convex objective and its gradient.
+    r"""Convex objective and its gradient.
 
     .. math:: \tfrac12 \lVert W \rVert^2
         + C \sum_i \Bigl(1 - \frac{1}{|S_i|} \sum_{a \in S_i} s_a(x_i)\Bigr)_+^2
         + C \sum_i \sum_{a \notin S_i} \bigl(1 + s_a(x_i)\bigr)_+^2
 
-    with scores s = W x. It is a support vector machine with squared hinge on the averaged candidates against
-    every other label, written in W so that no row is ever repeated per label.
+    with scores s = W x: a support vector machine with squared hinge loss on the averaged candidates and on
+    every other label, written in terms of W so rows need not be repeated per label.
 
     Args:
         weight: W.
         x: features.
-        candidates: True on S; every row holds at least one True. A full row keeps its first term.
+        candidates: True on S; at least one True per row.
         c: the factor C.
 
     Returns:
@@ -55,23 +55,23 @@ def clpl_optimum(
     tol: float = 1e-9,
     evaluations: int = 20_000,
 ) -> Float[Tensor, "k d"]:
-    """The W that minimises `clpl_objective`, by L-BFGS from zero.
+    """Minimize `clpl_objective` over W by L-BFGS, starting from zero.
 
     Args:
         x: features, float64.
         candidates: True on S.
         c: the factor C.
-        tol: stop where no entry of the gradient exceeds this share of the objective at zero.
-        evaluations: most evaluations of the objective.
+        tol: stop when no gradient entry exceeds this fraction of the objective at W = 0.
+        evaluations: maximum number of objective evaluations.
 
     Notes:
-        The objective minus half the squared norm is convex, so W is off by at most the gradient's norm.
+        The objective is 1-strongly convex, so the error of W is at most the norm of the gradient.
     """
-    # Half a second that only this method should cost.
+    # Importing scipy.optimize takes half a second, which other methods should not pay.
     from scipy.optimize import fmin_l_bfgs_b
 
     shape = (candidates.shape[1], x.shape[1])
-    # Divided by its value at zero, the objective starts at 1 whatever C, n and k are.
+    # Dividing by the value at zero makes the stopping rule independent of C, n and k.
     unit = float(clpl_objective(x.new_zeros(shape), x, candidates, c)[0])
 
     def evaluate(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -88,10 +88,10 @@ def clpl_optimum(
         maxfun=evaluations,
         maxiter=evaluations,
     )
-    # Close to the optimum the value stands still to its last digit before the gradient does; that is enough.
+    # Near the optimum the value can stop changing before the gradient reaches tol, so allow some slack.
     if np.abs(end["grad"]).max() > max(tol, 1e-6):
         warnings.warn(
-            f"evaluations: {end['funcalls']} did not bring the gradient below tol={tol}; allow more of them.",
+            f"evaluations: {end['funcalls']} left the gradient above tol={tol}; allow more evaluations.",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -103,16 +103,16 @@ class CLPL(Algorithm):
     """Convex learning from partial labels.
 
     Attributes:
-        c: weight of the losses against half the squared norm of W.
-        intercept: append a constant feature, whose weights are regularised like the others.
+        c: weight of the losses relative to the regularizer.
+        intercept: append a constant feature, regularized like the others.
         tol: see `clpl_optimum`.
-        evaluations: most evaluations of the objective.
+        evaluations: maximum number of objective evaluations.
 
     References:
         [cour2011learning].
 
     Notes:
-        The article names no C; 0.01 suits standardised features. The scores have no intercept there.
+        The paper gives no C; 0.01 suits standardized features. Its scores have no intercept.
     """
 
     c: float = 0.01
@@ -121,17 +121,16 @@ class CLPL(Algorithm):
     evaluations: int = 20_000
 
     name, title, reference = "clpl", "CLPL", "cour2011learning"
-    memory = "none"
-    cost = "2dk per row and evaluation, tens to hundreds of evaluations"
+    cost = "2dk per row, 10 to 1,000 L-BFGS evaluations"
     classifier: ClassVar[type[Classifier]] = LinearClassifier
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.c <= 0:
-            raise ValueError(f"c: {self.c} is not positive; without losses there is nothing to learn.")
+            raise ValueError(f"c: got {self.c}; expected a positive number.")
 
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
-        """The unique optimum of every run."""
+        """Minimize the objective of every run."""
         return [self._fit(run) for run in runs]
 
     def _fit(self, run: Run) -> LinearClassifier:

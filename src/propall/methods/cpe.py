@@ -1,4 +1,4 @@
-"""CPE (Lin and Lin): predict the distribution of the excluded label, then find the class that excludes so."""
+"""CPE (Lin and Lin): predict the distribution of the excluded label, then decode it to the nearest class."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ from propall.training.contract import RowwiseObjective, State, Step
 
 
 def cpe_direct_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    r"""Cross-entropy of the excluded label, which the softmax predicts itself (CPE-I).
+    r"""Cross-entropy of the excluded label, predicted by the softmax directly (CPE-I).
 
     .. math:: \ell = -\log p_{\bar y}
 
@@ -21,7 +21,7 @@ def cpe_direct_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b 
 
     Args:
         logits: scores r.
-        candidates: True on every class but the excluded one, ybar.
+        candidates: True on every class except the excluded one, ybar.
 
     References:
         [lin2023cpe].
@@ -43,7 +43,7 @@ def cpe_transition_loss(
 
     Args:
         logits: scores r.
-        candidates: True on every class but the excluded one, ybar.
+        candidates: True on every class except the excluded one, ybar.
         transition: Q, with P(excluded label | class y) in row y; differentiable.
         floor: epsilon.
 
@@ -51,7 +51,7 @@ def cpe_transition_loss(
         [lin2023cpe].
     """
     p = full_precision(logits).softmax(-1)
-    # Only one entry of the product p Q is needed, and a matrix product may round to TF32.
+    # Only one entry of p Q is needed, and a matrix product could be rounded to TF32.
     column = transition.to(p.dtype).mT[(~candidates).int().argmax(-1)]
     return -((p * column).sum(-1) + floor).log()
 
@@ -59,20 +59,20 @@ def cpe_transition_loss(
 def trained_transition(
     transition: Float[Tensor, "k k"], offsets: Float[Tensor, "k k"]
 ) -> Float[Tensor, "k k"]:
-    r"""A transition matrix moved by trained offsets; what is impossible stays so.
+    r"""Transition matrix with trained offsets; zero entries stay zero.
 
     .. math:: Q'_{y} = \operatorname{softmax}(\log Q_y + \theta_y)
 
     Args:
-        transition: Q, where the training starts.
-        offsets: theta; those of zero entries of Q have no effect and get no gradient.
+        transition: Q, the initial matrix.
+        offsets: theta; offsets of zero entries of Q have no effect and get no gradient.
 
     References:
         [lin2023cpe].
 
     Notes:
-        Public code trains log Q itself, minus infinity on the diagonal, which becomes NaN under weight decay.
-        Offsets from a fixed log Q stay finite, and weight decay pulls them back towards the given matrix.
+        Public code trains log Q itself, which is minus infinity on the diagonal and becomes NaN under weight
+        decay. Offsets from a fixed log Q stay finite, and weight decay pulls them back to the given matrix.
     """
     return (transition.log().to(offsets.dtype) + offsets).softmax(-1)
 
@@ -83,9 +83,9 @@ class CPE(RowwiseObjective):
 
     Attributes:
         variant: "I" predicts the excluded label directly, "F" through a fixed transition matrix, "T" through
-            one that is trained from there.
-        transition: "uniform", or the matrix Q row by row with P(excluded label | class) in row `class`; every
-            variant decodes with it.
+            a trained one.
+        transition: "uniform", or the rows of Q with P(excluded label | class y) in row y; every variant uses
+            it for decoding.
         floor: added to probabilities inside the logarithm by "F" and "T".
     """
 
@@ -101,7 +101,7 @@ class CPE(RowwiseObjective):
         object.__setattr__(self, "transition", as_transition(self.transition))
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """The transition matrix, and zero offsets to train; refuses rows that exclude not just one label."""
+        """Store the transition matrix and, for "T", zero offsets; rows must exclude exactly one label."""
         require_one_excluded(candidates, self.title, "forward or mcl_log, which take several excluded labels")
         transition = transition_matrix(self.transition, candidates.shape[-1], candidates.device)
         offsets = torch.zeros(transition.shape, device=candidates.device)
@@ -117,15 +117,15 @@ class CPE(RowwiseObjective):
         return cpe_transition_loss(logits, candidates, self._transition(state, logits), self.floor)
 
     def scores(self, logits: Float[Tensor, "b k"], state: State) -> Float[Tensor, "b k"]:
-        """Minus the L1 distance from the predicted distribution to what each class excludes, its row of Q."""
+        """Negative L1 distance between the predicted distribution and the row of Q of each class."""
         p = full_precision(logits).softmax(-1)
         transition = self._transition(state, p)
         predicted = p if self.variant == "I" else p @ transition
         return -torch.cdist(predicted, transition, p=1.0)
 
     def _transition(self, state: State, like: Float[Tensor, "b k"]) -> Float[Tensor, "k k"]:
-        precise = full_precision(like).dtype
-        transition = state.shared["transition"].to(precise)
+        dtype = full_precision(like).dtype
+        transition = state.shared["transition"].to(dtype)
         if self.variant == "T":
-            return trained_transition(transition, state.trained["transition"].to(precise))
+            return trained_transition(transition, state.trained["transition"].to(dtype))
         return transition

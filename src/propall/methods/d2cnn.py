@@ -1,4 +1,4 @@
-"""D2CNN (Yao et al.): sure that non-candidates are wrong, sure of itself, and agreeing with its own past."""
+"""D2CNN (Yao et al.): suppress non-candidates, minimize entropy, and agree with past predictions."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from propall.training.contract import RowwiseObjective, State, Step
 
 
 class D2CNNTerms(NamedTuple):
-    """The three parts of the loss, one value per row, before their weights."""
+    """The three unweighted terms of the loss, one value per row."""
 
     fidelity: Float[Tensor, "*b"]
     entropy: Float[Tensor, "*b"]
@@ -25,20 +25,20 @@ def d2cnn_terms(
     teacher: Float[Tensor, "*b k"],
     sample_weights: Tensor | float = 1.0,
 ) -> D2CNNTerms:
-    r"""Fidelity to the candidate set, entropy of the output, and cross-entropy with the ensembled past.
+    r"""Fidelity to the candidate set, entropy of the output, and cross-entropy with past outputs.
 
     .. math::
         -\sum_{j \notin S} \log(1 - p_j + 10^{-5}), \qquad
         -\sum_j p_j \log(p_j + 10^{-10}), \qquad
         -\omega \sum_j q_j \log(p_j + 10^{-5})
 
-    with p = softmax(r). All three are minimised.
+    with p = softmax(r). All three are minimized.
 
     Args:
         logits: scores r.
         candidates: True on S.
-        teacher: q, used as given; it need not vanish outside S.
-        sample_weights: omega, one per row or one for all.
+        teacher: q, which may be nonzero outside S.
+        sample_weights: omega, one per row or a single value.
 
     References:
         [yao2020deep].
@@ -60,15 +60,15 @@ def d2cnn_loss(
     entropy_weight: Tensor | float = 0.1,
     ensemble_weight: Tensor | float = 1.0,
 ) -> Float[Tensor, "*b"]:
-    r"""The sum of `d2cnn_terms`, weighted.
+    r"""Weighted sum of `d2cnn_terms`.
 
     .. math:: \ell = \text{fidelity} + a \cdot \text{entropy} + v \cdot \text{ensembling}
 
     Args:
         logits: scores r.
         candidates: True on S.
-        teacher: q, used as given.
-        sample_weights: omega, one per row or one for all.
+        teacher: q, which may be nonzero outside S.
+        sample_weights: omega, one per row or a single value.
         entropy_weight: a.
         ensemble_weight: v, see `ramp_up`.
 
@@ -76,8 +76,8 @@ def d2cnn_loss(
         [yao2020deep].
 
     Notes:
-        The authors published no code; the form of the terms follows the public implementation of the group
-        behind VALEN, which is the likely source of the numbers tabled for D2CNN since.
+        The authors published no code. The terms follow the implementation of VALEN's authors, the likely
+        source of the D2CNN results in later papers.
     """
     terms = d2cnn_terms(logits, candidates, teacher, sample_weights)
     return terms.fidelity + entropy_weight * terms.entropy + ensemble_weight * terms.ensembling
@@ -90,7 +90,7 @@ def ramp_up(
 
     .. math:: v(t) = v_{\max} \exp\bigl(-5 (1 - \min(t / T, 1))^2\bigr)
 
-    With a length T of 0 there is no ramp.
+    With length T = 0 there is no ramp.
     """
     return top * (-5 * (1 - (epoch / length).nan_to_num(1.0).clamp(max=1)) ** 2).exp()
 
@@ -98,9 +98,9 @@ def ramp_up(
 def ensemble_average(
     ensemble: Float[Tensor, "*b k"], visits: Int[Tensor, "*b"], momentum: float | Tensor
 ) -> Float[Tensor, "*b k"]:
-    r"""Past outputs averaged with geometric weights that sum to one, Z / (1 - m^t); 0 before any visit."""
-    seen = (1 - momentum ** visits.clamp(min=1).to(ensemble.dtype)).unsqueeze(-1)
-    return ensemble / seen
+    """Bias-corrected moving average of past outputs, Z / (1 - m^t); 0 before the first visit."""
+    total_weight = (1 - momentum ** visits.clamp(min=1).to(ensemble.dtype)).unsqueeze(-1)
+    return ensemble / total_weight
 
 
 def teacher_from_ensemble(
@@ -109,10 +109,10 @@ def teacher_from_ensemble(
     candidates: Bool[Tensor, "*b k"],
     momentum: float | Tensor,
 ) -> Float[Tensor, "*b k"]:
-    """The ensembled prediction on the candidates, normalised; equal weights before the first visit.
+    """Average of past outputs, normalized over the candidates.
 
-    Equal weights also stand in where the past outputs give all candidates together no mass that the
-    precision can hold. Normalising takes the factor of `ensemble_average` out again.
+    Uniform over the candidates before the first visit, and where the average underflows on all of them. The
+    bias correction of `ensemble_average` cancels in the normalization.
     """
     past = ensemble_average(ensemble, visits, momentum) * candidates
     mass = past.sum(-1, keepdim=True)
@@ -124,19 +124,19 @@ def teacher_from_ensemble(
 class D2CNN(RowwiseObjective):
     """Discriminative network with temporal ensembling.
 
-    A row's memory Z moves once per epoch, at the row's visit, towards the output of that epoch's training
-    forward; the loss of the same visit still uses the Z from before.
+    The moving average Z of a row's outputs is updated once per epoch, with the output of the training forward
+    pass. The loss of the same step uses Z before the update.
 
     Attributes:
         entropy_weight: a; worth tuning in {0.01, 0.1, 1}.
-        momentum: share of Z that a visit keeps.
-        ramp_epochs: epochs until the ensembling term has its full weight; see `ramp_up`.
-        ensemble_weight: that full weight.
+        momentum: momentum m of the moving average.
+        ramp_epochs: epochs until the ensembling term reaches its full weight; see `ramp_up`.
+        ensemble_weight: full weight of the ensembling term.
         row_weight: omega, the same for every row.
 
     Notes:
-        No public source settles the momentum, the row weights, a and the ramp. Momentum and ramp default to
-        the values of temporal ensembling itself (Laine and Aila, 2017).
+        No public source gives the momentum, the row weights, a and the ramp. Momentum and ramp default to the
+        values of temporal ensembling (Laine and Aila, 2017).
     """
 
     entropy_weight: float = 0.1
@@ -146,10 +146,10 @@ class D2CNN(RowwiseObjective):
     row_weight: float = 1.0
 
     name, title, reference = "d2cnn", "D2CNN", "yao2020deep"
-    memory = "k ensembled outputs"
+    memory = "k averaged outputs"
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing seen yet: Z = 0 after 0 visits."""
+        """Start with Z = 0 and no visits."""
         return State(
             rows={
                 "ensemble": torch.zeros(candidates.shape, device=candidates.device),
@@ -160,7 +160,7 @@ class D2CNN(RowwiseObjective):
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> Float[Tensor, "b"]:
-        """`d2cnn_loss` against the ensembled past."""
+        """`d2cnn_loss` with `teacher_from_ensemble`."""
         return d2cnn_loss(
             logits,
             candidates,
@@ -173,7 +173,7 @@ class D2CNN(RowwiseObjective):
     def update(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> State:
-        """Move Z towards this visit's output, and count the visit."""
+        """Update Z with the output and count the visit."""
         output = full_precision(logits).softmax(-1)
         return state.with_rows(
             ensemble=self.momentum * state.rows["ensemble"] + (1 - self.momentum) * output,

@@ -1,4 +1,4 @@
-"""Forward (Yu et al.): the likelihood of the excluded label, given how labels come to be excluded."""
+"""Forward (Yu et al.): negative log-likelihood of the excluded label under a known exclusion process."""
 
 from dataclasses import dataclass
 
@@ -14,20 +14,20 @@ from propall.training.contract import RowwiseObjective, State, Step
 def uniform_forward_loss(
     logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 ) -> Float[Tensor, "*b"]:
-    r"""Negative log-probability of the excluded labels if every wrong label is as likely to be excluded.
+    r"""Negative log-probability of the excluded labels if all wrong labels are equally likely to be excluded.
 
     .. math:: \ell = -\log \sum_{j \in S} p_j + \log \binom{k - 1}{s}, \qquad s = k - |S|
 
-    with p = softmax(r). The constant is log(k - 1) for one excluded label, and 0 for a single candidate (the
-    loss is cross-entropy) and for a row that holds every class (the loss is 0).
+    with p = softmax(r). The constant is log(k - 1) for one excluded label. It is 0 for a single candidate
+    (where the loss is cross-entropy) and for a row that contains every class (where the loss is 0).
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one True.
+        candidates: True on S; at least one True per row.
 
     References:
-        [yu2018learning], for one excluded label. For more of them this is the likelihood of a set drawn
-        uniformly among those of its size without the true class.
+        [yu2018learning], for one excluded label. For several, this is the likelihood of a set drawn
+        uniformly among all sets of its size that do not contain the true class.
     """
     mass = negative_log_mass(logits, candidates)
     drawn = torch.arange(logits.shape[-1] - 1, dtype=mass.dtype, device=mass.device)
@@ -48,7 +48,7 @@ def forward_loss(
 
     Args:
         logits: scores r.
-        candidates: True on every class but the excluded one, ybar.
+        candidates: True on every class except the excluded one, ybar.
         transition: Q, with P(excluded label | class y) in row y.
 
     References:
@@ -56,10 +56,10 @@ def forward_loss(
 
     Notes:
         Public code takes the log of the summed probabilities, which is infinite once p rounds to 1 on the
-        excluded class, or hides that by adding 1e-6.
+        excluded class, or masks that by adding 1e-6.
     """
     logits = full_precision(logits)
-    # Rows of Q are picked rather than multiplied in: 0 * log 0 is NaN, and a product may round to TF32.
+    # Indexing instead of a matrix product: 0 * log 0 is NaN, and a product could be rounded to TF32.
     column = transition.to(logits.dtype).mT[(~candidates).int().argmax(-1)]
     every, high = below_maximum(logits)
     possible, low = below_maximum(logits.masked_fill(column == 0, -torch.inf))
@@ -71,8 +71,8 @@ class Forward(RowwiseObjective):
     """Forward correction.
 
     Attributes:
-        transition: "uniform", which takes candidate sets of any size, or the matrix Q row by row with
-            P(excluded label | class) in row `class`, for one excluded label per instance.
+        transition: "uniform", for candidate sets of any size; or the rows of Q with
+            P(excluded label | class y) in row y, for one excluded label per instance.
     """
 
     transition: Transition = "uniform"
@@ -85,24 +85,24 @@ class Forward(RowwiseObjective):
         object.__setattr__(self, "transition", as_transition(self.transition))
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """The transition matrix, if one is given; refuses labels that it says are never excluded."""
+        """Store the transition matrix, if there is one; raise ValueError where it gives an infinite loss."""
         if self.transition == "uniform":
             return State()
-        require_one_excluded(candidates, self.title, "transition='uniform', which takes any sets")
+        require_one_excluded(candidates, self.title, "transition='uniform', which takes sets of any size")
         transition = transition_matrix(self.transition, candidates.shape[-1], candidates.device)
         impossible = ~candidates & (transition == 0).all(0)
         if impossible.any():
             row, label = impossible.nonzero()[0].tolist()
             raise ValueError(
-                f"transition: {int(impossible.sum())} rows exclude a label whose column is zero "
-                f"(first: row {row}, label {label}), so their loss is infinite. Give it a positive entry."
+                f"transition: {int(impossible.sum())} rows exclude a label whose column is all zeros "
+                f"(first: row {row}, label {label}), so their loss is infinite. Add a positive entry."
             )
         return State(shared={"transition": transition})
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> Float[Tensor, "b"]:
-        """`uniform_forward_loss`, or `forward_loss` with the given matrix."""
+        """`uniform_forward_loss`, or `forward_loss` with the transition matrix."""
         if self.transition == "uniform":
             return uniform_forward_loss(logits, candidates)
         return forward_loss(logits, candidates, state.shared["transition"])

@@ -1,4 +1,4 @@
-"""Free (Ishida et al. 2019): the unbiased risk from excluded labels, for any model, with no lower bound."""
+"""Free (Ishida et al. 2019): the unbiased risk estimate from excluded labels, without a lower bound."""
 
 from dataclasses import dataclass
 
@@ -21,14 +21,14 @@ def free_loss(
 
     .. math:: \ell = \sum_j r_j
 
-    with r_j from `propall.methods._risks.class_risks`; some of them, and the sum, may be negative.
+    with r_j from `propall.methods._risks.class_risks`; terms and sum may be negative.
 
     Args:
         logits: scores.
         candidates: True on S.
-        prior: how often each class is excluded in the whole training set.
-        pairs: "instance" shares one unit between the labels a row excludes, "pooled" gives one to each.
-        weight: weights of the rows.
+        prior: exclusion frequencies of the classes in the training set.
+        pairs: "instance" divides one unit among the labels a row excludes, "pooled" gives one to each.
+        weight: row weights.
 
     References:
         [ishida2019complementary].
@@ -38,20 +38,20 @@ def free_loss(
 
 @dataclass(frozen=True)
 class Free(Objective):
-    """The risk estimate without correction.
+    """Unbiased risk estimate without correction.
 
     Attributes:
-        pairs: how rows that exclude several labels count; see `free_loss`.
+        pairs: how the labels of rows that exclude several are weighted; see `free_loss`.
     """
 
     pairs: Pairs = "instance"
 
     name, title, reference = "free", "Free", "ishida2019complementary"
     kind = "complementary labels"
-    memory = "class priors"
+    memory = "none (k class priors in total)"
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """How often each class is excluded; refuses data in which none ever is."""
+        """Store how often each class is excluded; raise ValueError if none ever is."""
         return State(shared={"prior": excluded_prior(candidates, pairs=self.pairs, weight=weight)})
 
     def loss(

@@ -1,4 +1,4 @@
-"""GA (Ishida et al. 2019): descend on the risk from excluded labels, ascend where it has become negative."""
+"""GA (Ishida et al. 2019): descent on the risk from excluded labels, ascent if a class risk is negative."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -12,13 +12,13 @@ from propall.training.contract import Objective, State, Step
 
 
 class GAStep(NamedTuple):
-    """What one batch's class risks make the optimiser do.
+    """Descent or ascent step for one batch.
 
     Attributes:
         ascends: whether a class risk is negative.
-        backward: what is differentiated: the risk, or on ascent the sum of the negative (counted) risks.
-        loss: `backward`, negated on ascent; its gradient is the one the optimiser receives.
-        risk: the sum of all class risks, the number worth reporting in both cases.
+        backward: the differentiated value: the risk, or on ascent the sum of the negative tested risks.
+        loss: `backward`, negated on ascent; the optimizer follows its gradient.
+        risk: the sum of all class risks, for reporting.
     """
 
     ascends: Bool[Tensor, ""]
@@ -28,22 +28,22 @@ class GAStep(NamedTuple):
 
 
 def ga_step(estimate: ClassRisks, variant: Literal["public", "paper"] = "public") -> GAStep:
-    r"""Choose between descent and ascent, without a branch.
+    r"""Choose between descent and ascent without branching.
 
     .. math:: \ell = \begin{cases} \sum_j r_j & \text{if } \min_j t_j \ge 0 \\
         -\sum_j \min(t_j, 0) & \text{otherwise} \end{cases}
 
     Args:
         estimate: class risks r and counts c of a batch.
-        variant: "public" takes t_j = c_j r_j, so that a class that no row of the batch excludes cannot start
-            an ascent; "paper" takes t_j = r_j.
+        variant: "public" uses t_j = c_j r_j, so a class that no row of the batch excludes cannot trigger an
+            ascent; "paper" uses t_j = r_j.
 
     References:
-        [ishida2019complementary], Algorithm 1, with threshold 0 and a step of the same size both ways.
+        [ishida2019complementary], Algorithm 1, with threshold 0 and equal step sizes for both directions.
 
     Notes:
-        The counts are in the authors' code alone. With instance weights they are weighted counts, so weights
-        with mean one keep the size of its ascent steps.
+        Only the authors' code uses the counts. With instance weights they are weighted counts, so weights
+        with mean one preserve the size of the ascent steps.
     """
     risk = estimate.risks.sum()
     tested = estimate.counts * estimate.risks if variant == "public" else estimate.risks
@@ -61,15 +61,15 @@ def ga_loss(
     pairs: Pairs = "instance",
     weight: Float[Tensor, "b"] | None = None,
 ) -> Float[Tensor, ""]:
-    """The value whose gradient the optimiser follows: `ga_step` of the batch's class risks.
+    """Loss of `ga_step` for the class risks of a batch.
 
     Args:
         logits: scores.
         candidates: True on S.
-        prior: how often each class is excluded in the whole training set.
+        prior: exclusion frequencies of the classes in the training set.
         variant: "public" or "paper"; see `ga_step`.
-        pairs: "instance" shares one unit between the labels a row excludes, "pooled" gives one to each.
-        weight: weights of the rows.
+        pairs: "instance" divides one unit among the labels a row excludes, "pooled" gives one to each.
+        weight: row weights.
 
     References:
         [ishida2019complementary].
@@ -79,13 +79,13 @@ def ga_loss(
 
 @dataclass(frozen=True)
 class GA(Objective):
-    """The risk estimate with gradient ascent.
+    """Risk estimate with gradient ascent.
 
-    Moments and weight decay of the optimiser work as usual in both kinds of step.
+    Momentum and weight decay of the optimizer apply to both kinds of step.
 
     Attributes:
         variant: "public" for the authors' code, "paper" for the article; see `ga_step`.
-        pairs: how rows that exclude several labels count; see `ga_loss`.
+        pairs: how the labels of rows that exclude several are weighted; see `ga_loss`.
     """
 
     variant: Literal["public", "paper"] = "public"
@@ -93,10 +93,10 @@ class GA(Objective):
 
     name, title, reference = "ga", "GA", "ishida2019complementary"
     kind = "complementary labels"
-    memory = "class priors"
+    memory = "none (k class priors in total)"
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """How often each class is excluded; refuses data in which none ever is."""
+        """Store how often each class is excluded; raise ValueError if none ever is."""
         return State(shared={"prior": excluded_prior(candidates, pairs=self.pairs, weight=weight)})
 
     def loss(

@@ -1,4 +1,4 @@
-"""Cross-entropy for candidate sets (Katsura and Uchida): the unbiased risk, which has no lower bound."""
+"""CE (Katsura and Uchida): unbiased cross-entropy risk for candidate sets, without a lower bound."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,19 +22,19 @@ def katsura_ce_loss(
     .. math:: \ell = (k - 1) \sum_{j \in S} L_j - (|S| - 1) \sum_j L_j
         = (k - |S|) \sum_{j \in S} L_j - (|S| - 1) \sum_{j \notin S} L_j, \qquad L_j = -\log p_j
 
-    with p = softmax(r). It is 0 where S holds every class, and unbounded below for two or more candidates.
+    with p = softmax(r). It is 0 where S contains every class, and unbounded below for two or more candidates.
 
     Args:
         logits: scores r.
         candidates: True on S.
         scale: "unbiased" divides each row by k - |S|, which makes the mean an unbiased estimate of the
-            cross-entropy risk; "none" leaves the factor out. The two agree where one label is excluded.
+            cross-entropy risk; "none" omits the factor. Both agree where one label is excluded.
 
     References:
         [katsura2020bridging].
 
     Notes:
-        The authors' code divides by the batch size twice; this is the plain mean.
+        The authors' code divides by the batch size twice; here it is the plain mean.
     """
     log_losses = -full_precision(logits).log_softmax(-1)
     size = candidates.sum(-1, keepdim=True)
@@ -48,7 +48,7 @@ class KatsuraCE(RowwiseObjective):
     """Cross-entropy risk on candidate sets.
 
     Attributes:
-        scale: "none", or "unbiased"; see `katsura_ce_loss`.
+        scale: "none" or "unbiased"; see `katsura_ce_loss`.
     """
 
     scale: Literal["none", "unbiased"] = "none"

@@ -1,4 +1,4 @@
-"""L-UW (Gao and Zhang): cross-entropy of the excluded label with a second softmax, that of 1 - p."""
+"""L-UW (Gao and Zhang): cross-entropy of the excluded label with softmax(1 - p)."""
 
 from dataclasses import dataclass
 
@@ -15,15 +15,15 @@ def l_uw_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -
 
     .. math:: \ell = -\frac{1}{k - |S|} \sum_{j \notin S} \log q_j, \qquad q = \operatorname{softmax}(1 - p)
 
-    with p = softmax(r); 0 where S holds every class. Since 1 - p lies in [0, 1], neither q nor the loss of
-    other rows ever comes near 0.
+    with p = softmax(r); 0 where S contains every class. Since 1 - p lies in [0, 1], q is bounded away from
+    0 and 1.
 
     Args:
         logits: scores r.
         candidates: True on S.
 
     References:
-        [gao2021discriminative], for one excluded label; the average is over more of them.
+        [gao2021discriminative], for one excluded label; several are averaged here.
     """
     complement = 1 - full_precision(logits).softmax(-1)
     return over_excluded(-(complement.log_softmax(-1) * ~candidates).sum(-1), candidates)

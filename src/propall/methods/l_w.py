@@ -1,4 +1,4 @@
-"""L-W (Gao and Zhang): the double-softmax loss of the excluded label, weighted by its own 1 - p."""
+"""L-W (Gao and Zhang): cross-entropy of the excluded label with softmax(1 - p), weighted by 1 - p."""
 
 from dataclasses import dataclass
 
@@ -16,14 +16,14 @@ def l_w_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) ->
     .. math:: \ell = -\frac{1}{k - |S|} \sum_{j \notin S} \Bigl(1 + \frac{1 - p_j}{k - 1}\Bigr) \log q_j,
         \qquad q = \operatorname{softmax}(1 - p)
 
-    with p = softmax(r); 0 where S holds every class. The gradient flows through the weight as well.
+    with p = softmax(r); 0 where S contains every class. The weight is differentiated too.
 
     Args:
         logits: scores r.
         candidates: True on S.
 
     References:
-        [gao2021discriminative], for one excluded label; the average is over more of them.
+        [gao2021discriminative], for one excluded label; several are averaged here.
     """
     complement = 1 - full_precision(logits).softmax(-1)
     weighted = (1 + complement / (logits.shape[-1] - 1)) * complement.log_softmax(-1)
@@ -32,7 +32,7 @@ def l_w_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) ->
 
 @dataclass(frozen=True)
 class LW(RowwiseObjective):
-    """Discriminative complementary-label learning with weighted loss."""
+    """Discriminative complementary-label learning, weighted."""
 
     name, title, reference = "l_w", "L-W", "gao2021discriminative"
     kind = "complementary labels"

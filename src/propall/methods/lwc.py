@@ -1,4 +1,4 @@
-"""LWC (Wen et al.): the leveraged weighted loss on cross-entropy, which also pushes non-candidates down."""
+"""LWC (Wen et al.): leveraged weighted cross-entropy, which also penalizes non-candidates."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from propall.methods._leveraged import side_weights
 from propall.numerics import probabilities_and_complements
 from propall.training.contract import RowwiseObjective, State, Step
 
-#: Added to probabilities inside logarithms.
+#: Added to probabilities inside logarithms, as in the authors' code.
 GUARD = 1e-8
 
 
@@ -22,7 +22,7 @@ def lwc_loss(
     beta: float | Tensor = 1.0,
     candidate_weight: float | Tensor = 1.0,
 ) -> Float[Tensor, "*b"]:
-    r"""Weighted cross-entropy of the candidates plus the leveraged one of the other classes.
+    r"""Weighted cross-entropy of the candidates plus leveraged cross-entropy of the other classes.
 
     .. math:: \ell = -c \sum_{j \in S} w_j \log(p_j + \epsilon)
         - \beta \sum_{j \notin S} w_j \log(1 - p_j + \epsilon)
@@ -31,8 +31,8 @@ def lwc_loss(
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one True.
-        weights: w, over all classes; each side has its own normalisation.
+        candidates: True on S; at least one True per row.
+        weights: w over all classes; candidates and non-candidates are normalized separately.
         beta: leverage of the non-candidates; 0 ignores them.
         candidate_weight: factor of the first sum.
 
@@ -40,35 +40,35 @@ def lwc_loss(
         [wen2021leveraged].
 
     Notes:
-        1 - p is taken without cancellation; by subtraction in float32 epsilon would be lost beside it.
+        1 - p is computed without cancellation; the subtraction in float32 has an error larger than epsilon.
     """
     p, complement = probabilities_and_complements(logits)
-    right = torch.where(candidates, p, complement) + GUARD
+    correct = torch.where(candidates, p, complement) + GUARD
     leverage = torch.where(candidates, candidate_weight * weights, beta * weights)
-    return -(leverage * right.log()).sum(-1)
+    return -(leverage * correct.log()).sum(-1)
 
 
 @dataclass(frozen=True)
 class LWC(RowwiseObjective):
     """Leveraged weighted loss with cross-entropy.
 
-    `update` sees logits of the network after the optimiser's step.
+    `update` sees logits computed after the optimizer step.
 
     Attributes:
         beta: leverage of the non-candidates; the authors use 1 or 2.
-        candidate_weight: factor of the candidates' sum, always 1 in the authors' experiments.
+        candidate_weight: factor of the candidates' sum; 1 in all of the authors' experiments.
     """
 
     beta: float = 1.0
     candidate_weight: float = 1.0
 
     name, title, reference = "lwc", "LWC", "wen2021leveraged"
-    memory = "k weights"
-    cost = "2 forward + backward"
+    memory = "k label weights"
+    cost = "2 forward + 1 backward"
     fresh_logits = True
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Weight 1/k on every class, candidate or not."""
+        """Start with weight 1/k on every class, candidate or not."""
         return State(
             rows={"weights": torch.full(candidates.shape, 1 / candidates.shape[-1], device=candidates.device)}
         )
@@ -88,5 +88,5 @@ class LWC(RowwiseObjective):
     def update(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> State:
-        """`side_weights` of the new logits."""
+        """Store `side_weights` of the new logits."""
         return state.with_rows(weights=side_weights(logits, candidates))

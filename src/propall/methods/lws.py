@@ -1,4 +1,4 @@
-"""LWS (Wen et al.): the leveraged weighted loss on sigmoids, which also pushes non-candidates down."""
+"""LWS (Wen et al.): leveraged weighted sigmoid loss, which also penalizes non-candidates."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ def lws_loss(
     beta: float | Tensor = 1.0,
     candidate_weight: float | Tensor = 1.0,
 ) -> Float[Tensor, "*b"]:
-    r"""Weighted sigmoid loss of the candidates plus the leveraged one of the other classes.
+    r"""Weighted sigmoid loss of the candidates plus leveraged sigmoid loss of the other classes.
 
     .. math:: \ell = c \sum_{j \in S} w_j \, \sigma(-r_j) + \beta \sum_{j \notin S} w_j \, \sigma(r_j)
 
@@ -27,8 +27,8 @@ def lws_loss(
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one True.
-        weights: w, over all classes; each side has its own normalisation.
+        candidates: True on S; at least one True per row.
+        weights: w over all classes; candidates and non-candidates are normalized separately.
         beta: leverage of the non-candidates; 0 ignores them.
         candidate_weight: factor of the first sum.
 
@@ -36,36 +36,36 @@ def lws_loss(
         [wen2021leveraged].
 
     Notes:
-        The authors' piecewise sigmoid has no gradient at a logit of exactly 0, so that a network with an
-        output layer of zeros never starts to learn; the gradient here is the true one, w/4 in size.
+        The authors' piecewise sigmoid has zero gradient at a logit of exactly 0, so a network whose output
+        layer is initialized with zeros never learns. Here the gradient is exact: w/4 in absolute value.
     """
     logits = full_precision(logits)
-    wrong = torch.where(candidates, candidate_weight * (-logits).sigmoid(), beta * logits.sigmoid())
-    return (weights * wrong).sum(-1)
+    sigmoids = torch.where(candidates, candidate_weight * (-logits).sigmoid(), beta * logits.sigmoid())
+    return (weights * sigmoids).sum(-1)
 
 
 @dataclass(frozen=True)
 class LWS(RowwiseObjective):
     """Leveraged weighted loss with the sigmoid.
 
-    The weights follow the softmax although the loss is built of sigmoids, and `update` sees logits of the
-    network after the optimiser's step.
+    The weights come from the softmax although the loss uses sigmoids. `update` sees logits computed after the
+    optimizer step.
 
     Attributes:
         beta: leverage of the non-candidates; the authors use 1 or 2.
-        candidate_weight: factor of the candidates' sum, always 1 in the authors' experiments.
+        candidate_weight: factor of the candidates' sum; 1 in all of the authors' experiments.
     """
 
     beta: float = 1.0
     candidate_weight: float = 1.0
 
     name, title, reference = "lws", "LWS", "wen2021leveraged"
-    memory = "k weights"
-    cost = "2 forward + backward"
+    memory = "k label weights"
+    cost = "2 forward + 1 backward"
     fresh_logits = True
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Weight 1/k on every class, candidate or not."""
+        """Start with weight 1/k on every class, candidate or not."""
         return State(
             rows={"weights": torch.full(candidates.shape, 1 / candidates.shape[-1], device=candidates.device)}
         )
@@ -85,5 +85,5 @@ class LWS(RowwiseObjective):
     def update(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> State:
-        """`side_weights` of the new logits."""
+        """Store `side_weights` of the new logits."""
         return state.with_rows(weights=side_weights(logits, candidates))

@@ -1,4 +1,4 @@
-"""MCL-EXP (Feng et al.): the exponential bound on the risk of several complementary labels."""
+"""MCL-EXP (Feng et al.): exponential upper bound on the risk with multiple complementary labels."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,11 @@ from propall.training.contract import RowwiseObjective, State, Step
 
 
 def mcl_exp_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    r"""Exponential of minus the mass on the candidates, heavier for rows that exclude little.
+    r"""Exponential of the negative candidate mass, scaled up for rows that exclude few labels.
 
     .. math:: \ell = \frac{k - 1}{k - |S|} \exp\Bigl(-\sum_{j \in S} p_j\Bigr)
 
-    with p = softmax(r); 0 where S holds every class.
+    with p = softmax(r); 0 where S contains every class.
 
     Args:
         logits: scores r.

@@ -1,4 +1,4 @@
-"""MCL-GCE (Feng et al.): the unbiased risk of several complementary labels for generalised cross-entropy."""
+"""MCL-GCE (Feng et al.): unbiased risk with multiple complementary labels, generalized cross-entropy."""
 
 from dataclasses import dataclass
 
@@ -13,24 +13,24 @@ from propall.training.contract import RowwiseObjective, State, Step
 def mcl_gce_loss(
     logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"], q: float | Float[Tensor, ""] = 0.7
 ) -> Float[Tensor, "*b"]:
-    r"""Unbiased estimate of generalised cross-entropy from the labels that are not excluded.
+    r"""Unbiased estimate of the generalized cross-entropy from complementary labels.
 
     .. math:: \ell = \sum_{j \in S} l_j - \frac{k - 1 - s}{s} \sum_{j \notin S} l_j
         = \frac1q \Bigl[1 - \sum_{j \in S} p_j^q + \frac{k - 1 - s}{s} \sum_{j \notin S} p_j^q\Bigr], \qquad
         l_j = \frac{1 - p_j^q}{q}, \quad s = k - |S|
 
-    with p = softmax(r); 0 where S holds every class.
+    with p = softmax(r); 0 where S contains every class.
 
     Args:
         logits: scores r.
         candidates: True on S.
-        q: between 0 (cross-entropy, exclusive) and 1 (half the absolute error).
+        q: exponent in (0, 1]; 1 gives half the absolute error, q -> 0 cross-entropy.
 
     References:
         [feng2020multiple].
 
     Notes:
-        The power is taken from log p: that of a p which underflowed has a NaN gradient.
+        The power is computed from log p, since the gradient of p^q is NaN where p underflows to 0.
     """
     powers = (q * full_precision(logits).log_softmax(-1)).exp()
     excluded = (~candidates).sum(-1, keepdim=True, dtype=powers.dtype).clamp_min(1)
@@ -40,10 +40,10 @@ def mcl_gce_loss(
 
 @dataclass(frozen=True)
 class MCLGCE(RowwiseObjective):
-    """Learning with multiple complementary labels, unbiased risk of generalised cross-entropy.
+    """Learning with multiple complementary labels, unbiased risk of the generalized cross-entropy.
 
     Attributes:
-        q: exponent of generalised cross-entropy, above 0 and up to 1.
+        q: exponent of the generalized cross-entropy, in (0, 1].
     """
 
     q: float = 0.7

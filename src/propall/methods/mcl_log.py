@@ -1,4 +1,4 @@
-"""MCL-LOG (Feng et al.): the logarithmic bound on the risk of several complementary labels."""
+"""MCL-LOG (Feng et al.): logarithmic upper bound on the risk with multiple complementary labels."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ from propall.training.contract import RowwiseObjective, State, Step
 
 
 def mcl_log_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    r"""Negative log of the mass on the candidates, heavier for rows that exclude little.
+    r"""Negative log of the candidate mass, scaled up for rows that exclude few labels.
 
     .. math:: \ell = -\frac{k - 1}{k - |S|} \log \sum_{j \in S} p_j
 
-    with p = softmax(r); 0 where S holds every class. One candidate gives cross-entropy.
+    with p = softmax(r); 0 where S contains every class. One candidate gives cross-entropy.
 
     Args:
         logits: scores r.
-        candidates: True on S; every row holds at least one True.
+        candidates: True on S; at least one True per row.
 
     References:
         [feng2020multiple].

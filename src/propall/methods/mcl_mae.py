@@ -1,4 +1,4 @@
-"""MCL-MAE (Feng et al.): the unbiased risk of several complementary labels for the absolute error."""
+"""MCL-MAE (Feng et al.): unbiased risk with multiple complementary labels, absolute error."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from propall.training.contract import RowwiseObjective, State, Step
 
 
 def mcl_mae_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    r"""Unbiased estimate of the absolute error from the labels that are not excluded.
+    r"""Unbiased estimate of the absolute error from complementary labels.
 
     .. math:: \ell = \sum_{j \in S} l_j - \frac{k - 1 - s}{s} \sum_{j \notin S} l_j
         = \frac{2 (k - 1)}{s} \sum_{j \notin S} p_j, \qquad l_j = 2 - 2 p_j, \quad s = k - |S|
 
-    with p = softmax(r); 0 where S holds every class. The second form has nothing that cancels.
+    with p = softmax(r); 0 where S contains every class. The second form avoids cancellation.
 
     Args:
         logits: scores r.

@@ -1,4 +1,4 @@
-"""MCL-MSE (Feng et al.): the unbiased risk of several complementary labels for the squared error."""
+"""MCL-MSE (Feng et al.): unbiased risk with multiple complementary labels, squared error."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from propall.training.contract import RowwiseObjective, State, Step
 
 
 def mcl_mse_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    r"""Unbiased estimate of the squared error from the labels that are not excluded.
+    r"""Unbiased estimate of the squared error from complementary labels.
 
     .. math:: \ell = \sum_{j \in S} l_j - \frac{k - 1 - s}{s} \sum_{j \notin S} l_j
         = \frac{2 (k - 1)}{s} \sum_{j \notin S} p_j - \sum_j p_j (1 - p_j), \qquad
         l_j = \sum_i (p_i - [i = j])^2, \quad s = k - |S|
 
-    with p = softmax(r); 0 where S holds every class. The second form keeps full accuracy where the first
-    subtracts sums of order k.
+    with p = softmax(r); 0 where S contains every class. The second form avoids the cancellation of the
+    first, which subtracts sums of order k.
 
     Args:
         logits: scores r.

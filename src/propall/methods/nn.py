@@ -1,4 +1,4 @@
-"""NN (Ishida et al. 2019): the unbiased risk from excluded labels with negative class risks cut to zero."""
+"""NN (Ishida et al. 2019): the unbiased risk estimate from excluded labels, with class risks clipped at 0."""
 
 from dataclasses import dataclass
 
@@ -17,18 +17,18 @@ def nn_loss(
     pairs: Pairs = "instance",
     weight: Float[Tensor, "b"] | None = None,
 ) -> Float[Tensor, ""]:
-    r"""Sum of the non-negative parts of a batch's class risks.
+    r"""Sum of the non-negative parts of the class risks of a batch.
 
     .. math:: \ell = \sum_j \max(r_j, 0)
 
-    with r_j from `propall.methods._risks.class_risks`. A class at or below 0 sends no gradient.
+    with r_j from `propall.methods._risks.class_risks`. A class with risk at or below 0 gets no gradient.
 
     Args:
         logits: scores.
         candidates: True on S.
-        prior: how often each class is excluded in the whole training set.
-        pairs: "instance" shares one unit between the labels a row excludes, "pooled" gives one to each.
-        weight: weights of the rows.
+        prior: exclusion frequencies of the classes in the training set.
+        pairs: "instance" divides one unit among the labels a row excludes, "pooled" gives one to each.
+        weight: row weights.
 
     References:
         [ishida2019complementary].
@@ -38,20 +38,20 @@ def nn_loss(
 
 @dataclass(frozen=True)
 class NN(Objective):
-    """The risk estimate with non-negative correction.
+    """Risk estimate with non-negative correction.
 
     Attributes:
-        pairs: how rows that exclude several labels count; see `nn_loss`.
+        pairs: how the labels of rows that exclude several are weighted; see `nn_loss`.
     """
 
     pairs: Pairs = "instance"
 
     name, title, reference = "nn", "NN", "ishida2019complementary"
     kind = "complementary labels"
-    memory = "class priors"
+    memory = "none (k class priors in total)"
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """How often each class is excluded; refuses data in which none ever is."""
+        """Store how often each class is excluded; raise ValueError if none ever is."""
         return State(shared={"prior": excluded_prior(candidates, pairs=self.pairs, weight=weight)})
 
     def loss(

@@ -1,4 +1,4 @@
-"""OP (Liu et al.): the excluded label should have the smallest logit."""
+"""OP (Liu et al.): order-preserving loss, which makes the excluded label's logit the smallest."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ def op_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> 
 
     Args:
         logits: scores r.
-        candidates: True on every class but the excluded one, ybar.
+        candidates: True on every class except the excluded one, ybar.
 
     References:
         [liu2023op].
@@ -33,7 +33,7 @@ class OP(RowwiseObjective):
     kind = "complementary labels"
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; refuses rows that do not exclude exactly one label."""
+        """Return an empty state; raise ValueError unless every row excludes exactly one label."""
         require_one_excluded(candidates, self.title, "l_w or mcl_log, which take several excluded labels")
         return State()
 

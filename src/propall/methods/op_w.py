@@ -1,4 +1,4 @@
-"""OP-W (Liu et al.): the order-preserving loss, heavier where the excluded label is still believed."""
+"""OP-W (Liu et al.): order-preserving loss, weighted up where the excluded label is still likely."""
 
 import math
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ def op_w_loss(
     .. math:: \ell = -w_{\bar y} \log v_{\bar y}, \qquad v = \operatorname{softmax}(-r), \qquad
         w = \operatorname{softmax}(r) \odot \operatorname{softmax}(1 / v) + \epsilon
 
-    The gradient flows through the weight as well.
+    The weight is differentiated too.
 
     Args:
         logits: scores r.
-        candidates: True on every class but the excluded one, ybar.
+        candidates: True on every class except the excluded one, ybar.
         floor: epsilon, the smallest weight.
 
     References:
         [liu2023op].
 
     Notes:
-        1/v overflows for logits about 88 apart (float32). Up to a constant of the row, which a softmax does
-        not see, 1/v_j is exp(c) (exp(r_j - m) - 1) with m the largest logit and c = LSE(m - r). The exponent
-        is held below half of the largest float's, where the softmax has long become the argmax.
+        1/v overflows for logits about 88 apart (float32). Up to a constant per row, to which the softmax is
+        invariant, 1/v_j is exp(c) (exp(r_j - m) - 1) with m the largest logit and c = LSE(m - r). The
+        exponent c is clipped at half the log of the largest float, where the softmax has long saturated.
     """
     logits = full_precision(logits)
     log_v = (-logits).log_softmax(-1)
@@ -51,7 +51,7 @@ class OPW(RowwiseObjective):
     """Order-preserving loss, weighted.
 
     Attributes:
-        floor: smallest weight of a row; see `op_w_loss`.
+        floor: smallest weight; see `op_w_loss`.
     """
 
     floor: float = 1e-6
@@ -60,7 +60,7 @@ class OPW(RowwiseObjective):
     kind = "complementary labels"
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; refuses rows that do not exclude exactly one label."""
+        """Return an empty state; raise ValueError unless every row excludes exactly one label."""
         require_one_excluded(candidates, self.title, "l_w or mcl_log, which take several excluded labels")
         return State()
 

@@ -1,4 +1,4 @@
-"""OVA (Katsura and Uchida): every candidate against the rest, by bounded one-versus-all losses."""
+"""OVA (Katsura and Uchida): bounded one-versus-all losses of the candidates."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -23,19 +23,19 @@ def ova_loss(
         = \frac{(k - |S|) \sum_{j \in S} \phi(r_j) - |S| \sum_{i \notin S} \phi(r_i)}{k - 1}, \qquad
         \phi(t) = \sigma(-t) - \tfrac12
 
-    The second form follows because phi is odd, and shows the loss to be 0 where S holds every class.
+    The second form holds because phi is odd; it shows that the loss is 0 where S contains every class.
 
     Args:
         logits: scores r.
         candidates: True on S.
         scale: "unbiased" multiplies each row by (k - 1)/(k - |S|), which makes the mean an unbiased estimate
-            of the one-versus-all risk; "none" leaves the factor out.
+            of the one-versus-all risk; "none" omits the factor.
 
     References:
         [katsura2020bridging].
 
     Notes:
-        The authors' code leaves the factor out, and so does the default.
+        The default omits the factor, as the authors' code does.
     """
     logits = full_precision(logits)
     phi = -0.5 * (logits / 2).tanh()
@@ -49,10 +49,10 @@ def ova_loss(
 
 @dataclass(frozen=True)
 class OVA(RowwiseObjective):
-    """One-versus-all on candidate sets.
+    """One-versus-all loss on candidate sets.
 
     Attributes:
-        scale: "none", or "unbiased"; see `ova_loss`.
+        scale: "none" or "unbiased"; see `ova_loss`.
     """
 
     scale: Literal["none", "unbiased"] = "none"

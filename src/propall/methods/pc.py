@@ -1,4 +1,4 @@
-"""PC (Katsura and Uchida): every candidate should outscore every other class, pair by pair."""
+"""PC (Katsura and Uchida): pairwise comparison of every candidate with every non-candidate."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -21,23 +21,23 @@ def pc_loss(
     .. math:: \ell = \sum_{j \in S} \sum_{i \ne j} \phi(r_j - r_i)
         = \sum_{j \in S} \sum_{i \notin S} \phi(r_j - r_i), \qquad \phi(t) = \sigma(-t) - \tfrac12
 
-    The two sums are equal because phi is odd: pairs of candidates cancel. Hence 0 where S holds every class.
+    The sums are equal because phi is odd: pairs of candidates cancel. 0 where S contains every class.
 
     Args:
         logits: scores r.
         candidates: True on S.
         scale: "unbiased" multiplies each row by (k - 1)/(k - |S|), which makes the mean an unbiased estimate
-            of the pairwise risk; "none" leaves the factor out.
+            of the pairwise risk; "none" omits the factor.
 
     References:
         [katsura2020bridging].
 
     Notes:
-        The authors' code leaves the factor out, and so does the default. Its "ramp" option is not odd, which
-        the derivation needs, and has no counterpart here.
+        The default omits the factor, as the authors' code does. The code's "ramp" option is not provided: the
+        derivation requires an odd function, which it is not.
     """
     logits = full_precision(logits)
-    # phi(t) = -tanh(t / 2) / 2, which is odd to the last digit.
+    # phi(t) = -tanh(t / 2) / 2, which is exactly odd in floating point.
     lead = -0.5 * ((logits.unsqueeze(-1) - logits.unsqueeze(-2)) / 2).tanh()
     losses = (lead * (candidates.unsqueeze(-1) & ~candidates.unsqueeze(-2))).sum((-2, -1))
     if scale == "none":
@@ -47,10 +47,10 @@ def pc_loss(
 
 @dataclass(frozen=True)
 class PC(RowwiseObjective):
-    """Pairwise comparison on candidate sets.
+    """Pairwise comparison loss on candidate sets.
 
     Attributes:
-        scale: "none", or "unbiased"; see `pc_loss`.
+        scale: "none" or "unbiased"; see `pc_loss`.
     """
 
     scale: Literal["none", "unbiased"] = "none"

@@ -1,4 +1,4 @@
-"""PC for one complementary label (Ishida et al. 2017): the excluded class should lose every comparison."""
+"""PC (Ishida et al. 2017): pairwise comparison of the excluded class with all others."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from propall.training.contract import RowwiseObjective, State, Step
 
 
 def pc_ishida_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    r"""Pairwise comparison of the excluded class with all others, on the scale of the unbiased risk.
+    r"""Pairwise comparison of the excluded class with all others, scaled to the unbiased risk.
 
     .. math:: \ell = (k - 1) \Bigl[\sum_i \sigma(r_{\bar y} - r_i) - \frac{k}{2} + 1\Bigr]
         = (k - 1) \Bigl[1 + \tfrac12 \sum_i \tanh \frac{r_{\bar y} - r_i}{2}\Bigr]
@@ -20,14 +20,14 @@ def pc_ishida_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k
 
     Args:
         logits: scores r.
-        candidates: True on every class but the excluded one, ybar.
+        candidates: True on every class except the excluded one, ybar.
 
     References:
         [ishida2017learning].
 
     Notes:
-        As in the authors' code the sum includes ybar itself, a constant 1/2, so that values lie (k - 1)/2
-        above the risk estimate of the article; gradients agree.
+        As in the authors' code, the sum includes ybar itself, a constant 1/2. Values therefore lie (k - 1)/2
+        above the risk estimate of the paper; gradients agree.
     """
     logits = full_precision(logits)
     excluded = (logits * ~candidates).sum(-1, keepdim=True)
@@ -42,8 +42,8 @@ class PCIshida(RowwiseObjective):
     kind = "complementary labels"
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; refuses rows that do not exclude exactly one label."""
-        require_one_excluded(candidates, self.title, "pc, the same comparison for sets of any size")
+        """Return an empty state; raise ValueError unless every row excludes exactly one label."""
+        require_one_excluded(candidates, self.title, "pc, which takes sets of any size")
         return State()
 
     def losses(

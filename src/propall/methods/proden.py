@@ -1,4 +1,4 @@
-"""PRODEN (Lv et al.): cross-entropy with weights on the candidates that follow the network's own outputs."""
+"""PRODEN (Lv et al.): cross-entropy with candidate weights that follow the network's outputs."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ def proden_loss(
     log_p = full_precision(logits).log_softmax(-1)
     if isinstance(log_floor, Tensor) or log_floor:
         floor = log_floor if isinstance(log_floor, Tensor) else log_p.new_full((), log_floor)
-        # log(p + floor), which with a floor of 0 is log p even where p underflows.
+        # log(p + floor); with floor = 0 this is log p even where p underflows.
         log_p = torch.logaddexp(log_p, floor.to(log_p.dtype).log())
     return -(weights * log_p).sum(-1)
 
@@ -39,24 +39,24 @@ def proden_loss(
 class PRODEN(RowwiseObjective):
     """Progressive identification of true labels.
 
-    The weights used at a visit come from the outputs of the visit before: `update` sees the same logits as
-    the loss, from before the optimiser's step.
+    The weights come from the outputs of the previous visit: `update` sees the same logits as the loss, from
+    before the optimizer step.
 
     Attributes:
         log_floor: see `proden_loss`.
 
     Notes:
-        The authors' code drops a candidate for ever once its weight underflows to zero; the paper
-        normalises over the original set, and so does this.
+        The authors' code permanently drops a candidate once its weight underflows to zero. Here, as in the
+        paper, weights are normalized over the original set.
     """
 
     log_floor: float = 0.0
 
     name, title, reference = "proden", "PRODEN", "lv2020progressive"
-    memory = "k weights"
+    memory = "k label weights"
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Equal weights on the candidates."""
+        """Start with equal weights on the candidates."""
         return State(rows={"weights": uniform_weights(candidates)})
 
     def losses(
@@ -68,5 +68,5 @@ class PRODEN(RowwiseObjective):
     def update(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> State:
-        """Softmax over the candidates becomes the next visit's weights."""
+        """Store the softmax over the candidates for the next visit."""
         return state.with_rows(weights=restricted_softmax(logits, candidates))

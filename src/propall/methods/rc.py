@@ -1,4 +1,4 @@
-"""RC (Feng et al.): the risk-consistent loss, cross-entropy with weights from the outputs after each step."""
+"""RC (Feng et al.): risk-consistent loss, cross-entropy with weights from the outputs after each step."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from propall.training.contract import RowwiseObjective, State, Step
 
 
 def rc_loss(logits: Float[Tensor, "*b k"], weights: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    r"""Cross-entropy of every candidate, weighted by how likely it is to be the true label.
+    r"""Cross-entropy of the candidates, weighted by their probability of being the true label.
 
     .. math:: \ell = -\sum_{j \in S} w_j \log p_j
 
@@ -24,8 +24,8 @@ def rc_loss(logits: Float[Tensor, "*b k"], weights: Float[Tensor, "*b k"]) -> Fl
         [feng2020provably].
 
     Notes:
-        The constant factor in front of the paper's risk estimator is left out, as in the authors' code: it
-        does not move the optimum.
+        The constant factor of the paper's risk estimator is omitted, as in the authors' code; it does not
+        change the optimum.
     """
     return -(weights * full_precision(logits).log_softmax(-1)).sum(-1)
 
@@ -34,21 +34,21 @@ def rc_loss(logits: Float[Tensor, "*b k"], weights: Float[Tensor, "*b k"]) -> Fl
 class RC(RowwiseObjective):
     """Risk-consistent partial label learning.
 
-    The loss is PRODEN's; what differs is the moment of the refresh. Here `update` sees logits of the network
-    that the step has just changed, so a visit leaves behind weights that already know this visit's step.
+    The loss is PRODEN's, but the weights are updated later: `update` sees logits computed after the optimizer
+    step, so they already reflect this visit's step.
 
     Notes:
-        The authors' code normalises the weights of all instances after each step; only the batch's rows can
-        have changed, and only they are written here.
+        The authors' code normalizes the weights of all instances after each step. Only those of the batch can
+        have changed, so only they are updated here.
     """
 
     name, title, reference = "rc", "RC", "feng2020provably"
-    memory = "k weights"
-    cost = "2 forward + backward"
+    memory = "k label weights"
+    cost = "2 forward + 1 backward"
     fresh_logits = True
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Equal weights on the candidates."""
+        """Start with equal weights on the candidates."""
         return State(rows={"weights": uniform_weights(candidates)})
 
     def losses(
@@ -60,5 +60,5 @@ class RC(RowwiseObjective):
     def update(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> State:
-        """Softmax of the new logits over the candidates becomes the next visit's weights."""
+        """Store the softmax of the new logits over the candidates for the next visit."""
         return state.with_rows(weights=restricted_softmax(logits, candidates))

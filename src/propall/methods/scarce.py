@@ -1,4 +1,4 @@
-"""SCARCE (Wang et al.): one-versus-rest risks, with the excluded rows taken out of the unlabelled ones."""
+"""SCARCE (Wang et al.): one-versus-rest risks from negative (excluded) and unlabeled rows."""
 
 from dataclasses import dataclass
 
@@ -17,18 +17,18 @@ def scarce_loss(
     candidates: Bool[Tensor, "b k"],
     weight: Float[Tensor, "b"] | None = None,
 ) -> Float[Tensor, ""]:
-    r"""One-versus-rest risk of a batch, with the part that may not be negative made absolute.
+    r"""One-versus-rest risk of a batch, with the absolute value of the term that must not be negative.
 
     .. math:: \ell = \sum_j \beta\, E_j[\operatorname{softplus}(r_j)]
         + \sum_j \Bigl| E[\operatorname{softplus}(-r_j)] - \beta\, E_j[\operatorname{softplus}(-r_j)] \Bigr|,
         \qquad \beta = 1 - \frac1k
 
-    where E is the mean over the batch and E_j over its rows that exclude class j, 0 if there are none.
+    where E is the mean over the batch and E_j the mean over its rows that exclude class j, or 0 without any.
 
     Args:
         logits: scores r.
-        candidates: True on every class but the excluded one.
-        weight: weights of the rows.
+        candidates: True on every class except the excluded one.
+        weight: row weights.
 
     References:
         [wang2024scarce], with the uniform class prior of the authors' code.
@@ -38,10 +38,10 @@ def scarce_loss(
     excluded = rows * ~candidates
     counts = excluded.sum(0)
     average = torch.where(counts > 0, excluded / counts, 0.0) * (1 - 1 / logits.shape[-1])
-    # The default threshold of softplus loses digits in float64.
+    # The default threshold of softplus loses precision in float64.
     positive, negative = softplus(-logits, threshold=40), softplus(logits, threshold=40)
-    unlabelled = ((rows / total_weight(rows[:, 0]) - average) * positive).sum(0)
-    return (average * negative).sum() + unlabelled.abs().sum()
+    unlabeled = ((rows / total_weight(rows[:, 0]) - average) * positive).sum(0)
+    return (average * negative).sum() + unlabeled.abs().sum()
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SCARCE(Objective):
     kind = "complementary labels"
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; refuses rows that do not exclude exactly one label."""
+        """Return an empty state; raise ValueError unless every row excludes exactly one label."""
         require_one_excluded(candidates, self.title, "nn or mcl_log, which take several excluded labels")
         return State()
 

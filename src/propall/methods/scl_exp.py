@@ -1,4 +1,4 @@
-"""SCL-EXP (Chou et al.): surrogate complementary loss, exp of the excluded label's probability."""
+"""SCL-EXP (Chou et al.): surrogate complementary loss, exp(p) of the excluded label."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ def scl_exp_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 
     Args:
         logits: scores r.
-        candidates: True on every class but the excluded one, ybar.
+        candidates: True on every class except the excluded one, ybar.
 
     References:
         [chou2020unbiased].
@@ -35,7 +35,7 @@ class SCLEXP(RowwiseObjective):
     kind = "complementary labels"
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Nothing to remember; refuses rows that do not exclude exactly one label."""
+        """Return an empty state; raise ValueError unless every row excludes exactly one label."""
         require_one_excluded(candidates, self.title, "mcl_exp, which takes sets of any size")
         return State()
 

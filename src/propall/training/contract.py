@@ -147,7 +147,7 @@ class Objective(Method):
     arrive as 0-d tensors: that is how runs of one stack differ in a hyper-parameter.
     """
 
-    cost: ClassVar[str] = "1 forward + backward"
+    cost: ClassVar[str] = "1 forward + 1 backward"
     kind: ClassVar[str] = "partial labels"
     trains_network: ClassVar[bool] = True
     #: Whether `step.uniform` is filled.
