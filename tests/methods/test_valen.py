@@ -656,8 +656,8 @@ def test_what_it_cannot_train_with(fields: dict[str, Any], message: str) -> None
         ({"encoder_from": "copy"}, "encoder_from"),
         ({"graph_on": "x"}, "graph_on"),
         ({"optimizer": "lion"}, "optimizer"),
-        ({"warm_up": -1}, "warm_up: -1 given"),
-        ({"neighbours": 0}, "neighbours: 0 given"),
+        ({"warm_up": -1}, "warm_up: got -1"),
+        ({"neighbours": 0}, "neighbours: got 0"),
     ],
 )
 def test_fields_are_checked(fields: dict[str, Any], message: str) -> None:

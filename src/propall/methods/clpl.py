@@ -121,7 +121,7 @@ class CLPL(Algorithm):
     evaluations: int = 20_000
 
     name, title, reference = "clpl", "CLPL", "cour2011learning"
-    cost = "2dk per row, 10 to 1,000 L-BFGS evaluations"
+    cost = "2dk per row, tens to hundreds of L-BFGS evaluations"
     classifier: ClassVar[type[Classifier]] = LinearClassifier
 
     def __post_init__(self) -> None:
