@@ -1,4 +1,4 @@
-"""Draws: uniform, independent, and the same wherever, whenever and with whomever they are made."""
+"""Draws are uniform, independent and reproducible on any device and in any batch."""
 
 from itertools import permutations
 from math import comb
@@ -12,7 +12,7 @@ from torch import Tensor
 from propall import counter_rng
 
 SEED = counter_rng.seed_for(7, "noise")
-# Fixed seeds make every p-value below a constant. A sound generator fails one such test in a thousand.
+# Seeds are fixed, so every p-value below is a constant. A sound generator fails one test in a thousand.
 RARE = 1e-3
 
 
@@ -25,7 +25,7 @@ def grid(*sizes: int) -> list[Tensor]:
 
 
 def words_by_hand(seed: int, *counters: int) -> tuple[int, int]:
-    """The same arithmetic on Python's whole numbers, which cannot overflow."""
+    """The same arithmetic on Python integers, which cannot overflow."""
     low = 2**32
 
     def mix(word: int) -> int:
@@ -58,7 +58,7 @@ def test_uniform_draws_are_uniform(purpose: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2], ids=["step", "row", "class"])
-def test_neighbours_are_independent(axis: int) -> None:
+def test_neighbors_are_independent(axis: int) -> None:
     sample = counter_rng.uniform(SEED, *grid(40, 40, 40), dtype=torch.float64)
     even, odd = torch.arange(0, 40, 2), torch.arange(1, 40, 2)
     here, next_one = sample.index_select(axis, even).flatten(), sample.index_select(axis, odd).flatten()
@@ -67,7 +67,7 @@ def test_neighbours_are_independent(axis: int) -> None:
     assert stats.pearsonr(here, next_one).pvalue > RARE
 
 
-def test_neighbouring_seeds_and_both_words_are_independent() -> None:
+def test_neighboring_seeds_and_both_words_are_independent() -> None:
     seeds = torch.arange(200)[:, None]
     sample = counter_rng.uniform(seeds, torch.arange(100), dtype=torch.float64)
     assert stats.pearsonr(sample[:-1].flatten(), sample[1:].flatten()).pvalue > RARE
@@ -79,7 +79,7 @@ def test_every_bit_is_fair() -> None:
     n = 20_000
     for word in counter_rng.words(SEED, torch.arange(n)):
         ones = ((word[:, None] >> torch.arange(32)) & 1).sum(0).double()
-        # Thirty-two standard scores; the largest exceeds 4.5 once in about 4600 tries.
+        # The largest of 32 standard scores exceeds 4.5 once in about 4600 tries.
         assert ((ones - n / 2).abs() / (n / 4) ** 0.5).max() < 4.5
 
 
@@ -97,7 +97,7 @@ def test_positions_do_not_collide() -> None:
 def test_the_interval_is_open(
     monkeypatch: pytest.MonkeyPatch, word: int, dtype: torch.dtype, on_cpu: bool
 ) -> None:
-    # The extreme words are too rare to be met by drawing, so they are put in.
+    # The extreme words are too rare to be drawn, so they are patched in.
     monkeypatch.setattr(counter_rng, "_on_cpu", lambda *_: on_cpu)
     monkeypatch.setattr(counter_rng, "words", lambda *_: (torch.tensor(word), torch.tensor(word)))
     short = np.array(word, dtype=np.uint32)
@@ -121,21 +121,21 @@ def test_words_are_those_of_exact_arithmetic(monkeypatch: pytest.MonkeyPatch, on
             assert (a.item(), b.item()) == words_by_hand(seed, *counters)
 
 
-def test_single_precision_is_double_precision_cut_to_23_bits() -> None:
+def test_single_precision_is_double_precision_truncated_to_23_bits() -> None:
     single, double = (
         counter_rng.uniform(SEED, *grid(50, 10), dtype=dtype) for dtype in (torch.float32, torch.float64)
     )
     assert torch.equal(single.double(), ((double * 2**23).floor() + 0.5) / 2**23)
 
 
-def test_draws_stay_what_they_were_in_earlier_versions() -> None:
+def test_draws_do_not_change_between_versions() -> None:
     seed = counter_rng.seed_for(0, "noise")
     assert seed == 3333600788053196569
     sample = counter_rng.uniform(seed, *grid(1, 3), dtype=torch.float64)
     assert sample.tolist() == [[0.8988242528779459, 0.9091515441812085, 0.3279015773660713]]
 
 
-# Who else is there does not matter
+# Independence of the batch
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -217,7 +217,7 @@ def test_every_place_is_equally_likely() -> None:
     orders = counter_rng.order(SEED, torch.arange(2000)[:, None], torch.arange(10))
     counts = torch.zeros(10, 10, dtype=torch.int64)
     counts.index_put_((torch.arange(10).expand(2000, 10), orders), torch.tensor(1), accumulate=True)
-    # Rows and columns of the table are fixed sums, which leaves 81 degrees of freedom and a factor 9/10.
+    # The row and column sums are fixed, which leaves 81 degrees of freedom and a factor 9/10.
     statistic = ((counts - 200) ** 2 / 200).sum().item() * 9 / 10
     assert stats.chi2.sf(statistic, 81) > RARE
 
@@ -241,11 +241,11 @@ def test_every_purpose_and_every_run_has_its_own_seed() -> None:
     assert len(set(seeds)) == len(seeds)
     assert 0 <= min(seeds) <= max(seeds) < 2**62
     assert counter_rng.seed_for(3, "order") == counter_rng.seed_for(3, "order")
-    # The high half of a seed counts too.
+    # The high half of a seed matters too.
     assert counter_rng.uniform(5, 0) != counter_rng.uniform(5 + 2**40, 0)
 
 
-def test_a_digest_names_contents() -> None:
+def test_a_digest_identifies_contents() -> None:
     table = torch.arange(6).reshape(2, 3)
     name = counter_rng.digest("data", table, None)
     assert name == counter_rng.digest("data", table.t().contiguous().t(), None)
@@ -262,7 +262,7 @@ def test_a_digest_names_contents() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_cpu_s_short_words_give_the_same_draws(dtype, monkeypatch):
+def test_the_numpy_path_gives_the_same_draws(dtype, monkeypatch):
     g = torch.Generator().manual_seed(0)
     seeds = torch.randint(0, 2**62, (3, 1, 1), generator=g)
     steps = torch.randint(0, 2**40, (7, 1), generator=g)
@@ -273,10 +273,10 @@ def test_a_cpu_s_short_words_give_the_same_draws(dtype, monkeypatch):
         (5, torch.arange(4)),
         (2**61, 7),
     ]
-    quick = [(counter_rng.uniform(*part, dtype=dtype), counter_rng.order(*part)) for part in parts[:3]]
-    quick.append((counter_rng.uniform(*parts[3], dtype=dtype), None))
+    on_numpy = [(counter_rng.uniform(*part, dtype=dtype), counter_rng.order(*part)) for part in parts[:3]]
+    on_numpy.append((counter_rng.uniform(*parts[3], dtype=dtype), None))
     monkeypatch.setattr(counter_rng, "_on_cpu", lambda *_parts: False)
-    for part, (uniform, order) in zip(parts, quick, strict=True):
+    for part, (uniform, order) in zip(parts, on_numpy, strict=True):
         plain = counter_rng.uniform(*part, dtype=dtype)
         assert uniform.dtype == dtype
         assert uniform.shape == plain.shape
@@ -287,7 +287,7 @@ def test_a_cpu_s_short_words_give_the_same_draws(dtype, monkeypatch):
 @pytest.mark.parametrize(
     "counters",
     [
-        lambda i: (i(5)[:, None, None], i(700)[:, None], i(16)),  # rows times labels, in several parts
+        lambda i: (i(5)[:, None, None], i(700)[:, None], i(16)),  # rows times labels, in several blocks
         lambda i: (i(3)[:, None, None], i(5)[:, None], i(4)),
         lambda i: (i(12).view(3, 4),),
         lambda i: (i(3)[:, None], i(12).view(3, 4)),
@@ -306,6 +306,6 @@ def test_numbers_do_not_depend_on_how_many_are_drawn_at_once(counters, monkeypat
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 1000])
 @pytest.mark.parametrize("most", [1, 3, 2**12, 2**63 - 1])
-def test_sorting_is_stable_however_close_the_keys(n, most):
+def test_argsort_is_stable_for_equal_and_close_keys(n, most):
     keys = np.random.default_rng(0).integers(0, most, (4, 2, n))
-    assert np.array_equal(counter_rng._sorting(keys), np.argsort(keys, axis=-1, kind="stable"))
+    assert np.array_equal(counter_rng._argsort(keys), np.argsort(keys, axis=-1, kind="stable"))

@@ -1,8 +1,8 @@
-"""Random numbers that are a pure function of (seed, purpose, position).
+"""Random numbers as a pure function of seed, purpose and position.
 
-A draw is computed from counters instead of taken from a generator's state. So a run draws the same numbers
-whoever it is stacked with, on every device, whatever the batch size and the number of workers, and a
-resumed run needs to remember nothing but where it was.
+Draws are computed from counters, not from the state of a generator. A run therefore draws the same numbers on
+every device, regardless of the batch size, the number of workers and the runs that share its batch, and a
+resumed run needs to know only its position.
 """
 
 import hashlib
@@ -18,28 +18,31 @@ from torch import Tensor
 from propall.numerics import is_traced
 
 _WORD = 0xFFFFFFFF
-#: Both are below 2^31, so a product of int64 never overflows and every backend agrees on it.
+#: Both are below 2^31, so products in int64 never overflow and agree on every backend.
 _FIRST, _SECOND = 0x21F0AAAD, 0x735A2D97
 _Words: TypeAlias = NDArray[np.uint32]
-#: Words that are mixed at once on a CPU: they and what they are mixed with stay in a core's cache.
+#: Number of words mixed at once on a CPU, small enough for all operands to stay in a core's cache.
 WORDS_AT_ONCE = 1 << 15
 
 
 def seed_for(seed: int, purpose: str) -> int:
-    """A 62-bit seed for one purpose ("corruption", "split", "initialisation", "order", "noise") of a run."""
+    """Derive a 62-bit seed for one purpose of a run, such as "corruption", "split" or "noise".
+
+    Changing a purpose string changes every number drawn with it.
+    """
     digest = hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 2
 
 
 def _mix(word: Tensor) -> Tensor:
-    # Two multiply-xorshift rounds on 32 bits, held in an int64.
+    # Two multiply-xorshift rounds on a 32-bit word stored in an int64.
     word = ((word ^ (word >> 16)) * _FIRST) & _WORD
     word = ((word ^ (word >> 15)) * _SECOND) & _WORD
     return word ^ (word >> 15)
 
 
 def words(seed: Int[Tensor, "..."] | int, *counters: Int[Tensor, "..."] | int) -> tuple[Tensor, Tensor]:
-    """Two 32-bit random words (as int64) for every position of the broadcast counters."""
+    """Draw two 32-bit random words (as int64) for every position of the broadcast counters."""
     if _on_cpu(seed, *counters):
         high, low = _words_on_cpu(seed, *counters)
         return torch.from_numpy(high.astype(np.int64)), torch.from_numpy(low.astype(np.int64))
@@ -55,10 +58,10 @@ def words(seed: Int[Tensor, "..."] | int, *counters: Int[Tensor, "..."] | int) -
 def uniform(
     seed: Int[Tensor, "..."] | int, *counters: Int[Tensor, "..."] | int, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "..."]:
-    """Uniform draws on the open interval (0, 1), never 0 or 1 in `dtype`; 23 bits, or 52 for float64.
+    """Draw uniformly from the open interval (0, 1), with 23 random bits (52 for float64).
 
     Args:
-        seed: whole numbers from `seed_for`; a tensor broadcasts with the counters (one seed per run).
+        seed: seeds from `seed_for`; a tensor broadcasts with the counters (one seed per run).
         counters: the position of each draw, such as step, row and class.
         dtype: float32 or float64.
     """
@@ -71,27 +74,25 @@ def uniform(
 
 
 def order(seed: Int[Tensor, "..."] | int, *counters: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
-    """A random permutation along the last axis of the broadcast counters (equal keys: lower index first)."""
+    """Draw a random permutation along the last axis of the broadcast counters."""
     a, b = words(seed, *counters)
     key = (a << 31) | (b >> 1)
     if _on_cpu(seed, *counters):
-        return torch.from_numpy(_sorting(key.numpy()))
+        return torch.from_numpy(_argsort(key.numpy()))
     return key.argsort(dim=-1, stable=True)
 
 
-# On a CPU, where nothing is traced, numpy's unsigned words of 32 bits are mixed in place: to the last bit the
-# same, and in a fraction of the time of torch's 64 bits, which all devices share.
+# On a CPU, unless traced, NumPy mixes unsigned 32-bit words in place: the same bits in a fraction of the time
+# of the int64 arithmetic that all devices support.
 
 
 def _on_cpu(*parts: Tensor | int) -> bool:
-    tensors = [part for part in parts if isinstance(part, Tensor)]
-    traced = is_traced()
-    return not traced and all(part.device.type == "cpu" for part in tensors)
+    return not is_traced() and all(part.device.type == "cpu" for part in parts if isinstance(part, Tensor))
 
 
-def _word(whole: Tensor | int, shift: int = 0) -> _Words:
-    numbers = whole.numpy() if isinstance(whole, Tensor) else np.asarray(whole, dtype=np.int64)
-    return np.atleast_1d(numbers >> shift if shift else numbers).astype(np.uint32)  # the lowest 32 bits
+def _word(numbers: Tensor | int, shift: int = 0) -> _Words:
+    array = numbers.numpy() if isinstance(numbers, Tensor) else np.asarray(numbers, dtype=np.int64)
+    return np.atleast_1d(array >> shift if shift else array).astype(np.uint32)  # the lowest 32 bits
 
 
 def _mix_in_place(word: _Words, spare: _Words) -> None:
@@ -102,13 +103,13 @@ def _mix_in_place(word: _Words, spare: _Words) -> None:
     np.bitwise_xor(word, np.right_shift(word, 15, out=spare), out=word)
 
 
-def _counted_on_cpu(
+def _absorb_counter(
     a: _Words,
     b: _Words,
     counter: _Words,
     out: tuple[_Words | None, _Words | None, _Words | None] = (None, None, None),
 ) -> tuple[_Words, _Words, _Words]:
-    """Both words after one more counter, and memory of their size; written into `out` where that is given."""
+    """Mix one more counter into both words; return them and a scratch array, stored in `out` if given."""
     a = np.bitwise_xor(a, counter, out=out[0])
     spare = np.empty_like(a) if out[2] is None else out[2]
     _mix_in_place(a, spare)
@@ -119,29 +120,29 @@ def _counted_on_cpu(
 
 
 def _finish_first_in_place(a: _Words, b: _Words, spare: _Words) -> None:
-    """The last mixing of the first word."""
+    """Apply the final mixing of the first word."""
     np.bitwise_xor(a, np.right_shift(b, 7, out=spare), out=a)
     _mix_in_place(a, spare)
 
 
 def _state_on_cpu(seed: Tensor | int, *counters: Tensor | int) -> tuple[_Words, _Words, _Words]:
-    """The two words before their last mixing, and memory of their size."""
+    """Return the two words before their final mixing, and a scratch array of their size."""
     a, b = _word(seed), _word(seed, 32) ^ np.uint32(0x5BD1E995)
     spare = np.empty_like(a)
     _mix_in_place(a, spare)
     _mix_in_place(b, spare)
     for counter in counters:
-        a, b, spare = _counted_on_cpu(a, b, _word(counter))
+        a, b, spare = _absorb_counter(a, b, _word(counter))
     return a, b, spare
 
 
 def _shape(*parts: Tensor | int) -> tuple[int, ...]:
-    """What seed and counters broadcast to."""
+    """Return the shape that seed and counters broadcast to."""
     return np.broadcast_shapes(*(tuple(getattr(part, "shape", ())) for part in parts))
 
 
 def _words_on_cpu(seed: Tensor | int, *counters: Tensor | int, both: bool = True) -> tuple[_Words, _Words]:
-    """`words`; the second is worth nothing unless `both` are asked for."""
+    """Compute `words`; without `both`, the second result is meaningless."""
     a, b, spare = _state_on_cpu(seed, *counters)
     shape = _shape(seed, *counters)
     low = np.bitwise_xor(b, np.right_shift(a, 5)) if both else spare
@@ -151,57 +152,57 @@ def _words_on_cpu(seed: Tensor | int, *counters: Tensor | int, both: bool = True
     return a.reshape(shape), low.reshape(shape)
 
 
-def _sorting(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A stable `argsort` along the last axis: numbers are sorted twice as quickly as their positions.
+def _argsort(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Stable argsort along the last axis, twice as fast as NumPy's.
 
-    The lowest bits make room for the position, and where the bits that are left do not tell two keys apart,
-    they are sorted as they are.
+    The position replaces the lowest bits of each key, so sorting values is enough. If the remaining bits of
+    two keys are equal, NumPy's argsort is used.
     """
     n = keys.shape[-1] if keys.ndim else 1
-    room = (1 << max(0, n - 1).bit_length()) - 1
-    packed = (np.atleast_1d(keys) & ~room) | np.arange(n)
+    mask = (1 << max(0, n - 1).bit_length()) - 1
+    packed = (np.atleast_1d(keys) & ~mask) | np.arange(n)
     packed.sort(axis=-1)
-    if ((packed[..., 1:] ^ packed[..., :-1]) <= room).any():
+    if ((packed[..., 1:] ^ packed[..., :-1]) <= mask).any():
         return np.argsort(keys, axis=-1, kind="stable")
-    return (packed & room).reshape(keys.shape)
+    return (packed & mask).reshape(keys.shape)
 
 
 def _uniform_on_cpu(seed: Tensor | int, *counters: Tensor | int, dtype: torch.dtype) -> Tensor:
     if dtype == torch.float64:
         high, low = _words_on_cpu(seed, *counters)
-        whole = (high.astype(np.int64) << 20) | (low >> 12)
-        return torch.from_numpy(np.asarray(whole + 0.5)).div_(2.0**52)
-    found = np.empty(_shape(seed, *counters), dtype=np.float32)
+        integers = (high.astype(np.int64) << 20) | (low >> 12)
+        return torch.from_numpy(np.asarray(integers + 0.5)).div_(2.0**52)
+    values = np.empty(_shape(seed, *counters), dtype=np.float32)
     for rows, high in _first_words_on_cpu(seed, *counters):
         np.right_shift(high, 9, out=high)
-        found.reshape(-1, high.shape[-1])[rows] = high
-    return torch.from_numpy(found).add_(0.5).mul_(2.0**-23).to(dtype)
+        values.reshape(-1, high.shape[-1])[rows] = high
+    return torch.from_numpy(values).add_(0.5).mul_(2.0**-23).to(dtype)
 
 
 def _first_words_on_cpu(seed: Tensor | int, *counters: Tensor | int) -> Iterator[tuple[slice, _Words]]:
-    """The first of the two words, some rows after the other, in memory that is used again.
+    """Yield the first of the two words in blocks of rows, in a buffer that is reused.
 
-    Memory of the size of all rows would be new each time, and to touch it costs more than to mix words.
+    Touching fresh memory for all rows would take longer than the mixing itself.
     """
     *outer, last = counters
     a, b, _ = _state_on_cpu(seed, *outer)
-    labels = _word(last)
-    if a.shape[-1] != 1 or labels.size != labels.shape[-1]:  # the last counter is no axis of its own
+    columns = _word(last)
+    if a.shape[-1] != 1 or columns.size != columns.shape[-1]:  # the last counter is not an axis of its own
         yield slice(None), _words_on_cpu(seed, *counters, both=False)[0].reshape(1, -1)
         return
-    a, b, labels = a.reshape(-1, 1), b.reshape(-1, 1), labels.reshape(-1)
-    at_once = max(1, WORDS_AT_ONCE // max(1, labels.size))
-    memory = np.empty((3, min(at_once, len(a)), labels.size), dtype=np.uint32)
+    a, b, columns = a.reshape(-1, 1), b.reshape(-1, 1), columns.reshape(-1)
+    at_once = max(1, WORDS_AT_ONCE // max(1, columns.size))
+    buffer = np.empty((3, min(at_once, len(a)), columns.size), dtype=np.uint32)
     for start in range(0, len(a), at_once):
         rows = slice(start, min(start + at_once, len(a)))
-        high, low, spare = memory[:, : rows.stop - start]
-        _counted_on_cpu(a[rows], b[rows], labels, out=(high, low, spare))
+        high, low, spare = buffer[:, : rows.stop - start]
+        _absorb_counter(a[rows], b[rows], columns, out=(high, low, spare))
         _finish_first_in_place(high, low, spare)
         yield rows, high
 
 
 def digest(*parts: str | Tensor | None) -> str:
-    """A short name for these very contents."""
+    """Hash strings and tensors to a short identifier of their contents."""
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, Tensor):
