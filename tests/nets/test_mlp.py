@@ -8,13 +8,13 @@ from propall.nets.network import AlignedBatchNorm, AlignedLinear
 
 
 def assert_uniform(weight, bound):
-    """Values fill (-bound, bound) and have its variance, bound^2 / 3."""
+    """Check that values fill (-bound, bound) with variance bound^2 / 3."""
     assert weight.abs().max() <= bound
     assert weight.abs().max() > 0.98 * bound
     assert weight.var().item() == pytest.approx(bound**2 / 3, rel=0.1)
 
 
-def test_mlp5_layers_and_initialisation():
+def test_mlp5_layers_and_initialization():
     torch.manual_seed(0)
     net = MLP5((1, 28, 28), 10)
     linears = [m for m in net.modules() if isinstance(m, torch.nn.Linear)]
@@ -41,7 +41,7 @@ def test_mlp5_norms_between_linear_and_relu():
     torch.testing.assert_close(net.features(x), normed.relu(), rtol=1e-4, atol=1e-5)
 
 
-def test_linear_and_mlp500_initialisation():
+def test_linear_and_mlp500_initialization():
     torch.manual_seed(0)
     linear, mlp500 = Linear((108,), 16), MLP500((784,), 10)
     assert_uniform(linear.head.weight, (6 / (108 + 16)) ** 0.5)
@@ -72,17 +72,17 @@ def test_images_are_flattened():
 
 @pytest.mark.parametrize("widths", [(), (5, 0)])
 def test_no_hidden_layer_is_refused(widths):
-    with pytest.raises(ValueError, match=r"widths: .* names no hidden layers"):
+    with pytest.raises(ValueError, match=r"widths: got .*; expected one positive number per hidden layer"):
         MLP((3,), 2, widths=widths)
 
 
-def test_unknown_initialisation_is_refused():
-    with pytest.raises(ValueError, match="init: 'he' is not known"):
+def test_unknown_initialization_is_refused():
+    with pytest.raises(ValueError, match="init: got 'he'"):
         MLP((3,), 2, init="he")
 
 
 @pytest.mark.compiled
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # raised inside torch's own compiler
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # raised inside torch's compiler
 def test_stacked_training_step_compiles_in_one_graph():
     torch.manual_seed(0)
     copies = [MLP5((6,), 3).train() for _ in range(3)]
@@ -110,46 +110,46 @@ def test_stacked_training_step_compiles_in_one_graph():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sizes", [(5, 3), (301, 302), (8, 16), (7, 8)])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_the_gpu_s_way_is_the_same_map(
+def test_the_transposed_form_is_the_same_linear_layer(
     sizes: tuple[int, int], dtype: torch.dtype, bias: bool, device: str
 ) -> None:
     layer = AlignedLinear(*sizes, bias=bias).to(device, dtype)
     x = torch.randn(6, sizes[0], dtype=dtype, device=device, requires_grad=True)
-    found, expected = layer.by_columns(x), torch.nn.functional.linear(x, layer.weight, layer.bias)
-    torch.testing.assert_close(found, expected)
+    outputs, expected = layer.transposed_forward(x), torch.nn.functional.linear(x, layer.weight, layer.bias)
+    torch.testing.assert_close(outputs, expected)
     torch.testing.assert_close(layer(x), expected)
     for a, b in zip(
-        torch.autograd.grad(found.square().sum(), [x, *layer.parameters()]),
+        torch.autograd.grad(outputs.square().sum(), [x, *layer.parameters()]),
         torch.autograd.grad(expected.square().sum(), [x, *layer.parameters()]),
         strict=True,
     ):
         torch.testing.assert_close(a, b)
 
 
-def test_the_gpu_s_way_keeps_instances_side_by_side() -> None:
-    assert AlignedLinear(301, 7).by_columns(torch.randn(6, 301)).stride() == (1, 6)
+def test_transposed_outputs_are_contiguous_along_the_batch() -> None:
+    assert AlignedLinear(301, 7).transposed_forward(torch.randn(6, 301)).stride() == (1, 6)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_the_gpu_s_way_is_the_same_batch_norm(device: str) -> None:
-    ours, torch_s = (kind(7).to(device, torch.float64) for kind in (AlignedBatchNorm, torch.nn.BatchNorm1d))
-    torch_s.load_state_dict(ours.state_dict())
+def test_the_transposed_form_is_the_same_batch_norm(device: str) -> None:
+    ours, reference = (kind(7).to(device, torch.float64) for kind in (AlignedBatchNorm, torch.nn.BatchNorm1d))
+    reference.load_state_dict(ours.state_dict())
     x = 3 * torch.randn(20, 7, dtype=torch.float64, device=device) + 5
     x.requires_grad_()
     for _ in range(3):
-        found, expected = ours.by_columns(x), torch_s(x)
-        torch.testing.assert_close(found, expected)
-        slopes = torch.randn_like(found)
+        outputs, expected = ours.transposed_forward(x), reference(x)
+        torch.testing.assert_close(outputs, expected)
+        gradients = torch.randn_like(outputs)
         for a, b in zip(
-            torch.autograd.grad(found, [x, *ours.parameters()], slopes),
-            torch.autograd.grad(expected, [x, *torch_s.parameters()], slopes),
+            torch.autograd.grad(outputs, [x, *ours.parameters()], gradients),
+            torch.autograd.grad(expected, [x, *reference.parameters()], gradients),
             strict=True,
         ):
             torch.testing.assert_close(a, b)
-        for name, buffer in torch_s.named_buffers():
+        for name, buffer in reference.named_buffers():
             torch.testing.assert_close(ours.state_dict()[name], buffer)
     ours.eval()
-    torch_s.eval()
-    torch.testing.assert_close(ours.by_columns(x), torch_s(x))
+    reference.eval()
+    torch.testing.assert_close(ours.transposed_forward(x), reference(x))
     half = x.detach().to(torch.bfloat16)
-    assert ours.float().train().by_columns(half).dtype == torch.bfloat16
+    assert ours.float().train().transposed_forward(half).dtype == torch.bfloat16

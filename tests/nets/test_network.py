@@ -1,4 +1,4 @@
-"""What holds for every network of the registry."""
+"""Properties of every registered network."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from propall.nets import NETS
 from propall.nets.network import ImageNetwork
 
-# Shapes at which a network is small enough for a test and every layer still sees more than one value.
+# Input shapes small enough for a test at which every layer still sees more than one value.
 SHAPES = {
     "linear": (6,),
     "mlp": (6,),
@@ -51,7 +51,7 @@ def test_every_network_is_tested():
         # 464_154 with plain shortcuts; two projections add 16*32 + 32*64 weights and 2*(32 + 64) for norms.
         ("resnet32", (3, 32, 32), 464_154 + 512 + 2048 + 192),
         ("densenet_bc100", (3, 32, 32), 769_162),
-        # The published 28_681_000 for 1000 classes, with a head for ten.
+        # The published 28_681_000 for 1000 classes, minus the difference of a head for ten.
         ("densenet161", (3, 32, 32), 28_681_000 - 990 * (2208 + 1)),
     ],
 )
@@ -85,7 +85,7 @@ def test_weights_come_from_the_global_generator(name):
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_stacked_copies_train_as_each_alone(name):
+def test_stacked_copies_train_as_single_ones(name):
     copies = [build(name, seed).double().train() for seed in range(3)]
     params, buffers = stack_module_state(copies)
     x = torch.stack([inputs(name, seed=s) for s in range(3)]).double()
@@ -129,7 +129,7 @@ def test_image_networks_refuse_vectors_at_run_time_too():
 def test_smallest_images(name, pixels):
     with torch.device("meta"):
         net = NETS[name]((1, pixels, pixels), 3)
-        assert net.maps(torch.zeros(2, 1, pixels, pixels)).shape[-2:] == (1, 1)
+        assert net.feature_maps(torch.zeros(2, 1, pixels, pixels)).shape[-2:] == (1, 1)
         with pytest.raises(ValueError, match=f"{name} needs at least {pixels} x {pixels} pixels"):
             NETS[name]((1, pixels, pixels - 1), 3)
 

@@ -53,7 +53,7 @@ def test_the_gpu_s_order_in_memory_gives_the_same_runs(runs, fast, monkeypatch):
     recipe = Recipe(epochs=2, batch_size=16, learning_rate=0.1, last_batch="keep")
     plain = Trainer(CC(), NET, recipe, fast=False).fit(runs)
     for layer in (AlignedLinear, AlignedBatchNorm):
-        monkeypatch.setattr(layer, "forward", layer.by_columns)
+        monkeypatch.setattr(layer, "forward", layer.transposed_forward)
     assert_same(Trainer(CC(), NET, recipe, fast=fast).fit(runs), plain, rtol=1e-8, atol=1e-10)
 
 

@@ -1,4 +1,4 @@
-"""Networks: `nn.Module` classes `Net(in_shape, n_classes, **options)` with `features(x)` and `head(z)`."""
+"""Networks `Net(in_shape, n_classes, **options)`: features, then a linear head. `NETS` lists them by name."""
 
 from propall.nets.cnn import SmallCNN
 from propall.nets.densenet import DenseNet161, DenseNetBC100

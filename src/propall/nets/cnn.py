@@ -10,12 +10,12 @@ from propall.nets.network import ImageNetwork, convolution
 
 
 class SmallCNN(ImageNetwork):
-    """3x3 convolution, batch norm, ReLU, once per width; average over positions; linear head.
+    """3x3 convolution, batch norm and ReLU for each width, then global average pooling and a linear head.
 
     Args:
-        in_shape: (channels, height, width), down to one pixel.
+        in_shape: (channels, height, width); one pixel is enough.
         n_classes: number of classes.
-        widths: channels of each layer; every layer after the first halves height and width.
+        widths: channels of each layer; every layer but the first halves height and width.
     """
 
     name, title = "small_cnn", "small CNN"
@@ -25,7 +25,7 @@ class SmallCNN(ImageNetwork):
     ) -> None:
         super().__init__(in_shape)
         if not widths or min(widths) < 1:
-            raise ValueError(f"widths: {tuple(widths)} names no layers; give one positive number per layer.")
+            raise ValueError(f"widths: got {tuple(widths)}; expected one positive number per layer.")
         layers: list[nn.Module] = []
         for position, (before, after) in enumerate(pairwise([in_shape[0], *widths])):
             stride = 2 if position else 1
@@ -33,7 +33,7 @@ class SmallCNN(ImageNetwork):
         self.layers = nn.Sequential(*layers)
         self.head = nn.Linear(widths[-1], n_classes)
 
-    def maps(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
-        """The last layer's maps."""
+    def feature_maps(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+        """Compute the feature maps of the last layer."""
         z: Tensor = self.layers(x)
         return z

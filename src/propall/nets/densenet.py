@@ -1,4 +1,4 @@
-"""DenseNets [huang2017densenet]: BC-100 for small images, 161 with the stem made for large ones."""
+"""DenseNets [huang2017densenet]: BC-100 for small images, 161 with the ImageNet stem."""
 
 from typing import ClassVar
 
@@ -9,33 +9,33 @@ from torch import Tensor, nn
 from propall.nets.network import ImageNetwork, convolution
 
 
-def _normed(channels: int, conv: nn.Conv2d) -> tuple[nn.Module, ...]:
+def _preactivated(channels: int, conv: nn.Conv2d) -> tuple[nn.Module, ...]:
     return nn.BatchNorm2d(channels), nn.ReLU(), conv
 
 
 class DenseLayer(nn.Module):
-    """A bottleneck whose new channels are appended to everything before it."""
+    """A bottleneck layer that appends `growth` channels to its input."""
 
     def __init__(self, inputs: int, growth: int, init: str) -> None:
         super().__init__()
         width = 4 * growth
         self.new = nn.Sequential(
-            *_normed(inputs, convolution(inputs, width, 1, init=init)),
-            *_normed(width, convolution(width, growth, 3, init=init)),
+            *_preactivated(inputs, convolution(inputs, width, 1, init=init)),
+            *_preactivated(width, convolution(width, growth, 3, init=init)),
         )
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d h w"]:
-        """The input with `growth` more channels."""
+        """Append the new channels."""
         return torch.cat([x, self.new(x)], dim=1)
 
 
 class DenseNet(ImageNetwork):
-    """Dense blocks with halving transitions between them.
+    """Dense blocks separated by transitions that halve channels, height and width.
 
     Attributes:
-        channels: channels after the stem.
-        growth: channels each layer adds.
-        blocks: layers in each block.
+        channels: number of channels after the stem.
+        growth: number of channels that each layer adds.
+        blocks: number of layers in each block.
         init: see `convolution`.
     """
 
@@ -51,7 +51,7 @@ class DenseNet(ImageNetwork):
         width = self.channels
         for position, depth in enumerate(self.blocks):
             if position:
-                layers += _normed(width, convolution(width, width // 2, 1, init=self.init))
+                layers += _preactivated(width, convolution(width, width // 2, 1, init=self.init))
                 layers.append(nn.AvgPool2d(2))
                 width //= 2
             for _ in range(depth):
@@ -61,11 +61,11 @@ class DenseNet(ImageNetwork):
         self.head = nn.Linear(width, n_classes)
 
     def make_stem(self, inputs: int) -> nn.Sequential:
-        """What comes before the first block."""
+        """Build the layers before the first block."""
         raise NotImplementedError
 
-    def maps(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
-        """The last block's maps, normed and rectified."""
+    def feature_maps(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+        """Compute the feature maps of the last block, after batch norm and ReLU."""
         z: Tensor = self.body(self.stem(x))
         return z
 
@@ -78,14 +78,14 @@ class DenseNetBC100(DenseNet):
     channels, growth, blocks, init = 24, 12, (16, 16, 16), "fan_out"
 
     def make_stem(self, inputs: int) -> nn.Sequential:
-        """One 3x3 convolution, which keeps the image size."""
+        """Build a 3x3 convolution, which keeps the image size."""
         return nn.Sequential(convolution(inputs, self.channels, 3, init=self.init))
 
 
 class DenseNet161(DenseNet):
     """Growth 48, blocks of 6, 12, 36 and 24, ImageNet stem, head bias 0; 26.5 M parameters.
 
-    Made for 224 x 224 pixels; the experiments with complementary labels on CIFAR-10 used it on 32 x 32.
+    Designed for 224 x 224 pixels; published complementary-label experiments use it on CIFAR-10 (32 x 32).
     """
 
     name, title = "densenet161", "DenseNet-161"
@@ -97,7 +97,7 @@ class DenseNet161(DenseNet):
         nn.init.zeros_(self.head.bias)
 
     def make_stem(self, inputs: int) -> nn.Sequential:
-        """A 7x7 convolution and a max-pool, both at stride 2: 32 x 32 pixels become 8 x 8."""
+        """Build a 7x7 convolution and max pooling, both with stride 2: 32 x 32 pixels become 8 x 8."""
         return nn.Sequential(
             convolution(inputs, self.channels, 7, stride=2, init=self.init),
             nn.BatchNorm2d(self.channels),

@@ -1,4 +1,4 @@
-"""The linear classifier used on the real-world data sets."""
+"""Linear network, used on the real-world data sets."""
 
 from math import prod
 
@@ -9,7 +9,7 @@ from propall.nets.network import AlignedLinear, Network
 
 
 class Linear(Network):
-    """One linear layer with bias: Xavier-uniform weights, torch's default bias."""
+    """One linear layer with Xavier-uniform weights and PyTorch's default bias initialization."""
 
     name, title = "linear", "linear"
 
@@ -19,9 +19,9 @@ class Linear(Network):
         nn.init.xavier_uniform_(self.head.weight)
 
     def features(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """The input itself, flat."""
+        """Flatten the input."""
         return x.flatten(1)
 
-    def dense(self) -> list[nn.Module] | None:
-        """The head alone."""
+    def dense_layers(self) -> list[nn.Module] | None:
+        """Return the head."""
         return [self.head] if type(self) is Linear else None

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons: any widths, and the three of the literature."""
+"""Multilayer perceptrons: arbitrary widths, and three networks from the literature."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,14 +11,14 @@ from propall.nets.network import AlignedBatchNorm, AlignedLinear, Network
 
 
 class MLP(Network):
-    """Hidden layers with ReLU, then a linear head; images are flattened.
+    """Hidden layers with ReLU and a linear head; images are flattened.
 
     Args:
         in_shape: shape of one instance.
         n_classes: number of classes.
-        widths: hidden units of each layer, from the input on.
-        batch_norm: linear without bias, batch norm, ReLU; instead of linear with bias, ReLU.
-        init: "default" as torch draws it, or "xavier": Xavier-uniform weights and a head bias of 0.
+        widths: number of units of each hidden layer.
+        batch_norm: insert batch norm before each ReLU; hidden layers then have no bias.
+        init: "default" for PyTorch's initialization, "xavier" for Xavier-uniform weights and zero head bias.
     """
 
     name, title = "mlp", "MLP"
@@ -35,11 +35,11 @@ class MLP(Network):
         super().__init__()
         if not widths or min(widths) < 1:
             raise ValueError(
-                f"widths: {tuple(widths)} names no hidden layers; give one positive number per layer, "
-                "or choose the network linear."
+                f"widths: got {tuple(widths)}; expected one positive number per hidden layer. "
+                "Use the network linear for none."
             )
         if init not in ("default", "xavier"):
-            raise ValueError(f"init: {init!r} is not known; give 'default' or 'xavier'.")
+            raise ValueError(f"init: got {init!r}; expected 'default' or 'xavier'.")
         sizes = [prod(in_shape), *widths]
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):
@@ -56,12 +56,12 @@ class MLP(Network):
             nn.init.zeros_(self.head.bias)
 
     def features(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """The last hidden layer, after its ReLU."""
+        """Compute the last hidden layer, after its ReLU."""
         z: Tensor = self.hidden(x.flatten(1))
         return z
 
-    def dense(self) -> list[nn.Module] | None:
-        """All layers, unless there is batch norm between them or a subclass computes otherwise."""
+    def dense_layers(self) -> list[nn.Module] | None:
+        """Return all layers, or None with batch norm or if a subclass overrides the computation."""
         unchanged = type(self).features is MLP.features and type(self).forward is Network.forward
         layers, activations = list(self.hidden)[::2], list(self.hidden)[1::2]
         plain = all(type(part) is nn.ReLU for part in activations)
@@ -69,11 +69,11 @@ class MLP(Network):
 
 
 class MLP5(MLP):
-    """784-300-301-302-303-k with batch norm before each ReLU: PRODEN's network, used by most papers since.
+    """784-300-301-302-303-k with batch norm before each ReLU: PRODEN's network, used by most later papers.
 
     Notes:
-        The ProPaLL paper speaks of batch norm before the hidden layers; PRODEN's code has it between the
-        linear map and the ReLU, and so does this.
+        The ProPaLL paper mentions batch norm before the hidden layers. Here, as in PRODEN's code, it is
+        between the linear layer and the ReLU.
     """
 
     name, title = "mlp5", "MLP-5"
@@ -82,13 +82,13 @@ class MLP5(MLP):
         super().__init__(in_shape, n_classes, widths=(300, 301, 302, 303), batch_norm=True, init="xavier")
 
     def embedding(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """The last hidden linear map, before batch norm and ReLU."""
+        """Compute the last hidden layer, before batch norm and ReLU."""
         z: Tensor = self.hidden[:-2](x.flatten(1))
         return z
 
 
 class MLP500(MLP):
-    """One hidden layer of 500 without batch norm, as torch draws it: the complementary-label experiments."""
+    """One hidden layer of 500 units, PyTorch's initialization: the complementary-label experiments."""
 
     name, title = "mlp500", "MLP-500"
 
@@ -97,11 +97,11 @@ class MLP500(MLP):
 
 
 class VALENMLP4(Network):
-    """VALEN's own network for uniform candidates: three hidden layers as wide as the input, no batch norm.
+    """VALEN's network for uniform candidates: three hidden layers as wide as the input, no batch norm.
 
     Notes:
-        Its code feeds the head the third layer *before* the ReLU, so the last two maps are one linear map;
-        kept, since the published numbers come from it.
+        As in the authors' code, the head takes the third layer *before* its ReLU, so the last two layers form
+        a single linear map. The published results use this network.
     """
 
     name, title = "valen_mlp4", "VALEN MLP-4"
@@ -115,10 +115,10 @@ class VALENMLP4(Network):
         self.head = nn.Linear(width, n_classes)
 
     def features(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """The third layer before its ReLU."""
+        """Compute the third layer, before its ReLU."""
         z: Tensor = self.hidden(x.flatten(1))
         return z
 
     def embedding(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """The third layer after its ReLU."""
+        """Compute the third layer, after its ReLU."""
         return self.features(x).relu()

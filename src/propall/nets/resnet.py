@@ -7,7 +7,7 @@ from propall.nets.network import ImageNetwork, convolution
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut; the shortcut is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions with a shortcut, which is a 1x1 convolution where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -25,13 +25,13 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
-        """ReLU of the shortcut plus the residual."""
+        """Add shortcut and residual, then apply ReLU."""
         y: Tensor = self.shortcut(x) + self.residual(x)
         return y.relu()
 
 
 class ResNet32(ImageNetwork):
-    """Three stages of five basic blocks with 16, 32 and 64 channels on a 3x3 stem; 0.47 M parameters."""
+    """A 3x3 stem and three stages of five basic blocks with 16, 32 and 64 channels; 0.47 M parameters."""
 
     name, title = "resnet32", "ResNet-32"
 
@@ -48,7 +48,7 @@ class ResNet32(ImageNetwork):
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(inputs, n_classes)
 
-    def maps(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
-        """64 maps at a quarter of the image's height and width."""
+    def feature_maps(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
+        """Compute 64 feature maps at a quarter of the image's height and width."""
         z: Tensor = self.blocks(self.stem(x))
         return z

@@ -43,7 +43,7 @@ class Dense:
     @classmethod
     def of(cls, net: nn.Module, parameters: dict[str, Tensor]) -> "Dense | None":
         """For a network that says it is one (see `Network.dense`), on a CPU; None otherwise."""
-        layers = net.dense() if isinstance(net, Network) else None
+        layers = net.dense_layers() if isinstance(net, Network) else None
         if layers is None or any(p.device.type != "cpu" for p in parameters.values()):
             return None
         if not all(type(layer) in (nn.Linear, AlignedLinear) for layer in layers):
