@@ -1,6 +1,7 @@
-"""`propall inspect`, `fit`, `resolve`, `predict`, `evaluate` and `export` as a person types them."""
+"""The commands for tables as a user types them."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,13 @@ from propall.tables import fitting
 from propall.tables.model import TableModel
 from tests.fixtures.tables import write_birds
 
-QUICKLY = ["--net", "linear", "--epochs", "8", "--members", "1", "--folds", "2", "--no-search"]
+
+def settings(**values):
+    return [word for key, value in values.items() for word in ("--options", f"{key}={value}")]
+
+
+QUICKLY = settings(net="linear", epochs=8, members=1, folds=2, search="false")
+NO_PAGE = settings(page="false")
 
 
 @pytest.fixture
@@ -35,11 +42,11 @@ def test_inspect_answers_dirt_well(run, dirty_birds) -> None:
         "'herrng gull' is read as 'herring gull' (row 18)",
         "'comon tern' is read as 'common tern' (row 24)",
         "'wing_mm' stands twice in the heading",
-        "class 'great auk' is named in one row only",
+        "class 'great auk' is in one row only",
         "says both what is possible and what is not (row 43)",
-        "'abt. 400' is no number",
+        "'abt. 400' is not a number",
         "no label at all: every class is possible",
-        "298 of 300 rows can be learnt from: 6 classes",
+        "298 of 300 rows can be used for training: 6 classes",
         f"Next: propall fit {dirty_birds} --label species --out model",
     ):
         assert part in out, part
@@ -53,11 +60,11 @@ def test_inspect_says_where_nothing_is_left_to_learn_from(run, tmp_path) -> None
     path.write_text("x,file,label\n1,a.png,cat\n1,b.png,dog|cat\n1,c.png,dog\n")
     code, out, _ = run("inspect", path, "--label", "label")
     assert code == 0
-    assert "3 of 3 rows can be learnt from" in out
+    assert "3 of 3 rows can be used for training" in out
     path.write_text("x,label\n1,cat\n1,dog|cat\n1,dog\n")
     code, out, _ = run("inspect", path, "--label", "label")
     assert code == 0
-    assert "no column is left to learn from: 'x' is '1' everywhere" in out
+    assert "no usable column is left: 'x' is '1' in every row" in out
     assert "3 of 3 rows have labels: 2 classes" in out
     assert "Next" not in out
 
@@ -66,10 +73,10 @@ def test_names_may_hold_commas(run, tmp_path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('x,label\n1,"gull, common"\n2,tern\n3,"gull, common|tern"\n')
     names = '"gull, common",tern'
-    code, out, _ = run("inspect", path, "--label", "label", "--classes", names)
+    code, out, _ = run("inspect", path, "--label", "label", "--options", f"classes={names}")
     assert code == 0
-    assert "3 of 3 rows can be learnt from: 2 classes" in out
-    assert f"--classes '{names}'" in out
+    assert "3 of 3 rows can be used for training: 2 classes" in out
+    assert f"--options 'classes={names}'" in out
 
 
 def test_inspect_without_a_label_asks_for_it(run, dirty_birds) -> None:
@@ -92,11 +99,11 @@ def test_inspect_annotators_and_votes(run, tmp_path) -> None:
     path = tmp_path / "votes.csv"
     frame.to_csv(path, index=False)
     _, out, _ = run("inspect", path, "--annotators", "ann,bob")
-    assert "Agreement: 50.0 % of pairs of answers are the same, Krippendorff's alpha" in out
+    assert "Agreement: 50.0 % of pairs of answers are equal, Krippendorff's alpha" in out
     assert "--annotators ann,bob" in out
-    _, out, _ = run("inspect", path, "--votes", "a,b", "--rule", "plurality")
+    _, out, _ = run("inspect", path, "--votes", "a,b", "--options", "rule=plurality")
     assert "votes in 2 columns, plurality" in out
-    assert "--votes a,b --rule plurality --out model" in out
+    assert "--votes a,b --options rule=plurality --out model" in out
 
 
 def test_from_a_file_to_labels(run, dirty_birds, tmp_path) -> None:
@@ -104,7 +111,7 @@ def test_from_a_file_to_labels(run, dirty_birds, tmp_path) -> None:
     code, out, err = run("fit", dirty_birds, "--label", "species", "--out", model, *QUICKLY)
     assert code == 0, err
     assert "TF-IDF" in out
-    assert "The default setting, judged on 2 folds, without true labels: method propall, net linear" in out
+    assert "Default settings, judged on 2 folds, without true labels: method propall, net linear" in out
     assert (model / "report.html").is_file()
     TableModel.load(model)
     code, out, err = run("resolve", dirty_birds, "--model", model, "--out", table)
@@ -133,10 +140,10 @@ def test_scripts_get_json(run, birds_file, tmp_path) -> None:
         "truth",
         "--out",
         model,
-        "--no-page",
+        *NO_PAGE,
         *QUICKLY,
     ]
-    account = json.loads(run(*words, "--json", "--seed", "3")[1])
+    account = json.loads(run(*words, "--json", "--options", "seed=3")[1])
     assert account["seed"] == 3
     assert account["page"] is None
     assert not (model / "report.html").exists()
@@ -146,26 +153,108 @@ def test_scripts_get_json(run, birds_file, tmp_path) -> None:
     assert found["truth_among_candidates"] == 1
     found = json.loads(run("predict", birds_file, "--model", model, "--out", tmp_path / "p.csv", "--json")[1])
     assert found["rows"] == 240
-    words = ["resolve", birds_file, "--model", model, "--out", tmp_path / "r.jsonl", "--json", "--no-page"]
+    words = ["resolve", birds_file, "--model", model, "--out", tmp_path / "r.jsonl", "--json", *NO_PAGE]
     found = json.loads(run(*words)[1])
     assert found["resolved"] == 240
     code, out, _ = run("evaluate", birds_file, "--model", model, "--truth", "truth")
     assert code == 0
     assert "Accuracy" in out
     assert "expected calibration error" in out
-    assert "answered by models that had not seen" in out
+    assert "predicted by cross-validation models that did not see them" in out
 
 
-def test_resolve_by_fitting_on_the_file_itself(run, birds_file, tmp_path) -> None:
-    words = ["resolve", birds_file, "--fit", "--label", "species", "--out", tmp_path / "r.csv", "--quiet"]
-    code, out, err = run(*words, "--ignore", "truth", *QUICKLY)
+def test_labels_of_the_fitted_file_by_models_that_did_not_see_them(run, birds_file, tmp_path) -> None:
+    model, out = tmp_path / "m", tmp_path / "r.csv"
+    code, _, err = run("fit", birds_file, "--label", "species", "--ignore", "truth", "-o", model, *QUICKLY)
     assert code == 0, err
-    assert len(out.strip().splitlines()) == 1
-    frame = pd.read_csv(tmp_path / "r.csv")
+    code, printed, err = run("resolve", birds_file, "--model", model, "--out", out, "--quiet")
+    assert code == 0, err
+    assert len(printed.strip().splitlines()) == 1
+    frame = pd.read_csv(out)
     assert (frame["propall_label"] == frame["truth"]).mean() > 0.7
-    code, _, err = run("resolve", birds_file, "--out", tmp_path / "r.csv")
+    assert set(frame["propall_by"]) == {"models that did not see it"}
+
+
+@pytest.mark.parametrize("words", [["--fit"], []])
+def test_resolve_without_a_model_says_how_to_fit_one(run, birds_file, words) -> None:
+    code, _, err = run("resolve", birds_file, *words, "--out", "r.csv")
+    assert code == 2
+    plain = " ".join(err.replace("│", " ").split())
+    assert "Fit a model first: propall fit FILE --label COLUMN --out model" in plain
+
+
+def test_a_fit_can_be_repeated_from_its_options_file(run, birds_file, tmp_path) -> None:
+    words = ["fit", birds_file, "-l", "species", "--ignore", "truth", *QUICKLY, *NO_PAGE, "-O", "seed=3"]
+    run(*words, "-o", tmp_path / "one")
+    options = tmp_path / "one" / "options.json"
+    saved = json.loads(options.read_text(encoding="utf-8"))
+    assert saved["label"] == "species"
+    assert saved["net"] == ["linear"]
+    code, _, err = run("fit", birds_file, "-O", options, "-O", "page=false", "-o", tmp_path / "two")
+    assert code == 0, err
+    one, two = (TableModel.load(tmp_path / name) for name in ("one", "two"))
+    assert one.account["options"] == two.account["options"] == saved
+    np.testing.assert_array_equal(one.held_out.log_probabilities, two.held_out.log_probabilities)
+    run("fit", birds_file, "-O", options, "-O", "seed=4", "-o", tmp_path / "two")
+    assert TableModel.load(tmp_path / "two").account["seed"] == 4
+    # Options of other commands in a shared file are not an error.
+    code, _, err = run("resolve", birds_file, "-m", tmp_path / "one", "-O", options, "-o", tmp_path / "r.csv")
+    assert code == 0, err
+
+
+def test_flags_have_priority_over_the_options_file(run, birds_file, tmp_path) -> None:
+    (tmp_path / "o.toml").write_text('label = "truth"\nclasses = ["mew gull", "great skua"]\n')
+    summary = json.loads(run("inspect", birds_file, "-O", tmp_path / "o.toml", "--json")[1])
+    assert summary["labels"]["where"] == "column 'truth'"
+    assert [row["name"] for row in summary["labels"]["classes"]] == ["mew gull", "great skua"]
+    words = ("inspect", birds_file, "-O", tmp_path / "o.toml", "-l", "species", "--json")
+    assert json.loads(run(*words)[1])["labels"]["where"] == "column 'species'"
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ("epoch=3", "options: unknown key 'epoch'; did you mean 'epochs'?"),
+        ("epochs=0", "options: epochs is '0'; expected a whole number of at least 1."),
+        ("search=maybe", "options: search is 'maybe'; expected true or false."),
+        ("unlabeled=ask", "options: unlabeled is 'ask'; expected keep or drop."),
+        ("alternatives=2", "options: unknown key 'alternatives'"),
+        ("settings.yaml", "'settings.yaml' is neither KEY=VALUE nor a .toml or .json file"),
+        ("absent.toml", "absent.toml does not exist"),
+        ({"a.json": '{"seeds": 3}'}, "unknown key 'seeds' in"),
+        ({"a.toml": "seed = "}, "is not valid TOML"),
+        ({"a.json": "[1]"}, "holds a list; expected keys and values"),
+        ({"a.toml": "[label]\nname = 'x'"}, "options: label is {'name': 'x'}; expected text."),
+    ],
+)
+def test_bad_options_are_answered(run, birds_file, tmp_path, options, part) -> None:
+    if isinstance(options, dict):
+        ((name, text),) = options.items()
+        (tmp_path / name).write_text(text)
+        options = tmp_path / name
+    code, _, err = run("fit", birds_file, "-l", "species", "-o", tmp_path / "m", "-O", options)
     assert code == 1
-    assert "say either --model FOLDER or --fit" in err
+    assert part in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "hint"),
+    [(["--seed", "3"], "Use --options seed=VALUE."), (["--no-search"], "Use --options search=false.")],
+)
+def test_flags_that_are_settings_are_answered(run, birds_file, flags, hint) -> None:
+    code, _, err = run("fit", birds_file, "-o", "m", *flags)
+    assert code == 2
+    assert hint in " ".join(err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("command", ["inspect", "fit", "resolve", "predict", "evaluate", "export"])
+def test_help_is_short_and_has_an_example(run, command) -> None:
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert f"Example: propall {command} " in out
+    panels = out.split("Arguments")[1].split("Settings for --options")[0]
+    flags = re.findall(r"^│ +(?:\* +)?(--[a-z-]+)", panels, re.MULTILINE)
+    assert 1 <= len(set(flags) - {"--help"}) <= 14
 
 
 def test_interrupted_it_leaves_a_model(run, birds_file, tmp_path, monkeypatch) -> None:
@@ -180,15 +269,12 @@ def test_interrupted_it_leaves_a_model(run, birds_file, tmp_path, monkeypatch) -
         "species",
         "--out",
         tmp_path / "model",
-        "--epochs",
-        "2",
-        "--members",
-        "1",
+        *settings(epochs=2, members=1),
     ]
     code, _, err = run(*words)
     assert code == 130
-    assert "holds a model in the default setting" in err
-    assert "stopped; finished work is kept." in err
+    assert "holds a model with default settings" in err
+    assert "Interrupted; finished work is kept." in err
     assert len(TableModel.load(tmp_path / "model").predict(pd.read_csv(birds_file))) == 240
 
 
@@ -204,8 +290,8 @@ def test_errors_are_one_line(run, dirty_birds, tmp_path) -> None:
         (("predict", dirty_birds, "--model", tmp_path, "--out", tmp_path / "p.csv"), "is no propall model"),
         (("export", tmp_path, "--onnx", tmp_path / "m.onnx"), "is no propall model"),
         (("fit", dirty_birds, "--label", "species", "--out", tmp_path), "no part of a model"),
-        (("resolve", dirty_birds, "--fit", "--out", tmp_path / "r.docx"), "ends in .docx"),
-        (("predict", dirty_birds, "--model", "m", "--out", dirty_birds), "is the file that is read"),
+        (("resolve", dirty_birds, "-m", "m", "--out", tmp_path / "r.docx"), "has suffix '.docx'"),
+        (("predict", dirty_birds, "--model", "m", "--out", dirty_birds), "is the input file"),
     ]:
         code, _, err = run(*words)
         assert code == 1
@@ -231,8 +317,7 @@ def test_hierarchies_and_embeddings(run, tmp_path) -> None:
         *words,
         "--out",
         tmp_path / "m",
-        "--features",
-        "wing_mm,notes",
+        *settings(features="wing_mm,notes"),
         *QUICKLY,
     )
     assert code == 0, err
@@ -247,7 +332,7 @@ def test_hierarchies_and_embeddings(run, tmp_path) -> None:
         "predict", tmp_path / "birds.csv", "--model", tmp_path / "m", "--out", tmp_path / "p.csv"
     )
     assert code == 1
-    assert "embeddings: none given" in err
+    assert "embeddings: missing; the model was fitted with embeddings" in err
 
 
 def test_repeated_rows_are_held_out_together(run, tmp_path) -> None:
@@ -257,7 +342,7 @@ def test_repeated_rows_are_held_out_together(run, tmp_path) -> None:
     path = tmp_path / "twice.csv"
     pd.concat([frame, frame]).to_csv(path, index=False)
     assert "120 rows have the same features as another" in run("inspect", path)[1]
-    code, out, _ = run("fit", path, "--out", tmp_path / "model", *QUICKLY, "--epochs", 60, "--no-page")
+    code, out, _ = run("fit", path, "--out", tmp_path / "model", *QUICKLY, *settings(epochs=60), *NO_PAGE)
     assert code == 0
     assert "120 rows have the same features as another" in out
     account = TableModel.load(tmp_path / "model").account
@@ -267,14 +352,12 @@ def test_repeated_rows_are_held_out_together(run, tmp_path) -> None:
 def test_the_file_s_separator_stays(run, birds_file, tmp_path) -> None:
     path = tmp_path / "birds.csv"
     path.write_text(birds_file.read_text().replace(",", ";"))
-    code, _, err = run(
-        "resolve", path, "--fit", "-l", "species", "-o", tmp_path / "r.csv", "--no-page", *QUICKLY
-    )
+    run("fit", path, "-l", "species", "-o", tmp_path / "m", *NO_PAGE, *QUICKLY)
+    code, _, err = run("resolve", path, "-m", tmp_path / "m", "-o", tmp_path / "r.csv", *NO_PAGE)
     assert code == 0, err
     heading, first = (tmp_path / "r.csv").read_text().splitlines()[:2]
     assert ";truth;propall_label;" in heading
     assert first.startswith(path.read_text().splitlines()[1])
-    run("fit", path, "-l", "species", "-o", tmp_path / "m", "--no-page", *QUICKLY)
     run("predict", path, "-m", tmp_path / "m", "-o", tmp_path / "p.csv")
     assert ";propall_label;" in (tmp_path / "p.csv").read_text()
     run("predict", path, "-m", tmp_path / "m", "-o", tmp_path / "p.tsv")
@@ -282,17 +365,17 @@ def test_the_file_s_separator_stays(run, birds_file, tmp_path) -> None:
 
 
 def test_what_fit_says_in_one_line(run, dirty_birds, tmp_path) -> None:
-    words = ["fit", dirty_birds, "-l", "species", "-o", tmp_path / "m", "--no-page", "-q", *QUICKLY]
+    words = ["fit", dirty_birds, "-l", "species", "-o", tmp_path / "m", "-q", *NO_PAGE, *QUICKLY]
     _, out, _ = run(*words)
     assert out.startswith("Fitted on 298 of 300 rows in ")
     account = TableModel.load(tmp_path / "m").account
-    guessing = f"(guessing: {100 * account['mean_candidates'] / 6:.0f} %)"
-    assert f"among the row's candidates {guessing}; this is not accuracy, which needs true labels" in out
+    guessing = f"(random guessing: {100 * account['mean_candidates'] / 6:.0f} %)"
+    assert f"among the row's candidates {guessing}. This is not accuracy, which needs true labels" in out
     assert f"Model: {tmp_path / 'm'}\n" in out
     assert "too few" not in out
-    _, out, _ = run(*words, "--folds", "40")
-    assert "Fewer than 10 rows a fold are too few to judge or choose by." in out
-    assert f"Model: {tmp_path / 'm'} (replaces the one before)\n" in out
+    _, out, _ = run(*words, *settings(folds=40))
+    assert "Fewer than 10 rows per fold are too few to choose or judge a model." in out
+    assert f"Model: {tmp_path / 'm'} (replaces the previous one)\n" in out
 
 
 def test_fit_names_the_column_that_looks_like_labels(run, dirty_birds, tmp_path) -> None:
@@ -304,8 +387,10 @@ def test_cells_that_look_like_lists(run, tmp_path) -> None:
     cells = ["Bär, Fuß", "Bär", "Fuß", "Möwe, Bär", "Möwe", "Fuß"] * 5
     pd.DataFrame({"x": np.arange(30) % 7, "art": cells}).to_csv(tmp_path / "t.csv", index=False)
     _, out, _ = run("inspect", tmp_path / "t.csv", "-l", "art")
-    assert "cells such as 'Bär, Fuß' look like lists; --separator , reads them so" in out
-    assert "look like lists" not in run("inspect", tmp_path / "t.csv", "-l", "art", "--separator", ",")[1]
+    assert "cells such as 'Bär, Fuß' look like lists; split them with --options separator=," in out
+    assert (
+        "look like lists" not in run("inspect", tmp_path / "t.csv", "-l", "art", *settings(separator=","))[1]
+    )
     names = ["Smith, Ann", "Smith, Bob", "Miller"] * 10
     pd.DataFrame({"x": np.arange(30) % 7, "art": names}).to_csv(tmp_path / "t.csv", index=False)
     assert "look like lists" not in run("inspect", tmp_path / "t.csv", "-l", "art")[1]
@@ -315,6 +400,6 @@ def test_a_table_of_images_asks_for_them(run, tmp_path) -> None:
     frame = pd.DataFrame({"file": [f"a/{i}.PNG" for i in range(30)], "label": ["a", "b", "a|b"] * 10})
     frame.to_csv(tmp_path / "t.csv", index=False)
     _, _, err = run("fit", tmp_path / "t.csv", "-o", tmp_path / "m")
-    said = err.replace("\n", " ")
-    assert "no column is left to learn from: 'file' has 30 different values in 30 rows" in said
-    assert "Learn from images with --images file." in said
+    message = err.replace("\n", " ")
+    assert "no usable column is left: 'file' has 30 different values in 30 rows" in message
+    assert "To learn from images, use --images file." in message

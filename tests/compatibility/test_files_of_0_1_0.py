@@ -60,7 +60,7 @@ def test_models_of_tables(name, propall, tmp_path) -> None:
     table, model = HERE / f"models/{name}.csv", HERE / f"models/{name}"
     for command, participle, options in (
         ("predict", "predicted", ["--probabilities"]),
-        ("resolve", "resolved", ["--no-page"]),
+        ("resolve", "resolved", ["--options", "page=false"]),
     ):
         out = tmp_path / f"{command}.csv"
         propall(command, table, "--model", model, *options, "--out", out)

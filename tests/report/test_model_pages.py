@@ -24,7 +24,7 @@ from tests.fixtures.tables import write_birds
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
-    path = tmp_path_factory.mktemp("people") / "birds.csv"
+    path = tmp_path_factory.mktemp("birds") / "birds.csv"
     write_birds(path, 200, dirty=True)
     options = FitOptions(epochs=12, members=2, folds=2)
     return fit_table(open_table(path, LabelSource(label="species")), options)
@@ -45,16 +45,17 @@ def test_the_page_of_a_fit_says_what_was_found(fitted, outline) -> None:
     assert len(parsed.ids) == len(set(parsed.ids))
     for part in (
         "A model of birds.csv",
-        f"From {fitted.model.account['used']} rows",
+        f"trained on {fitted.model.account['used']} rows",
         "slip of the pen",
         "herrng gull",
         "TF-IDF of",
         "Chosen without true labels among 8 settings",
         "covering rate",
-        "most worth a second look",
+        "to review first",
         "hardest to tell apart",
         "is a candidate (%)",
         "certain before",
+        fitted.hardware,
     ):
         assert part in text, part
 
@@ -62,11 +63,11 @@ def test_the_page_of_a_fit_says_what_was_found(fitted, outline) -> None:
 def test_the_page_of_a_resolve_says_what_was_found(fitted, outline) -> None:
     resolved = resolved_by_fit(fitted)
     text = " ".join(" ".join(outline(resolve_page(resolved).to_html()).text).split())
-    assert f"Of {len(resolved.resolution)} rows {resolved.ambiguous} had more than one candidate" in text
+    assert f"Of {len(resolved.resolution)} rows, {resolved.ambiguous} had more than one candidate" in text
     alone = int((resolved.resolution.candidates.sum(1) == 1).sum())
     for part in (
         f"{alone} rows had one label before, {len(resolved.resolution)} have one now",
-        "Every row is answered by models that had not seen it",
+        "Each row is resolved by models that did not see it",
         "Predictions among the candidates after each epoch",
         *(row.name for row in resolved.counts()),
     ):
@@ -78,15 +79,15 @@ def test_a_page_says_who_answered_and_of_which_file(fitted, outline, tmp_path) -
     heading, _, rest = (tmp_path / "others.csv").read_text().partition("\n")
     (tmp_path / "others.csv").write_text(heading.replace("weight_g", "wing_mm") + "\n" + rest)
 
-    def said(model):
+    def page_text(model):
         page = resolve_page(resolve_file(model, tmp_path / "others.csv"))
         return " ".join(" ".join(outline(page.to_html()).text).split())
 
-    text = said(fitted.model)
+    text = page_text(fitted.model)
     assert "data others.csv" in text
-    assert "the others by it." in text
+    assert "all other rows by the final model." in text
     assert "Predictions among the candidates after each epoch" in text
-    text = said(replace(fitted.model, held_out=None, account={}))
+    text = page_text(replace(fitted.model, held_out=None, account={}))
     assert "The fit was interrupted" in text
 
 
@@ -105,9 +106,8 @@ def test_rows_with_images_show_them(tmp_path, outline) -> None:
     pd.DataFrame([*rows[:-1], {**rows[-1], "label": "dusk"}]).to_csv(tmp_path / "p.csv", index=False)
     table = open_table(tmp_path / "p.csv", LabelSource(label="label"))
     options = FitOptions(epochs=1, members=1, folds=2, search=False)
-    found = fit_table(table, options, images=ImageColumn("file", 10))
-    html = fit_page(found).to_html()
-    shown = int(re.search(r"(\d+) rows most worth a second look", html).group(1))
+    html = fit_page(fit_table(table, options, images=ImageColumn("file", 10))).to_html()
+    shown = int(re.search(r"(\d+) rows to review first", html).group(1))
     assert html.count("data:image/png;base64,") == shown > 3
     outline(html)
 
@@ -124,7 +124,7 @@ def test_opens_quietly_and_fits(which, width, theme, visit, pages) -> None:
 @pytest.mark.browser
 def test_the_second_look_sorts_by_doubt(pages, visit) -> None:
     with visit(pages["fit"]) as seen:
-        table = seen.page.locator("section", has_text="most worth a second look").last.locator("table").first
+        table = seen.page.locator("section", has_text="to review first").last.locator("table").first
         heads = table.locator("thead th").all_inner_texts()
         column = heads.index("doubt")
         table.locator("thead button").nth(column).click()

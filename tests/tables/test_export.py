@@ -1,4 +1,4 @@
-"""The same probabilities in onnxruntime."""
+"""The exported network has the same probabilities in onnxruntime."""
 
 import json
 
@@ -15,16 +15,16 @@ from propall.tables.features import Features
 def test_onnx_says_the_same(fitted, tmp_path) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     pytest.importorskip("onnxscript", reason="needs onnxscript")
-    described = export_onnx(fitted.model, tmp_path / "birds.onnx")
-    assert described == tmp_path / "birds.onnx.json"
-    contents = json.loads(described.read_text(encoding="utf-8"))
+    description = export_onnx(fitted.model, tmp_path / "birds.onnx")
+    assert description == tmp_path / "birds.onnx.json"
+    contents = json.loads(description.read_text(encoding="utf-8"))
     features = Features.from_dict(contents["features"])
     session = runtime.InferenceSession(tmp_path / "birds.onnx")
     for rows in (1, 7, 240):
         X = features.transform(fitted.table.frame.head(rows))
-        (found,) = session.run(["probabilities"], {"features": X})
+        (probabilities,) = session.run(["probabilities"], {"features": X})
         expected = np.exp(fitted.model.log_probabilities(fitted.table.frame.head(rows)))
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        np.testing.assert_allclose(probabilities, expected, atol=1e-5)
     assert contents["classes"] == fitted.model.classes.tolist()
 
 

@@ -1,4 +1,4 @@
-"""Columns to numbers, and the transformer that does it through JSON and back."""
+"""Encoding of columns, and the encoder saved to JSON and restored."""
 
 import json
 
@@ -43,8 +43,8 @@ def soiled():
 
 
 def test_what_columns_are() -> None:
-    read = Features.fit(mixed())
-    assert {c.name: c.kind for c in read.columns} == {
+    features = Features.fit(mixed())
+    assert {c.name: c.kind for c in features.columns} == {
         "wing": "number",
         "bill": "number",
         "colour": "category",
@@ -53,8 +53,8 @@ def test_what_columns_are() -> None:
         "alive": "number",
         "typed": "number",
     }
-    left_out = {remark.kind for remark in read.remarks if remark.action == "column left out"}
-    assert left_out == {"row numbers", "no category", "constant column", "empty column"}
+    left_out = {remark.kind for remark in features.remarks if remark.action == "column left out"}
+    assert left_out == {"row numbers", "identifier", "constant column", "empty column"}
 
 
 def test_the_numbers_are_scikit_learn_s() -> None:
@@ -66,45 +66,47 @@ def test_the_numbers_are_scikit_learn_s() -> None:
     assert X.dtype == np.float32
 
 
-def test_dirt_is_missing_and_said() -> None:
+def test_unreadable_cells_are_missing_and_reported() -> None:
     frame = soiled()
-    read = Features.fit(frame)
-    unreadable = {r.text.split(":")[0]: r.rows for r in read.remarks if r.kind == "unreadable values"}
+    features = Features.fit(frame)
+    unreadable = {r.text.split(":")[0]: r.rows for r in features.remarks if r.kind == "unreadable values"}
     assert unreadable == {"'wing'": (3,), "'seen'": (8,), "'typed'": (6,)}
-    X = read.transform(frame)
+    X = features.transform(frame)
     assert np.isfinite(X).all()
-    gaps = read.transformer.named_transformers_["gaps"]
-    marked = gaps.transform(read.prepared(frame)[gaps.feature_names_in_])
-    found = {
-        name: np.flatnonzero(own).tolist() for name, own in zip(gaps.feature_names_in_, marked.T, strict=True)
+    gaps = features.transformer.named_transformers_["gaps"]
+    marked = gaps.transform(features.prepared(frame)[gaps.feature_names_in_])
+    flagged = {
+        name: np.flatnonzero(column).tolist()
+        for name, column in zip(gaps.feature_names_in_, marked.T, strict=True)
     }
-    assert found == {"wing": [3, 4], "seen": [8], "typed": [6]}
+    assert flagged == {"wing": [3, 4], "seen": [8], "typed": [6]}
     wing = as_numbers(frame["wing"])
     assert (
         X[3, 0]
         == X[4, 0]
-        == np.float32((np.nanmedian(wing) - read.as_dict()["mean"][0]) / read.as_dict()["scale"][0])
+        == np.float32((np.nanmedian(wing) - features.as_dict()["mean"][0]) / features.as_dict()["scale"][0])
     )
 
 
 @pytest.mark.parametrize("make", [mixed, soiled])
 def test_through_json_and_back_to_the_last_digit(make) -> None:
     frame = make()
-    read = Features.fit(frame)
-    again = Features.from_dict(json.loads(json.dumps(read.as_dict())))
-    np.testing.assert_array_equal(again.transform(frame), read.transform(frame))
+    features = Features.fit(frame)
+    again = Features.from_dict(json.loads(json.dumps(features.as_dict())))
+    np.testing.assert_array_equal(again.transform(frame), features.transform(frame))
     other = mixed(30).assign(colour="mauve", wing="", notes="never heard of")
-    np.testing.assert_array_equal(again.transform(other), read.transform(other))
-    assert again.columns == read.columns
+    np.testing.assert_array_equal(again.transform(other), features.transform(other))
+    assert again.columns == features.columns
 
 
 def test_new_rows_need_the_same_columns_and_nothing_else() -> None:
-    read = Features.fit(mixed())
+    features = Features.fit(mixed())
     assert (
-        read.transform(mixed(5)[["typed", "wing", "bill", "colour", "seen", "notes", "alive"]]).shape[0] == 5
+        features.transform(mixed(5)[["typed", "wing", "bill", "colour", "seen", "notes", "alive"]]).shape[0]
+        == 5
     )
-    with pytest.raises(ValueError, match="the table lacks 'wing', 'notes'"):
-        read.transform(mixed(5).drop(columns=["wing", "notes"]))
+    with pytest.raises(ValueError, match="the table has no column 'wing', 'notes'"):
+        features.transform(mixed(5).drop(columns=["wing", "notes"]))
 
 
 @pytest.mark.parametrize(
@@ -128,12 +130,12 @@ def test_typed_columns() -> None:
 
 def test_rare_values_share_no_column() -> None:
     frame = pd.DataFrame({"c": [f"v{i % 70}" for i in range(700)]}, dtype=object)
-    read = Features.fit(frame)
-    assert read.transform(frame).shape == (700, 50)
-    assert "rare values" in {remark.kind for remark in read.remarks}
+    features = Features.fit(frame)
+    assert features.transform(frame).shape == (700, 50)
+    assert "rare values" in {remark.kind for remark in features.remarks}
 
 
-def test_embeddings_stand_beside_columns() -> None:
+def test_embeddings_with_and_without_columns() -> None:
     frame, E = mixed(), np.random.default_rng(1).normal(2, 3, (120, 4))
     alone = Features.fit(frame, embedding=E)
     np.testing.assert_allclose(
@@ -142,17 +144,17 @@ def test_embeddings_stand_beside_columns() -> None:
     both = Features.fit(frame, columns=["wing"], embedding=E)
     again = Features.from_dict(json.loads(json.dumps(both.as_dict())))
     np.testing.assert_array_equal(again.transform(frame, embedding=E), both.transform(frame, embedding=E))
-    with pytest.raises(ValueError, match="none given; the model was fitted with"):
+    with pytest.raises(ValueError, match="missing; the model was fitted with"):
         both.transform(frame)
     with pytest.raises(ValueError, match=r"shape \(120, 3\); expected \(120, 4\)"):
         both.transform(frame, embedding=E[:, :3])
     E[7, 0] = np.nan
-    with pytest.raises(ValueError, match=r"1 rows hold NaN or infinity .first: 8."):
+    with pytest.raises(ValueError, match=r"1 row with NaN or infinity .first: 8."):
         Features.fit(frame, embedding=E)
 
 
 def test_nothing_to_learn_from() -> None:
-    with pytest.raises(ValueError, match="no column is left to learn from"):
+    with pytest.raises(ValueError, match="no usable column is left"):
         Features.fit(pd.DataFrame({"c": ["x"] * 9}))
 
 
@@ -167,16 +169,16 @@ def test_images(tmp_path) -> None:
         image.fromarray(mode).save(tmp_path / "pictures" / f"{i}.png")
         names.append(f"pictures/{i}.png")
     frame = pd.DataFrame({"file": names})
-    read = Features.fit(frame, images=ImageColumn("file", 16), folder=tmp_path)
-    X = read.transform(frame, folder=tmp_path)
+    features = Features.fit(frame, images=ImageColumn("file", 16), folder=tmp_path)
+    X = features.transform(frame, folder=tmp_path)
     assert X.shape == (4, 3, 16, 16)
     np.testing.assert_allclose(X.mean((0, 2, 3)), 0, atol=1e-5)
     np.testing.assert_allclose(X.std((0, 2, 3)), 1, atol=1e-5)
-    again = Features.from_dict(json.loads(json.dumps(read.as_dict())))
+    again = Features.from_dict(json.loads(json.dumps(features.as_dict())))
     np.testing.assert_array_equal(again.transform(frame, folder=tmp_path), X)
     (tmp_path / "pictures" / "2.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"row 3: .*2.png cannot be read as an image"):
-        read.transform(frame, folder=tmp_path)
+        features.transform(frame, folder=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -194,13 +196,13 @@ def test_images(tmp_path) -> None:
 )
 def test_commas_in_numbers(cells, separator, numbers, remark) -> None:
     frame = pd.DataFrame({"price": cells}, dtype=object)
-    read = Features.fit(frame, separator=separator)
-    assert read.prepared(frame)["price"].tolist() == numbers
-    again = Features.from_dict(json.loads(json.dumps(read.as_dict())))
+    features = Features.fit(frame, separator=separator)
+    assert features.prepared(frame)["price"].tolist() == numbers
+    again = Features.from_dict(json.loads(json.dumps(features.as_dict())))
     assert again.prepared(frame)["price"].tolist() == numbers
-    said = [r.text for r in read.remarks if r.kind == "commas"]
-    assert len(said) == (remark is not None)
-    assert remark is None or remark in said[0]
+    texts = [r.text for r in features.remarks if r.kind == "commas"]
+    assert len(texts) == (remark is not None)
+    assert remark is None or remark in texts[0]
 
 
 @pytest.mark.parametrize(
@@ -215,15 +217,18 @@ def test_commas_in_numbers(cells, separator, numbers, remark) -> None:
 )
 def test_dates_with_the_year_last(cells) -> None:
     frame = pd.DataFrame({"seen": cells}, dtype=object)
-    read = Features.from_dict(json.loads(json.dumps(Features.fit(frame).as_dict())))
+    features = Features.from_dict(json.loads(json.dumps(Features.fit(frame).as_dict())))
     first = "2023-12-01" if cells[0] == "1.12.2023" else "2023-12-31"
     iso = pd.Series([first, "2024-02-01", "2024-04-03"], dtype=object)
-    assert read.columns[0].kind == "date"
-    assert read.prepared(frame)["seen"].tolist() == as_days(iso).tolist()
+    assert features.columns[0].kind == "date"
+    assert features.prepared(frame)["seen"].tolist() == as_days(iso).tolist()
 
 
 def test_dates_that_may_be_two_are_left_out() -> None:
     frame = pd.DataFrame({"seen": ["1/2/2024", "3/4/2024", "5/6/2024"], "x": [1.5, 2.5, 3.0]}, dtype=object)
-    read = Features.fit(frame)
-    assert [column.name for column in read.columns] == ["x"]
-    assert str(read.remarks[0]) == "'seen' looks like dates; write them as 2023-12-31"
+    features = Features.fit(frame)
+    assert [column.name for column in features.columns] == ["x"]
+    assert (
+        str(features.remarks[0])
+        == "'seen' has dates whose day and month may be swapped; write them as 2023-12-31"
+    )

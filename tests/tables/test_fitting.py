@@ -157,7 +157,7 @@ def test_a_model_of_images_and_other_files(tmp_path) -> None:
     assert not resolve_file(model, tmp_path / "there" / "t.csv").seen.any()
     (tmp_path / "here" / "3.png").write_bytes(b"broken")
     found = resolve_file(model, tmp_path / "here" / "t.csv")
-    assert found.frame()["propall_note"][3] == "left out: the file is no image, or a damaged one"
+    assert found.frame()["propall_note"][3] == "left out: the file is not an image or is damaged"
     predicted = predict_file(model, tmp_path / "here" / "t.csv")
     assert predicted.frame["propall_label"].notna().tolist() == [i != 3 for i in range(12)]
     (remark,) = predicted.remarks

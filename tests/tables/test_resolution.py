@@ -1,4 +1,4 @@
-"""Labels to go on with, in the table they came in."""
+"""Resolving and predicting the labels of a table."""
 
 from importlib.util import find_spec
 
@@ -15,11 +15,11 @@ from tests.fixtures.tables import QUICK, write_birds
 
 
 def test_the_same_table_with_answers(fitted, birds_file) -> None:
-    found = resolve_file(fitted.model, birds_file)
-    out = found.frame()
+    resolved = resolve_file(fitted.model, birds_file)
+    out = resolved.frame()
     original = read(birds_file).frame
     pd.testing.assert_frame_equal(out[original.columns], original)
-    assert found.seen.all()
+    assert resolved.seen.all()
     for row in out.itertuples():
         if row.species and "|" not in row.species and "!" not in row.species:
             assert row.propall_label == row.species
@@ -32,7 +32,7 @@ def test_the_same_table_with_answers(fitted, birds_file) -> None:
     chances = [float(part.rpartition(" ")[2]) for part in first]
     assert len(first) == 3
     assert chances == sorted(chances, reverse=True)
-    assert set(out["propall_by"]) == {"models that had not seen it"}
+    assert set(out["propall_by"]) == {"models that did not see it"}
     again = resolved_by_fit(fitted).frame()
     assert again["propall_label"].tolist() == out["propall_label"].tolist()
 
@@ -43,17 +43,17 @@ def test_rows_that_cannot_be_used_stay_in_the_table(fitted, tmp_path) -> None:
     frame.loc[4, "species"] = "mew gull|!great skua"
     frame.loc[5, "species"] = "dodo"
     frame.loc[6, "species"] = "herrng gull"
-    found = resolve_file(fitted.model, frame)
-    out = found.frame()
+    resolved = resolve_file(fitted.model, frame)
+    out = resolved.frame()
     assert len(out) == 60
     assert out.loc[4, "propall_note"] == "left out: says both what is possible and what is not"
     assert "'dodo' is no class" in out.loc[5, "propall_note"]
     assert out.loc[5, "propall_label"] is None
     assert out.loc[6, "propall_label"] == "herring gull"
     assert set(out["propall_by"].dropna()) == {"the model"}
-    counts = {row.name: row for row in found.counts()}
+    counts = {row.name: row for row in resolved.counts()}
     assert sum(row.after for row in counts.values()) == 58
-    assert found.as_dict()["resolved"] == 58
+    assert resolved.as_dict()["resolved"] == 58
 
 
 def test_doubted_rows_are_noted(fitted, birds_file) -> None:
@@ -62,27 +62,29 @@ def test_doubted_rows_are_noted(fitted, birds_file) -> None:
     rows = frame["truth"].isin(wrong)
     frame.loc[rows, "species"] = frame.loc[rows, "truth"].map(wrong)
     out = resolve_file(fitted.model, frame).frame()
-    doubted = out["propall_note"].str.contains("outside the candidates")
+    doubted = out["propall_note"].str.contains("all candidates are probably wrong")
     assert doubted[rows].mean() > 0.8
     assert doubted[~rows].mean() < 0.2
 
 
 def test_labels_may_stand_elsewhere(fitted, birds_file) -> None:
     frame = pd.read_csv(birds_file, dtype=object, keep_default_na=False)
-    found = resolve_file(fitted.model, frame.rename(columns={"species": "guess"}), LabelSource(label="guess"))
-    assert found.ambiguous > 50
-    with pytest.raises(ValueError, match="has no column 'species'; say where its labels stand"):
+    resolved = resolve_file(
+        fitted.model, frame.rename(columns={"species": "guess"}), LabelSource(label="guess")
+    )
+    assert resolved.ambiguous > 50
+    with pytest.raises(ValueError, match="has no column 'species'; specify where the labels are"):
         resolve_file(fitted.model, frame.drop(columns="species"))
 
 
 def test_predictions(fitted, tmp_path) -> None:
     truth = write_birds(tmp_path / "new.csv", 50, seed=8)
-    found = predict_file(fitted.model, tmp_path / "new.csv", every=True)
-    assert (found.frame["propall_label"] == truth).mean() > 0.7
-    every = found.frame[[f"propall_p_{name}" for name in fitted.model.classes]].to_numpy(dtype=float)
+    predicted = predict_file(fitted.model, tmp_path / "new.csv", all_probabilities=True)
+    assert (predicted.frame["propall_label"] == truth).mean() > 0.7
+    every = predicted.frame[[f"propall_p_{name}" for name in fitted.model.classes]].to_numpy(dtype=float)
     np.testing.assert_allclose(every.sum(1), 1, atol=1e-5)
-    np.testing.assert_allclose(every.max(1), found.frame["propall_probability"].astype(float), atol=1e-9)
-    assert sum(rows for _, rows, _ in found.counts()) == 50
+    np.testing.assert_allclose(every.max(1), predicted.frame["propall_probability"].astype(float), atol=1e-9)
+    assert sum(rows for _, rows, _ in predicted.counts()) == 50
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "json", "parquet", "feather", "xlsx"])
@@ -98,7 +100,7 @@ def test_tables_are_read_back_as_written(tmp_path, ending) -> None:
 
 
 def test_odd_endings_are_refused(tmp_path) -> None:
-    with pytest.raises(ValueError, match=r"out: table.docx ends in .docx"):
+    with pytest.raises(ValueError, match=r"out: table.docx has suffix '.docx'"):
         write_table(pd.DataFrame({"x": [1]}), tmp_path / "table.docx")
 
 
@@ -125,8 +127,8 @@ def test_cells_the_model_cannot_use_are_said(fitted, tmp_path) -> None:
     frame.loc[2, "habitat"] = "moon"
     frame.loc[3, "wing_mm"] = "long"
     frame.loc[4, "habitat"] = ""
-    for found in (predict_file(fitted.model, frame), resolve_file(fitted.model, frame)):
-        said = {r.kind: (r.text, r.rows) for r in found.remarks if r.kind.startswith("un")}
-        assert said["unreadable values"] == ("'wing_mm': 'long' is no number; read as missing", (3,))
-        assert said["unknown category"][1] == (2,)
-        assert "'moon'" in said["unknown category"][0]
+    for resolved in (predict_file(fitted.model, frame), resolve_file(fitted.model, frame)):
+        reported = {r.kind: (r.text, r.rows) for r in resolved.remarks if r.kind.startswith("un")}
+        assert reported["unreadable values"] == ("'wing_mm': 'long' is not a number; read as missing", (3,))
+        assert reported["unknown category"][1] == (2,)
+        assert "'moon'" in reported["unknown category"][0]

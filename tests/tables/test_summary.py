@@ -1,4 +1,4 @@
-"""What `propall inspect` says about a file."""
+"""Summaries of tables, as `propall inspect` shows them."""
 
 import json
 
@@ -7,20 +7,20 @@ import pandas as pd
 import pytest
 
 from propall.tables.label_columns import LabelSource, open_table
-from propall.tables.summary import agreement, summarise
+from propall.tables.summary import agreement, summarize
 
 
 def test_dirty_birds(dirty_birds) -> None:
-    found = summarise(open_table(dirty_birds, LabelSource(label="species")))
-    assert found.rows == 300
-    assert found.used == 298
-    roles = {column.name: column.role for column in found.columns}
+    summary = summarize(open_table(dirty_birds, LabelSource(label="species")))
+    assert summary.rows == 300
+    assert summary.used == 298
+    roles = {column.name: column.role for column in summary.columns}
     assert roles["species"] == "label"
     assert roles["no"] == "left out"
     assert roles["wing_mm (2)"] == "number"
     assert roles["notes"] == "text"
-    assert sum(found.sizes.values()) == 298
-    kinds = {remark.kind for remark in found.remarks}
+    assert sum(summary.sizes.values()) == 298
+    kinds = {remark.kind for remark in summary.remarks}
     assert {
         "duplicate heading",
         "slip of the pen",
@@ -34,31 +34,31 @@ def test_dirty_birds(dirty_birds) -> None:
         "missing values",
         "row numbers",
     } <= kinds
-    assert {row.name for row in found.classes} >= {"great auk", "herring gull"}
-    assert found.pairs[0].rows >= found.pairs[-1].rows
-    assert json.loads(json.dumps(found.as_dict()))["used"] == 298
+    assert {row.name for row in summary.classes} >= {"great auk", "herring gull"}
+    assert summary.pairs[0].rows >= summary.pairs[-1].rows
+    assert json.loads(json.dumps(summary.as_dict()))["used"] == 298
 
 
 def test_classes_that_are_never_alone_or_always_together() -> None:
     frame = pd.DataFrame({"x": [1, 2, 3, 4.5], "label": ["a|b", "a|b", "c", "!c|!d"]})
-    found = summarise(open_table(frame, LabelSource(label="label")))
-    assert found.never_alone == ["a", "b", "d"]
-    assert [(pair.one, pair.other, pair.rows) for pair in found.pairs] == [("a", "b", 2)]
-    assert {row.name: row.ruled_out for row in found.classes} == {"a": 0, "b": 0, "c": 1, "d": 1}
-    assert any(r.kind == "inseparable classes" and "'a', 'b'" in r.text for r in found.remarks)
+    summary = summarize(open_table(frame, LabelSource(label="label")))
+    assert summary.never_alone == ["a", "b", "d"]
+    assert [(pair.one, pair.other, pair.rows) for pair in summary.pairs] == [("a", "b", 2)]
+    assert {row.name: row.ruled_out for row in summary.classes} == {"a": 0, "b": 0, "c": 1, "d": 1}
+    assert any(r.kind == "inseparable classes" and "'a', 'b'" in r.text for r in summary.remarks)
 
 
 def test_agreement_of_annotators() -> None:
     frame = pd.DataFrame(
         {"a": ["x", "x", "y", "y"], "b": ["x", "x", "y", "x"], "c": ["x", "y", "y", None], "f": [1, 2, 3, 5]}
     )
-    found = summarise(open_table(frame, LabelSource(annotators=("a", "b", "c"))))
-    assert found.agreement is not None
+    summary = summarize(open_table(frame, LabelSource(annotators=("a", "b", "c"))))
+    assert summary.agreement is not None
     # Pairs of equal answers: 3 + 1 + 3 + 0 of 3 + 3 + 3 + 1.
-    assert found.agreement.pairwise == pytest.approx(0.7)
-    assert [name for name, _, _ in found.agreement.annotators] == ["a", "b", "c"]
-    assert [answers for _, answers, _ in found.agreement.annotators] == [4, 4, 3]
-    assert found.agreement.annotators[0][2] == pytest.approx(0.75)
+    assert summary.agreement.pairwise == pytest.approx(0.7)
+    assert [name for name, _, _ in summary.agreement.annotators] == ["a", "b", "c"]
+    assert [answers for _, answers, _ in summary.agreement.annotators] == [4, 4, 3]
+    assert summary.agreement.annotators[0][2] == pytest.approx(0.75)
 
 
 def test_alpha_is_that_of_the_published_example() -> None:
@@ -76,7 +76,7 @@ def test_alpha_is_that_of_the_published_example() -> None:
 
 
 def test_without_labels_only_columns_are_described() -> None:
-    found = summarise(open_table(pd.DataFrame({"x": [1.5, 2, 4], "y": ["a", "b", "a"]})))
-    assert [column.role for column in found.columns] == ["number", "category"]
-    assert found.classes == []
-    assert found.as_dict()["labels"]["mean_candidates"] is None
+    summary = summarize(open_table(pd.DataFrame({"x": [1.5, 2, 4], "y": ["a", "b", "a"]})))
+    assert [column.role for column in summary.columns] == ["number", "category"]
+    assert summary.classes == []
+    assert summary.as_dict()["labels"]["mean_candidates"] is None

@@ -1,11 +1,11 @@
-"""Words on the command line to calls, and what they return to text. No logic of its own.
+"""The command line: translates words into calls of the library and prints the results.
 
-Of other libraries these modules import typer alone: torch and the rest wait until a command needs them, so
---help is quick.
+These modules import only typer at the top, so that `--help` is fast: torch and the rest are imported by the
+commands that need them.
 """
 
-# In the order in which `propall --help` lists their commands.
+# In the order in which `propall --help` lists the commands.
 from propall.cli import catalog, tables, paper, report, bench  # isort: skip  # noqa: F401
 from propall.cli.app import app, main
 
-__all__ = ["app", "bench", "experiments", "learning", "main", "people", "report"]
+__all__ = ["app", "main"]

@@ -1,4 +1,4 @@
-"""What commands share: options, and how text is put on a terminal."""
+"""Options and terminal output that the commands share."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+#: Line width of output that is not a terminal.
 PIPED_WIDTH = 160
-Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu, cuda, cuda:1, ...")]
+Device = Annotated[str, typer.Option(help="auto (a GPU if available), cpu, cuda, cuda:1, ...")]
 
 
 def open_console(*, stderr: bool = False) -> Any:
-    """A console to print on; piped output is not wrapped at a terminal's edge."""
+    """Open a console; output that is piped or redirected is wrapped at `PIPED_WIDTH` only."""
     from rich.console import Console
 
     console = Console(stderr=stderr)
     if not console.is_terminal:
-        console.width = PIPED_WIDTH  # a file has no edge to wrap at
+        console.width = PIPED_WIDTH
     return console
 
 
 def plain_table(*columns: str, numbers: Iterable[str] = ()) -> Table:
-    """A table without borders; the columns named in `numbers` are set right."""
+    """Create a table without borders; the columns named in `numbers` are right-aligned."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
@@ -40,23 +41,23 @@ def plain_table(*columns: str, numbers: Iterable[str] = ()) -> Table:
 
 
 def print_json(value: Any) -> None:
-    """Print for programs."""
+    """Print a value as JSON."""
     typer.echo(json.dumps(value, indent=2))
 
 
 def note_aside(line: str) -> None:
-    """A remark beside the result: it goes where errors go."""
+    """Print a line to standard error, so that standard output holds only the result."""
     typer.echo(line, err=True)
 
 
 def split_words(text: str) -> list[str]:
-    """Words between commas; one that holds commas itself stands in double quotes, as in a CSV file."""
+    """Split text at commas; double quotes protect a comma, as in a CSV file."""
     lines = csv.reader(io.StringIO(text, newline=None), skipinitialspace=True)
     return [word.strip() for words in lines for word in words if word.strip()]
 
 
 def join_words(words: Iterable[str]) -> str:
-    """What `split_words` reads as these words."""
+    """Join words with commas, as `split_words` reads them."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(list(words))
     return line.getvalue()

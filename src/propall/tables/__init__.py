@@ -1,1 +1,1 @@
-"""From a person's file to features, candidate sets, a model, and labels to go on with."""
+"""Tables with ambiguous labels: read, summarize, fit, resolve, evaluate, export."""

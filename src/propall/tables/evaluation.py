@@ -1,4 +1,4 @@
-"""How good a model is where true labels are known."""
+"""Evaluation of a model on rows with known true labels."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,22 +22,23 @@ from propall.tables.label_columns import (
 )
 from propall.tables.model import TableModel
 from propall.tables.reading import Remark, Sheet
+from propall.wording import plural
 
 
 @dataclass
 class Evaluation:
-    """What true labels say about a model.
+    """Metrics of a model on rows with known true labels.
 
     Attributes:
         classes: class names.
-        rows: rows with a true label.
-        accuracy: share of them that is predicted right.
+        rows: number of rows with a true label.
+        accuracy: share of correct predictions.
         confusion: (k, k) counts of true and predicted class.
-        reliability: how often predictions are right, by how sure they are.
-        resolved: share of rows with candidates whose resolved candidate is the true label; None without any.
-        covered: share of those rows whose candidates hold the true label.
-        with_candidates: rows with both a true label and candidates.
-        seen: rows that the model was fitted on; they are answered by models that had not seen them.
+        reliability: accuracy by predicted probability.
+        resolved: share of rows whose resolved candidate is the true label; None if no row has candidates.
+        covered: share of rows whose candidates include the true label.
+        with_candidates: number of rows with both a true label and candidates.
+        seen: number of training rows; these are predicted by models that did not see them.
         remarks: rows that could not be used.
     """
 
@@ -54,14 +55,14 @@ class Evaluation:
 
     @property
     def recalls(self) -> list[tuple[str, int, float]]:
-        """Name, rows, and share predicted right of every class; NaN for a class without rows."""
+        """Name, number of rows and recall of every class; NaN for a class without rows."""
         counts = self.confusion.sum(1)
         with np.errstate(invalid="ignore"):
             shares = np.diag(self.confusion) / counts
         return [(name, int(n), float(s)) for name, n, s in zip(self.classes, counts, shares, strict=True)]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to plain JSON."""
         return {
             "rows": self.rows,
             "accuracy": self.accuracy,
@@ -90,14 +91,14 @@ class Evaluation:
 def evaluate(
     model: TableModel, sheet: Sheet, truth: str, *, embedding: NDArray[Any] | None = None
 ) -> Evaluation:
-    """Compare a model's answers with the true labels of a table.
+    """Compare a model's predictions with the true labels of a table.
 
     Args:
-        model: to be judged.
-        sheet: the table; where it has the label columns the model was fitted with, too, its candidate sets
-            are resolved.
-        truth: the column of true labels; rows without one are left aside.
-        embedding: precomputed features of all rows of the file, where the model was fitted with some.
+        model: the model to evaluate.
+        sheet: the table; if it has the label columns that the model was fitted with, its candidate sets are
+            resolved and evaluated too.
+        truth: column of true labels; rows without one are skipped.
+        embedding: precomputed features of all rows, if the model was fitted with embeddings.
     """
     item = model.labels.item
     if item is not None and item in sheet.frame.columns and sheet.answers is None:
@@ -112,22 +113,21 @@ def evaluate(
     known = np.flatnonzero(usable)
     if not len(known):
         raise ValueError(
-            f"truth: no row of {sheet.source} has a true label in {truth!r} that the model knows."
+            f"truth: no row of {sheet.source} has a class of the model in column {truth!r}; check the column."
         )
     frame = sheet.frame.iloc[known]
-    own = None if embedding is None else sheet.rows_of(embedding)[known]
-    everything = np.ones((len(known), len(model.classes)), dtype=bool)
-    answers, seen = model.resolve(frame, everything, embedding=own, folder=sheet.folder)
-    right = columns[known]
-    chosen = answers.column
+    known_embedding = None if embedding is None else sheet.rows_of(embedding)[known]
+    all_classes = np.ones((len(known), len(model.classes)), dtype=bool)
+    predictions, seen = model.resolve(frame, all_classes, embedding=known_embedding, folder=sheet.folder)
+    true, predicted = columns[known], predictions.column
     confusion = np.zeros((len(model.classes),) * 2, dtype=np.int64)
-    np.add.at(confusion, (right, chosen), 1)
-    found = Evaluation(
+    np.add.at(confusion, (true, predicted), 1)
+    evaluation = Evaluation(
         tuple(map(str, model.classes)),
         len(known),
-        float((chosen == right).mean()),
+        float((predicted == true).mean()),
         confusion,
-        reliability(answers.probability, chosen == right),
+        reliability(predictions.probability, predicted == true),
         seen=int(seen.sum()),
         remarks=remarks,
     )
@@ -135,19 +135,19 @@ def evaluate(
     if labelled is not None:
         both = np.isin(labelled.rows, known)
         if both.any():
-            theirs = np.searchsorted(known, labelled.rows[both])
-            said = labelled.only(both)
-            mask = said.labels.to_numpy()
-            resolution = Resolution(answers.log_probabilities[theirs], mask, model.classes)
-            among = reach_consensus(resolution, said).resolution
-            found.resolved = float((among.column == right[theirs]).mean())
-            found.covered = float(mask[np.arange(len(mask)), right[theirs]].mean())
-            found.with_candidates = len(mask)
-    return found
+            labelled = labelled.only(both)
+            place = np.searchsorted(known, labelled.rows)
+            mask = labelled.labels.to_numpy()
+            resolution = Resolution(predictions.log_probabilities[place], mask, model.classes)
+            resolved = reach_consensus(resolution, labelled).resolution
+            evaluation.resolved = float((resolved.column == true[place]).mean())
+            evaluation.covered = float(mask[np.arange(len(mask)), true[place]].mean())
+            evaluation.with_candidates = len(mask)
+    return evaluation
 
 
 def true_columns(model: TableModel, sheet: Sheet, truth: str, remarks: list[Remark]) -> NDArray[np.int64]:
-    """The class number of every row's true label; -1 without one, or with one the model does not know."""
+    """Look up the class number of every row's true label; -1 if it is missing or not a class of the model."""
     words = [as_text(cell) for cell in sheet.column(truth, "truth")]
     names = [str(name) for name in model.classes]
     counts = {word: words.count(word) for word in dict.fromkeys(words) if word.lower() not in NO_LABEL}
@@ -158,38 +158,44 @@ def true_columns(model: TableModel, sheet: Sheet, truth: str, remarks: list[Rema
     meant = spelling(counts, names).meant
     place = {name: i for i, name in enumerate(names)}
     columns = np.array([place.get(meant.get(word, word), -1) for word in words], dtype=np.int64)
-    index = [int(row) for row in sheet.frame.index]
+
+    def rows_with(*labels: str) -> tuple[int, ...]:
+        return tuple(int(row) for row, word in zip(sheet.frame.index, words, strict=True) if word in labels)
+
     for word, name in meant.items():
-        rows = tuple(index[i] for i, own in enumerate(words) if own == word)
-        remarks.append(Remark("slip of the pen", f"{word!r} is read as {name!r}", "repaired", rows))
+        remarks.append(
+            Remark("slip of the pen", f"{word!r} is read as {name!r}", "repaired", rows_with(word))
+        )
     if lists:
-        rows = tuple(index[i] for i, word in enumerate(words) if word in lists)
-        text = f"--truth holds several labels in {len(rows)} rows; name a column with one true label"
-        remarks.append(Remark("unknown truth", text, "row dropped", rows))
+        rows = rows_with(*lists)
+        text = (
+            f"--truth has several labels in {plural(len(rows), 'row')}; choose a column with one true label"
+        )
+        remarks.append(Remark("unknown true label", text, "row dropped", rows))
     for word in counts:
         if meant.get(word, word) not in place:
-            rows = tuple(index[i] for i, own in enumerate(words) if own == word)
-            remarks.append(Remark("unknown truth", f"{word!r} is no class of the model", "row dropped", rows))
+            text = f"{word!r} is not a class of the model"
+            remarks.append(Remark("unknown true label", text, "row dropped", rows_with(word)))
     return columns
 
 
 def candidates_of(model: TableModel, sheet: Sheet, source: LabelSource | None = None) -> Labelled | None:
-    """The candidate sets of a table in the model's classes; None where it has no such columns.
+    """Read the candidate sets of a table in terms of the model's classes; None if it has no label columns.
 
     Args:
-        model: whose classes and, by default, whose label columns are meant.
+        model: the model.
         sheet: the table.
-        source: where its labels stand.
+        source: where the labels are; by default where they were in the fit.
     """
-    own = model.labels if source is None else source
+    labels = model.labels if source is None else source
     if (
         source is None
         and sheet.tasks is None
-        and not all(name in sheet.frame.columns for name in own.columns)
+        and not all(name in sheet.frame.columns for name in labels.columns)
     ):
         return None
-    if own.hierarchy is None:
-        own = replace(own, classes=tuple(map(str, model.classes)))
-    if own.votes and set(own.votes) != set(map(str, model.classes)):
-        raise ValueError("votes: the model has other classes than these columns; give one column for each.")
-    return read_labels(sheet, own)
+    if labels.hierarchy is None:
+        labels = replace(labels, classes=tuple(map(str, model.classes)))
+    if labels.votes and set(labels.votes) != set(map(str, model.classes)):
+        raise ValueError("votes: these columns are not the model's classes; pass one column per class.")
+    return read_labels(sheet, labels)

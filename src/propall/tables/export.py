@@ -1,4 +1,4 @@
-"""A model's network as ONNX: for programs that have neither Python nor torch."""
+"""Export of a model's network to ONNX, for programs without Python or torch."""
 
 import json
 import logging
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from propall import atomic_files
 from propall.tables.model import TableModel
 
-#: Version of the operators that are written; onnxruntime has had them since 2023.
+#: ONNX operator set; supported by onnxruntime since 2023.
 OPSET = 18
 
 
 class _Probabilities(nn.Module):
-    """Features to probabilities."""
+    """A network followed by a softmax."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -32,24 +32,24 @@ class _Probabilities(nn.Module):
 
 
 def export_onnx(model: TableModel, path: str | Path) -> Path:
-    """Write the network of a model, features in and probabilities out, and what the features are as JSON.
+    """Write a model's network, which maps features to probabilities, and a JSON description of the features.
 
     Args:
-        model: one whose method trains a network.
-        path: the .onnx file; the JSON is put beside it, under the same name with .json behind.
+        model: a model whose method trains a network.
+        path: the .onnx file; the description is written to the same name with `.json` appended.
 
     Returns:
-        The path of the JSON.
+        The path of the description.
     """
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
-        raise ValueError("onnx: writing it needs onnx and onnxscript; pip install 'propall[export]'.")
+        raise ValueError("onnx: the export requires onnx and onnxscript; pip install 'propall[export]'.")
     path = Path(path)
     network = _Probabilities(model.classifier.to_torch()).cpu().eval()
     images = model.features.images
     shape = (model.classifier.n_features_in_,) if images is None else (3, images.size, images.size)
     example = torch.zeros(2, *shape, dtype=next(network.parameters()).dtype)
     rows = torch.export.Dim("rows")
-    with _without_chatter():
+    with _quiet_exporter():
         program = torch.onnx.export(
             network,
             (example,),
@@ -63,21 +63,21 @@ def export_onnx(model: TableModel, path: str | Path) -> Path:
     assert program is not None
     with atomic_files.replacing(path) as part:
         program.save(part, external_data=False)
-    # Not model.json for model.onnx: in a model's own folder that would overwrite the model.
-    described = path.with_name(path.name + ".json")
+    # Not model.json for model.onnx: in a model folder that would overwrite the model.
+    description = path.with_name(path.name + ".json")
     contents = {
         "input": {"name": "features", "shape": ["rows", *shape], "dtype": str(np.dtype(np.float32))},
         "output": {"name": "probabilities", "shape": ["rows", len(model.classes)]},
         "classes": model.classes.tolist(),
         "features": model.features.as_dict(),
     }
-    atomic_files.write_text(described, json.dumps(contents, indent=1, ensure_ascii=False) + "\n")
-    return described
+    atomic_files.write_text(description, json.dumps(contents, indent=1, ensure_ascii=False) + "\n")
+    return description
 
 
 @contextmanager
-def _without_chatter() -> Iterator[None]:
-    """The exporter warns of libraries it does not find and of its own future; neither concerns a user."""
+def _quiet_exporter() -> Iterator[None]:
+    """Silence the exporter's warnings about optional libraries and its own deprecations."""
     log = logging.getLogger("torch.onnx")
     before = log.level
     log.setLevel(logging.ERROR)

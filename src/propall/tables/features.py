@@ -1,4 +1,4 @@
-"""Columns to numbers: what kind each is, the scikit-learn transformer that reads it, and that one as JSON."""
+"""Columns as features: detect the kind of each, encode it with scikit-learn, save the encoder as JSON."""
 
 import re
 import shlex
@@ -21,32 +21,32 @@ from propall.labels.parsing import is_missing
 from propall.tables.images import ImageColumn
 from propall.tables.label_columns import as_text
 from propall.tables.reading import Remark
-from propall.wording import listed
+from propall.wording import listed, plural
 
 Kind = Literal["number", "date", "category", "text"]
-#: How numbers and dates are written: `1.5` or `1,5` and 2023-12-31, `1,234`, 31.12.2023, 12/31/2023.
+#: Format of numbers and dates: `1.5`, `1,5` or 2023-12-31; `1,234`; 31.12.2023; 12/31/2023.
 Form = Literal["usual", "thousands", "day first", "month first"]
 
-#: Words in a cell that stand for a missing value.
+#: Cells that mean a missing value.
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "?", "-", "--", "."})
-#: A column is numbers if this share of its cells is; the others are then missing.
+#: A column is numeric if this share of its cells is; the other cells are then read as missing.
 MOSTLY = 0.9
-#: Most values of a category that get a column of their own, and most terms of a text column.
+#: Maximum number of one-hot columns of a category, and of terms of a text column.
 CATEGORIES, TERMS = 50, 1000
-#: Dates are counted in days from here.
+#: Dates are encoded as days since then.
 EPOCH, DAY = pd.Timestamp("1970-01-01", tz="UTC"), pd.Timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """A column of the table and how it is read.
+    """A table column and how it is encoded.
 
     Attributes:
-        name: of the column.
-        kind: numbers and dates are standardised, categories get a column each, text is weighted by TF-IDF.
-        gaps: whether values were missing; a column of 0 and 1 then says where.
-        values: the categories, or the terms of a text.
-        form: how its numbers or dates are written.
+        name: column name.
+        kind: numbers and dates are standardized, categories one-hot encoded, text is encoded as TF-IDF.
+        gaps: whether values were missing; numbers and dates then get an indicator column.
+        values: the categories, or the terms of a text column.
+        form: format of the numbers or dates.
     """
 
     name: str
@@ -56,30 +56,31 @@ class FeatureColumn:
     form: Form = "usual"
 
     def read(self, cells: "pd.Series[Any]") -> NDArray[Any]:
-        """The cells, clean: numbers as numbers, words as words, gaps as gaps."""
+        """Parse the cells: floats with NaN for missing values, or text."""
         if self.kind == "number":
             return as_numbers(cells, self.form)
         return as_days(cells, self.form) if self.kind == "date" else as_words(cells)
 
-    def says(self) -> str:
-        """What becomes of it, in words."""
+    @property
+    def encoding(self) -> str:
+        """A short description of the encoding."""
         if self.kind == "category":
-            return f"one column for each of {len(self.values)} values"
+            return f"one-hot, {len(self.values)} values"
         if self.kind == "text":
             return f"TF-IDF of {len(self.values)} terms"
-        filled = ", gaps filled with the median and marked" if self.gaps else ""
-        return f"standardised{' (days)' if self.kind == 'date' else ''}{filled}"
+        imputed = ", missing values imputed by the median and flagged" if self.gaps else ""
+        return f"standardized{' (days)' if self.kind == 'date' else ''}{imputed}"
 
 
 @dataclass
 class Features:
-    """What a row's columns become.
+    """A fitted encoder from table rows to features.
 
     Attributes:
-        columns: the columns that are used.
-        transformer: scikit-learn's, fitted.
-        embedding: mean and scale of precomputed features that stand beside the columns.
-        images: the column of image files, the size they are brought to, mean and scale of each channel.
+        columns: the columns used.
+        transformer: fitted scikit-learn transformer of these columns.
+        embedding: mean and scale of precomputed features, used in addition to the columns.
+        images: the column of image files.
         remarks: columns that were left out or repaired.
     """
 
@@ -101,74 +102,76 @@ class Features:
         folder: Path | None = None,
         separator: str | None = None,
     ) -> Self:
-        """Find out what each column is, and learn how to read it.
+        """Detect the kind of each column and fit its encoding.
 
         Args:
-            frame: rows to learn from.
-            columns: the only ones to use; all by default, none beside embeddings and images.
-            without: columns that are not features, such as the labels.
+            frame: training rows.
+            columns: the columns to use; by default all, or none if embeddings or images are given.
+            without: columns to exclude, such as the labels.
             embedding: (n, d) precomputed features of the rows.
             images: a column of image files.
-            folder: where relative paths of images start from.
-            separator: between the columns of the file, if it has one: commas in numbers depend on it.
+            folder: base folder of relative image paths.
+            separator: column separator of the file, if any; it decides what commas in numbers mean.
         """
         if images is not None and (embedding is not None or columns):
             raise ValueError(
-                "images: they are learnt from alone; leave out columns and embeddings, or compute embeddings "
-                "of the images and give those with the columns."
+                "images: cannot be combined with columns or embeddings; leave those out, or pass embeddings "
+                "of the images together with the columns."
             )
         if columns is None and (embedding is not None or images is not None):
             columns = ()
-        wanted = (
-            [str(c) for c in frame.columns if str(c) not in without] if columns is None else list(columns)
-        )
+        names = [str(c) for c in frame.columns if str(c) not in without] if columns is None else list(columns)
         remarks: list[Remark] = []
-        found = []
-        for name in wanted:
-            kind = _kind_of(frame[name], remarks, asked=columns is not None, separator=separator)
-            if kind is not None:
-                found.append(kind)
+        detected = [
+            _detect(frame[name], remarks, requested=columns is not None, separator=separator)
+            for name in names
+        ]
+        usable = tuple(column for column in detected if column is not None)
         if images is not None:
             images = images.fit(frame, folder or Path())
-        if not found and embedding is None and images is None:
-            why = [remark.text for remark in remarks if remark.action == "column left out"]
-            pictures = [name for name in wanted if _names_images(frame[name])]
-            hint = f"Learn from images with --images {shlex.quote(pictures[0])}" if pictures else ""
-            raise ValueError(
-                f"features: no column is left to learn from{': ' * bool(why)}{'; '.join(why)}. "
-                f"{hint or 'Name some with --features'}."
+        if not usable and embedding is None and images is None:
+            reasons = [remark.text for remark in remarks if remark.action == "column left out"]
+            image_columns = [name for name in names if _has_image_files(frame[name])]
+            hint = (
+                f"To learn from images, use --images {shlex.quote(image_columns[0])}" if image_columns else ""
             )
-        read = cls(tuple(found), None, None, images, remarks)
-        if found:
-            read._fit_transformer(frame)
+            raise ValueError(
+                f"features: no usable column is left{': ' * bool(reasons)}{'; '.join(reasons)}. "
+                f"{hint or 'Choose columns with --options features=COLUMN,...'}."
+            )
+        features = cls(usable, None, None, images, remarks)
+        if usable:
+            features._fit_transformer(frame)
         if embedding is not None:
             values = _checked_embedding(embedding, len(frame), None)
             scale = values.std(0)
-            read.embedding = (values.mean(0), np.where(scale > 0, scale, 1.0))
-        return read
+            features.embedding = (values.mean(0), np.where(scale > 0, scale, 1.0))
+        return features
 
     def _fit_transformer(self, frame: pd.DataFrame) -> None:
         prepared = self.prepared(frame)
-        texts = [column for column in self.columns if column.kind == "text"]
-        for column in texts:
-            vectorizer = _vectorizer(None, least=2 if len(frame) >= 100 else 1)
-            try:
-                vectorizer.fit(prepared[column.name])
-                known = replace(column, values=tuple(vectorizer.get_feature_names_out().tolist()))
-                self.columns = tuple(known if c is column else c for c in self.columns)
-            except ValueError:
-                self.columns = tuple(c for c in self.columns if c is not column)
-                text = f"{column.name!r} has no words that occur more than once"
-                self.remarks.append(Remark("wordless text", text, "column left out"))
+        columns = []
+        for column in self.columns:
+            if column.kind == "text":
+                vectorizer = _vectorizer(None, min_df=2 if len(frame) >= 100 else 1)
+                try:
+                    vectorizer.fit(prepared[column.name])
+                except ValueError:
+                    text = f"no word in {column.name!r} occurs more than once"
+                    self.remarks.append(Remark("text without words", text, "column left out"))
+                    continue
+                column = replace(column, values=tuple(vectorizer.get_feature_names_out().tolist()))
+            columns.append(column)
+        self.columns = tuple(columns)
         self.transformer = _transformer(self.columns).fit(prepared)
 
     def prepared(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The used columns with clean cells, see `FeatureColumn.read`."""
+        """The columns used, with cells parsed by `FeatureColumn.read`."""
         absent = [column.name for column in self.columns if column.name not in frame.columns]
         if absent:
             raise ValueError(
-                f"features: the table lacks {', '.join(map(repr, absent))}, which the model was fitted with; "
-                "add the column under this name."
+                f"features: the table has no column {', '.join(map(repr, absent))}, which the model was "
+                "fitted with; add it under this name."
             )
         return pd.DataFrame(
             {column.name: column.read(frame[column.name]) for column in self.columns}, index=frame.index
@@ -177,52 +180,48 @@ class Features:
     def transform(
         self, frame: pd.DataFrame, *, embedding: NDArray[Any] | None = None, folder: Path | None = None
     ) -> NDArray[np.float32]:
-        """Features of the rows: (n, d), or (n, 3, size, size) for images."""
+        """Encode rows as (n, d) features, or (n, 3, size, size) for images."""
         if self.images is not None:
             return self.images.transform(frame, folder or Path())
         parts: list[NDArray[Any]] = []
         if self.transformer is not None:
             parts.append(np.asarray(self.transformer.transform(self.prepared(frame))))
         if (embedding is None) != (self.embedding is None):
-            given, fitted = ("none", "with") if embedding is None else ("some", "without")
-            raise ValueError(f"embeddings: {given} given; the model was fitted {fitted} them.")
+            got, fitted = ("missing", "with") if embedding is None else ("unexpected", "without")
+            raise ValueError(f"embeddings: {got}; the model was fitted {fitted} embeddings.")
         if embedding is not None and self.embedding is not None:
             mean, scale = self.embedding
             parts.append((_checked_embedding(embedding, len(frame), len(mean)) - mean) / scale)
         return np.hstack(parts).astype(np.float32)
 
-    def unfamiliar(self, frame: pd.DataFrame) -> list[Remark]:
-        """Cells of other rows that cannot be read, or hold a category that was not there to learn from."""
+    def check_new_rows(self, frame: pd.DataFrame) -> list[Remark]:
+        """Report cells of new rows that cannot be parsed or hold a category that was not fitted."""
         prepared = self.prepared(frame)
         remarks: list[Remark] = []
         for column in self.columns:
             cells, gaps = prepared[column.name], frame[column.name].map(is_gap).to_numpy(dtype=bool)
             if column.kind in ("number", "date"):
-                _with_unreadable(
-                    column.name, column.kind, frame[column.name], cells.to_numpy(), gaps, remarks
-                )
+                _report_unreadable(column, frame[column.name], cells.to_numpy(), gaps, remarks)
             elif column.kind == "category":
                 new = (~cells.isin(column.values)).to_numpy() & ~gaps
                 if new.any():
                     names = listed(list(dict.fromkeys(cells[new])), 3)
                     rows = tuple(int(row) for row in frame.index[new])
-                    text = (
-                        f"{column.name!r}: {names} got no column in the fit; read as none of those that did"
-                    )
+                    text = f"{column.name!r}: {names} has no column in the model; encoded as all zeros"
                     remarks.append(Remark("unknown category", text, "noted", rows))
         return remarks
 
-    def says(self) -> list[tuple[str, str, str]]:
-        """Name, kind and treatment of everything that is used."""
-        rows: list[tuple[str, str, str]] = [(c.name, c.kind, c.says()) for c in self.columns]
+    def describe(self) -> list[tuple[str, str, str]]:
+        """Name, kind and encoding of all inputs."""
+        rows: list[tuple[str, str, str]] = [(c.name, c.kind, c.encoding) for c in self.columns]
         if self.embedding is not None:
-            rows.append(("embeddings", "numbers", f"{len(self.embedding[0])} columns, standardised"))
+            rows.append(("embeddings", "numbers", f"{len(self.embedding[0])} columns, standardized"))
         if self.images is not None:
-            rows.append((self.images.name, "images", self.images.says()))
+            rows.append((self.images.name, "images", self.images.encoding))
         return rows
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything that was learnt, as plain JSON; `from_dict` reads it back to the last digit."""
+        """The fitted state as plain JSON; `from_dict` restores it exactly."""
         values: dict[str, Any] = {
             "columns": [
                 {"name": c.name, "kind": c.kind, "gaps": c.gaps, "values": list(c.values), "form": c.form}
@@ -247,79 +246,75 @@ class Features:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Rebuild from `as_dict`: the same transformer, fitted, without the rows it was fitted on."""
+        """Restore from `as_dict`, without the training rows."""
         columns = tuple(
             FeatureColumn(c["name"], c["kind"], c["gaps"], tuple(c["values"]), c.get("form", "usual"))
             for c in values["columns"]
         )
         embedding = values.get("embedding")
-        read = cls(
-            columns, None, None if embedding is None else (np.array(embedding[0]), np.array(embedding[1]))
+        return cls(
+            columns,
+            _restored_transformer(columns, values) if columns else None,
+            None if embedding is None else (np.array(embedding[0]), np.array(embedding[1])),
+            ImageColumn.from_dict(values["images"]) if "images" in values else None,
         )
-        if "images" in values:
-            read.images = ImageColumn.from_dict(values["images"])
-        if columns:
-            read.transformer = _refitted(columns, values)
-        return read
 
 
-def on_copies(alike: NDArray[np.int64], rows: pd.Index) -> list[Remark]:
-    """A remark on rows that have the same features as another, if there are any.
+def report_duplicates(group: NDArray[np.int64], rows: pd.Index) -> list[Remark]:
+    """Report rows whose features equal those of another row.
 
     Args:
-        alike: a number from 0 on for each row, the same for equal ones.
-        rows: their places in the file.
+        group: a number from 0 on for each row, equal for rows with equal features.
+        rows: row numbers in the file.
     """
-    times = np.bincount(alike)[alike]
+    times = np.bincount(group)[group]
     copies = (times > 1) & (times <= COPIES)
     if not copies.any():
         return []
-    text = f"{int(copies.sum())} rows have the same features as another"
-    return [Remark("repeated rows", text, "held out together", tuple(int(row) for row in rows[copies]))]
+    text = f"{int(copies.sum())} rows have the same features as another row"
+    return [Remark("duplicate rows", text, "held out together", tuple(int(row) for row in rows[copies]))]
 
 
 def _transformer(columns: Sequence[FeatureColumn]) -> ColumnTransformer:
-    """The transformer of these columns, not yet fitted; all that can be said beforehand is said."""
+    """Build the unfitted transformer of these columns."""
 
-    def of(*kinds: str) -> list[str]:
-        return [column.name for column in columns if column.kind in kinds]
-
-    numbers, categories = of("number", "date"), of("category")
-    gaps = [c.name for c in columns if c.gaps and c.kind in ("number", "date")]
+    numeric = [column for column in columns if column.kind in ("number", "date")]
+    categories = [column for column in columns if column.kind == "category"]
+    gaps = [column.name for column in numeric if column.gaps]
     parts: list[tuple[str, Any, Any]] = []
-    if numbers:
+    if numeric:
         steps = [
             ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
             ("scale", StandardScaler()),
         ]
-        parts.append(("numbers", Pipeline(steps), numbers))
+        parts.append(("numbers", Pipeline(steps), [column.name for column in numeric]))
     if gaps:
         parts.append(("gaps", MissingIndicator(features="all", error_on_new=False), gaps))
     if categories:
-        values = [np.array(c.values, dtype=object) for c in columns if c.kind == "category"]
+        values = [np.array(column.values, dtype=object) for column in categories]
         encoder = OneHotEncoder(categories=values, handle_unknown="ignore", sparse_output=False)
-        parts.append(("categories", encoder, categories))
+        parts.append(("categories", encoder, [column.name for column in categories]))
     for column in columns:
         if column.kind == "text":
             parts.append((f"text {column.name}", _vectorizer(column.values or None), column.name))
     return ColumnTransformer(parts, sparse_threshold=0.0, verbose_feature_names_out=False)
 
 
-def _vectorizer(terms: Sequence[str] | None, least: int = 1) -> TfidfVectorizer:
+def _vectorizer(terms: Sequence[str] | None, min_df: int = 1) -> TfidfVectorizer:
     return TfidfVectorizer(
         vocabulary=None if terms is None else list(terms),
         max_features=TERMS if terms is None else None,
-        min_df=least,
+        min_df=min_df,
         sublinear_tf=True,
         strip_accents="unicode",
         token_pattern=r"(?u)\b\w+\b",
     )
 
 
-def _refitted(columns: Sequence[FeatureColumn], values: Mapping[str, Any]) -> ColumnTransformer:
-    # A stand-in row gives the parts their shapes; then what was learnt is written over it.
-    stand_in: dict[str, Any] = {"number": 0.0, "date": 0.0, "text": "word"}
-    row = {c.name: [c.values[0] if c.kind == "category" else stand_in[c.kind]] for c in columns}
+def _restored_transformer(columns: Sequence[FeatureColumn], values: Mapping[str, Any]) -> ColumnTransformer:
+    # Fitting a placeholder row gives the parts their shapes; the fitted values are then written over it.
+    placeholder: dict[str, Any] = {"number": 0.0, "date": 0.0, "text": "word"}
+    row = {c.name: [c.values[0] if c.kind == "category" else placeholder[c.kind]] for c in columns}
     transformer = _transformer(columns).fit(pd.DataFrame(row))
     named = transformer.named_transformers_
     if "numbers" in named:
@@ -336,28 +331,26 @@ def _checked_embedding(values: NDArray[Any], rows: int, width: int | None) -> ND
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 2 or len(values) != rows or (width is not None and values.shape[1] != width):
         expected = f"({rows}, {'d' if width is None else width})"
-        raise ValueError(
-            f"embeddings: shape {values.shape}; expected {expected}, one row for each of the table."
-        )
+        raise ValueError(f"embeddings: shape {values.shape}; expected {expected}, one row per table row.")
     bad = ~np.isfinite(values).all(1)
     if bad.any():
         raise ValueError(
-            f"embeddings: {int(bad.sum())} rows hold NaN or infinity (first: {int(bad.argmax()) + 1}); "
-            "compute them again or drop these rows from both files."
+            f"embeddings: {plural(int(bad.sum()), 'row')} with NaN or infinity (first: "
+            f"{int(bad.argmax()) + 1}); recompute them, or drop these rows from both files."
         )
     return values
 
 
-# Cells of one column, whatever they are written as.
+# Parsing the cells of a column.
 
 
 def is_gap(value: Any) -> bool:
-    """Whether a cell is empty or says that nothing is known."""
+    """Whether a cell means a missing value."""
     return value.strip().lower() in MISSING if isinstance(value, str) else is_missing(value)
 
 
 def as_numbers(column: "pd.Series[Any]", form: Form = "usual") -> NDArray[np.float64]:
-    """Numbers; what is none is NaN. `1,500` is 1.5, or 1500 where commas separate thousands."""
+    """Parse numbers; other cells are NaN. `1,500` is 1.5, or 1500 if commas separate thousands."""
     if pd.api.types.is_bool_dtype(column.dtype) or pd.api.types.is_numeric_dtype(column.dtype):
         numbers = column.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
     else:
@@ -378,7 +371,7 @@ def _number(value: Any, form: Form = "usual") -> float:
             text = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
         elif _COMMA.fullmatch(text):
             text = text.replace(",", ".")
-        # Python reads 1_000 as a number; files do not mean one by it.
+        # Python parses 1_000 as a number, but in a file it is not one.
         return np.nan if "_" in text else _float(text)
     return np.nan if is_missing(value) else _float(value)
 
@@ -391,16 +384,16 @@ def _float(value: Any) -> float:
 
 
 def _form_of_numbers(name: str, words: Sequence[str], separator: str | None, remarks: list[Remark]) -> Form:
-    """What commas in numbers mean, with a remark where they may mean two things."""
+    """Detect what commas in numbers mean, with a remark if they are ambiguous."""
     with_comma = [word for word in words if re.fullmatch(r"[+-]?[\d.,]*,[\d.,]*", word)]
     if not with_comma or not all(map(_THOUSANDS.fullmatch, with_comma)):
         return "usual"
     others = [word for word in words if "," not in word and np.isfinite(_float(word))]
     certain = any(word.count(",") > 1 or "." in word for word in with_comma) or any("." in w for w in others)
-    # A decimal comma would have to be quoted in every cell of a file whose columns commas separate.
+    # In a comma-separated file, a decimal comma would need quotes in every cell.
     thousands = certain or (separator == "," and bool(others))
-    means = "separate thousands" if thousands else "are decimal commas"
-    remarks.append(Remark("commas", f"{name!r}: commas as in {with_comma[0]!r} {means}", "repaired"))
+    meaning = "separate thousands" if thousands else "are decimal commas"
+    remarks.append(Remark("commas", f"{name!r}: commas as in {with_comma[0]!r} {meaning}", "repaired"))
     return "thousands" if thousands else "usual"
 
 
@@ -408,11 +401,11 @@ _OTHER_DATE = re.compile(r"(\d{1,2})([./])(\d{1,2})\2(\d{4})([T ].*)?")
 
 
 def _form_of_dates(words: "pd.Series[Any]") -> Form | None:
-    """The order of day and month where the year comes last; None where it cannot be told."""
-    found = [match for word in words if (match := _OTHER_DATE.fullmatch(word))]
-    days, months = (sum(int(match[part]) > 12 for match in found) for part in (1, 3))
+    """Detect the order of day and month in dates with the year last; None if ambiguous."""
+    matches = [match for word in words if (match := _OTHER_DATE.fullmatch(word))]
+    days, months = (sum(int(match[part]) > 12 for match in matches) for part in (1, 3))
     if days == months:
-        return "day first" if all(match[2] == "." for match in found) else None
+        return "day first" if all(match[2] == "." for match in matches) else None
     return "day first" if days > months else "month first"
 
 
@@ -425,7 +418,7 @@ def _year_first(cell: Any, form: Form) -> Any:
 
 
 def as_days(column: "pd.Series[Any]", form: Form = "usual") -> NDArray[np.float64]:
-    """Dates as days since 1970; what is none is NaN."""
+    """Parse dates as days since 1970; other cells are NaN."""
     if form != "usual":
         column = column.map(lambda cell: _year_first(cell, form))
     dates = pd.to_datetime(column.where(~column.map(is_gap)), errors="coerce", utc=True, format="ISO8601")
@@ -433,17 +426,17 @@ def as_days(column: "pd.Series[Any]", form: Form = "usual") -> NDArray[np.float6
 
 
 def as_words(column: "pd.Series[Any]") -> NDArray[np.object_]:
-    """Text; empty where it is missing."""
+    """Parse text; missing values are empty."""
     return np.array(["" if is_gap(value) else as_text(value) for value in column], dtype=object)
 
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 
 
-def _kind_of(
-    column: "pd.Series[Any]", remarks: list[Remark], *, asked: bool, separator: str | None = None
+def _detect(
+    column: "pd.Series[Any]", remarks: list[Remark], *, requested: bool, separator: str | None = None
 ) -> FeatureColumn | None:
-    """What a column is; None, with a remark, where it cannot help."""
+    """Detect the kind of a column; None, with a remark, if it is not usable as a feature."""
     name = str(column.name)
     gaps = column.map(is_gap).to_numpy(dtype=bool)
     present = column[~gaps]
@@ -456,75 +449,71 @@ def _kind_of(
     words = present.map(as_text)
     distinct = words.nunique()
     if distinct == 1:
-        text = f"{name!r} is {words.iloc[0]!r} everywhere"
+        text = f"{name!r} is {words.iloc[0]!r} in every row"
         remarks.append(Remark("constant column", text, "column left out"))
         return None
     if (
         pd.api.types.is_datetime64_any_dtype(column.dtype)
         or words.map(_DATE.fullmatch).notna().mean() >= MOSTLY
     ):
-        return _with_unreadable(name, "date", column, as_days(column), gaps, remarks)
+        return _report_unreadable(FeatureColumn(name, "date"), column, as_days(column), gaps, remarks)
     if words.map(_OTHER_DATE.fullmatch).notna().mean() >= MOSTLY:
         order = _form_of_dates(words)
         if order is None:
-            text = f"{name!r} looks like dates; write them as 2023-12-31"
+            text = f"{name!r} has dates whose day and month may be swapped; write them as 2023-12-31"
             remarks.append(Remark("ambiguous dates", text, "column left out"))
             return None
-        return _with_unreadable(name, "date", column, as_days(column, order), gaps, remarks, order)
+        dates = FeatureColumn(name, "date", form=order)
+        return _report_unreadable(dates, column, as_days(column, order), gaps, remarks)
     commas: list[Remark] = []
     form = _form_of_numbers(name, words.tolist(), separator, commas)
     numbers = as_numbers(column, form)
     readable = np.isfinite(numbers)
     if readable[~gaps].mean() >= MOSTLY:
-        if not asked and _counts_rows(numbers[~gaps]) and not gaps.any():
-            text = f"{name!r} numbers the rows; --features can include it"
+        if not requested and _are_row_numbers(numbers[~gaps]) and not gaps.any():
+            text = f"{name!r} numbers the rows"
             remarks.append(Remark("row numbers", text, "column left out"))
             return None
         remarks += commas
-        return _with_unreadable(name, "number", column, numbers, gaps, remarks, form)
+        return _report_unreadable(FeatureColumn(name, "number", form=form), column, numbers, gaps, remarks)
     if words.map(lambda text: len(text.split())).mean() >= 3 and distinct > CATEGORIES / 2:
         return FeatureColumn(name, "text", bool(gaps.any()))
-    if distinct > max(20, len(present) / 2) and not asked:
-        text = f"{name!r} has {distinct} different values in {len(present)} rows, as names of things have"
-        remarks.append(Remark("no category", text, "column left out"))
+    if distinct > max(20, len(present) / 2) and not requested:
+        text = f"{name!r} has {distinct} different values in {len(present)} rows, like an identifier"
+        remarks.append(Remark("identifier", text, "column left out"))
         return None
     values = words.value_counts(sort=False)
     ranked = sorted(values.index, key=lambda value: (-values[value], value))
     if len(ranked) > CATEGORIES:
-        text = (
-            f"{name!r}: {len(ranked) - CATEGORIES} rarer of {len(ranked)} values get no column of their own"
-        )
+        text = f"{name!r}: the {len(ranked) - CATEGORIES} rarest of {len(ranked)} values get no column"
         remarks.append(Remark("rare values", text))
     kept = sorted(ranked[:CATEGORIES])
     return FeatureColumn(name, "category", bool(gaps.any()), tuple([""] * bool(gaps.any()) + kept))
 
 
-def _with_unreadable(
-    name: str,
-    kind: Kind,
-    column: "pd.Series[Any]",
+def _report_unreadable(
+    column: FeatureColumn,
+    cells: "pd.Series[Any]",
     numbers: NDArray[np.float64],
     gaps: NDArray[np.bool_],
     remarks: list[Remark],
-    form: Form = "usual",
 ) -> FeatureColumn:
+    """Add a remark on cells that are not missing but unreadable; return the column with its `gaps` set."""
     bad = ~np.isfinite(numbers) & ~gaps
     if bad.any():
-        shown = ", ".join(repr(as_text(value)) for value in column[bad].iloc[:3])
-        what = f"is no {kind}" if bad.sum() == 1 else f"are no {kind}s"
-        text = f"{name!r}: {shown} {what}; read as missing"
-        remarks.append(
-            Remark("unreadable values", text, "repaired", tuple(int(r) for r in column.index[bad]))
-        )
-    return FeatureColumn(name, kind, bool((gaps | bad).any()), form=form)
+        shown = ", ".join(repr(as_text(value)) for value in cells[bad].iloc[:3])
+        problem = f"is not a {column.kind}" if bad.sum() == 1 else f"are not {column.kind}s"
+        text = f"{column.name!r}: {shown} {problem}; read as missing"
+        remarks.append(Remark("unreadable values", text, "repaired", tuple(int(r) for r in cells.index[bad])))
+    return replace(column, gaps=bool((gaps | bad).any()))
 
 
-def _names_images(column: "pd.Series[Any]") -> bool:
+def _has_image_files(column: "pd.Series[Any]") -> bool:
     endings = r"(?i).*\.(png|jpe?g|gif|bmp|webp|tiff?)"
     return bool(column.map(as_text).str.fullmatch(endings).mean() >= MOSTLY)
 
 
-def _counts_rows(numbers: NDArray[np.float64]) -> bool:
-    # Whole numbers that grow from row to row: a count, or keys that were given out in turn.
+def _are_row_numbers(numbers: NDArray[np.float64]) -> bool:
+    # Integers that increase from row to row: a count, or consecutive keys.
     steps = np.diff(numbers)
     return len(numbers) > 20 and bool((steps == np.floor(steps)).all() and (steps > 0).all())

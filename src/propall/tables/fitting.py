@@ -26,7 +26,7 @@ from propall.methods import METHODS
 from propall.nets import NETS
 from propall.provenance import hardware
 from propall.tables.consensus import Consensus, reach_consensus
-from propall.tables.features import Features, on_copies
+from propall.tables.features import Features, report_duplicates
 from propall.tables.images import ImageColumn
 from propall.tables.label_columns import LabelSource, Table, copies_of_labels
 from propall.tables.model import HeldOut, TableModel
@@ -219,7 +219,7 @@ def fit_table(
     remarks = [*table.remarks, *copies.values(), *features.remarks]
     X = features.transform(frame, embedding=given, folder=table.sheet.folder)
     if (alike := equal_rows(X, len(X))) is not None:
-        remarks += on_copies(alike, frame.index)
+        remarks += report_duplicates(alike, frame.index)
     grid = _grid(options, effort, X)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninformativeRowsWarning)
@@ -274,7 +274,7 @@ def account(fitted: Fitted, options: FitOptions) -> dict[str, Any]:
         "classes": [str(name) for name in labelled.labels.classes],
         "mean_candidates": float(labelled.labels.sizes.double().mean()),
         "written": labelled.kinds,
-        "columns": [list(row) for row in fitted.model.features.says()],
+        "columns": [list(row) for row in fitted.model.features.describe()],
         "features": list(fitted.features.shape[1:]),
         "settings_compared": len(results["params"]),
         "chosen": {name: _plain(value) for name, value in search.best_params_.items()},

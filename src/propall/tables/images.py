@@ -1,4 +1,4 @@
-"""A column of image files to tensors, by way of Pillow."""
+"""A column of image files as features, read with Pillow."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from propall.tables.reading import Remark
 
 @dataclass(frozen=True)
 class ImageColumn:
-    """A column that names image files.
+    """A column of paths to image files.
 
     Attributes:
-        name: of the column.
-        size: height and width the images are brought to: scaled, then cut to the middle square.
-        mean: of each channel over the training images, in shares of white.
+        name: column name.
+        size: height and width after resizing and cropping to the central square.
+        mean: mean of each channel over the training images, with pixels from 0 to 1.
         scale: standard deviation of each channel.
     """
 
@@ -29,58 +29,64 @@ class ImageColumn:
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
 
-    def says(self) -> str:
-        """What becomes of it, in words."""
-        return f"{self.size} x {self.size} pixels in colour, channels standardised"
+    @property
+    def encoding(self) -> str:
+        """A short description of the encoding."""
+        return f"{self.size} x {self.size} RGB pixels, channels standardized"
 
     def fit(self, frame: pd.DataFrame, folder: Path) -> Self:
-        """With the channels' mean and scale over these rows."""
+        """Compute the mean and scale of the channels over these rows."""
         pixels = self.pixels(frame, folder)
         scale = pixels.std((0, 2, 3), dtype=np.float64)
         mean = pixels.mean((0, 2, 3), dtype=np.float64)
         return replace(self, mean=tuple(mean.tolist()), scale=tuple(np.where(scale > 0, scale, 1.0).tolist()))
 
     def transform(self, frame: pd.DataFrame, folder: Path) -> NDArray[np.float32]:
-        """Standardised images (n, 3, size, size)."""
+        """Read standardized images (n, 3, size, size)."""
         shape = (1, 3, 1, 1)
         mean, scale = (np.array(part, dtype=np.float32).reshape(shape) for part in (self.mean, self.scale))
         return (self.pixels(frame, folder) - mean) / scale
 
     def pixels(self, frame: pd.DataFrame, folder: Path) -> NDArray[np.float32]:
-        """Images (n, 3, size, size) from 0 to 1; a relative path starts from the table's folder."""
+        """Read images (n, 3, size, size) with pixels from 0 to 1; relative paths start at `folder`."""
+        images = np.empty((len(frame), 3, self.size, self.size), dtype=np.float32)
+        for place, (row, path) in enumerate(self.paths(frame, folder)):
+            images[place] = self._read(path, row)
+        return images
+
+    def paths(self, frame: pd.DataFrame, folder: Path) -> list[tuple[int, Path]]:
+        """Row number and image file of every row."""
         if self.name not in frame.columns:
             raise ValueError(f"images: the table has no column {self.name!r}.")
-        found = np.empty((len(frame), 3, self.size, self.size), dtype=np.float32)
-        for place, (row, cell) in enumerate(frame[self.name].items()):
-            found[place] = self._one(folder / as_text(cell), int(row))  # type: ignore[call-overload]
-        return found
+        cells = zip(frame.index.tolist(), frame[self.name], strict=True)
+        return [(int(row), folder / as_text(cell)) for row, cell in cells]
 
     def openable(self, frame: pd.DataFrame, folder: Path) -> tuple[NDArray[np.bool_], list[Remark]]:
-        """Which rows have an image that can be opened, and a remark on the others."""
-        if self.name not in frame.columns:
-            raise ValueError(f"images: the table has no column {self.name!r}.")
+        """Find the rows whose image can be opened, with remarks on the others."""
         broken: dict[str, list[int]] = {}
-        for row, cell in frame[self.name].items():
+        paths = self.paths(frame, folder)
+        for row, path in paths:
             try:
-                with _opened(folder / as_text(cell)) as image:
+                with _open_image(path) as image:
                     image.verify()
             except (FileNotFoundError, IsADirectoryError):
-                broken.setdefault("there is no such image file", []).append(int(row))  # type: ignore[call-overload]
-            except (OSError, SyntaxError):  # Pillow says so of a broken PNG
-                broken.setdefault("the file is no image, or a damaged one", []).append(int(row))  # type: ignore[call-overload]
-        rows = [row for own in broken.values() for row in own]
-        if len(rows) == len(frame):
-            first = folder / as_text(frame[self.name].iloc[0])
+                broken.setdefault("the image file does not exist", []).append(row)
+            except (OSError, SyntaxError):  # Pillow raises SyntaxError for a broken PNG
+                broken.setdefault("the file is not an image or is damaged", []).append(row)
+        broken_rows = [row for rows in broken.values() for row in rows]
+        if len(broken_rows) == len(frame):
             raise ValueError(
-                f"images: none can be opened, such as {first}: {next(iter(broken))}. Paths start from the "
-                "folder of the table."
+                f"images: none can be opened, such as {paths[0][1]}: {next(iter(broken))}. Paths are "
+                "relative to the table's folder."
             )
-        remarks = [Remark("broken image", why, "row dropped", tuple(own)) for why, own in broken.items()]
-        return ~frame.index.isin(rows), remarks
+        remarks = [
+            Remark("broken image", reason, "row dropped", tuple(rows)) for reason, rows in broken.items()
+        ]
+        return ~frame.index.isin(broken_rows), remarks
 
-    def _one(self, path: Path, row: int) -> NDArray[np.float32]:
+    def _read(self, path: Path, row: int) -> NDArray[np.float32]:
         try:
-            with _opened(path) as image:
+            with _open_image(path) as image:
                 from PIL import ImageOps
 
                 upright = ImageOps.exif_transpose(image).convert("RGB")
@@ -92,18 +98,18 @@ class ImageColumn:
         return np.asarray(square, dtype=np.float32).transpose(2, 0, 1) / np.float32(255)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to plain JSON."""
         return {"name": self.name, "size": self.size, "mean": list(self.mean), "scale": list(self.scale)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """From JSON."""
+        """Restore from `as_dict`."""
         return cls(values["name"], values["size"], tuple(values["mean"]), tuple(values["scale"]))
 
 
-def _opened(path: Path) -> Any:
+def _open_image(path: Path) -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ValueError("images: reading them needs Pillow; pip install 'propall[images]'.") from error
+        raise ValueError("images: reading images requires Pillow; pip install 'propall[images]'.") from error
     return Image.open(path)

@@ -510,7 +510,7 @@ def _names(
     for name, other in found.doubtful:
         text = (
             f"{name!r} ({plural(counts[name], 'row')}) looks like {other!r} "
-            f"({plural(counts[other], 'row')}); kept apart. If they are one, name the classes with --classes"
+            f"({plural(counts[other], 'row')}); kept apart. If they are one, use --options classes=..."
         )
         remarks.append(Remark("near names", text, "noted", tuple(rows_of[name][:5])))
     meant = {name: found.meant.get(name, name) for name in counts}
@@ -623,9 +623,8 @@ def _remark_on_lists(names: Sequence[str]) -> list[Remark]:
         several = [name for name, own in parts.items() if len(own) > 1]
         lists = [name for name in several if all(part and times[part] > 1 for part in parts[name])]
         if lists and len(lists) >= MOSTLY * len(several):
-            text = (
-                f"cells such as {lists[0]!r} look like lists; --separator {shlex.quote(sign)} reads them so"
-            )
+            option = shlex.quote(f"separator={sign}")
+            text = f"cells such as {lists[0]!r} look like lists; split them with --options {option}"
             return [Remark("lists", text)]
     return []
 
@@ -808,7 +807,9 @@ def _remark_on_classes(
             text = f"class {name!r} is named in no row; it can only be reached by ruling out the others"
             remarks.append(Remark("class never named", text))
         elif len(seen) == 1:
-            text = f"class {name!r} is named in one row only, too few to learn it; --classes can leave it out"
+            text = (
+                f"class {name!r} is in one row only, too few to learn; --options classes=... can exclude it"
+            )
             remarks.append(Remark("label seen once", text, "noted", (rows[seen[0]],)))
 
 

@@ -24,8 +24,8 @@ from propall.training.checkpoint import write_tensors
 LAYOUT = 1
 #: The files of a model, the list of them last.
 CLASSIFIER, HELD_OUT, CONTENTS = "classifier.safetensors", "held_out.safetensors", "model.json"
-#: The page of the fit, which may stand beside them.
-PAGE = "report.html"
+#: Files that `propall fit` adds: the report page, and the options that repeat the fit.
+PAGE, OPTIONS = "report.html", "options.json"
 
 
 @dataclass
@@ -185,7 +185,7 @@ def place_for_model(folder: str | Path) -> Path:
     folder = Path(folder)
     if folder.exists():
         inside = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
-        foreign = sorted(set(inside) - {CLASSIFIER, HELD_OUT, CONTENTS, PAGE})
+        foreign = sorted(set(inside) - {CLASSIFIER, HELD_OUT, CONTENTS, PAGE, OPTIONS})
         if foreign:
             raise ValueError(f"out: {folder} holds {foreign[0]!r}, no part of a model; name a new folder.")
     return folder

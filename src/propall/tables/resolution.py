@@ -1,4 +1,4 @@
-"""Answers about the rows of a file: labels for a table to go on with."""
+"""Resolving and predicting the labels of a table."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +18,12 @@ from propall.tables.model import TableModel
 from propall.tables.reading import Remark, Sheet, read
 from propall.tables.writing import DOUBTFUL, predicted_table, resolved_table
 
-#: A resolved label with at least this probability is called sure.
+#: A resolved label with at least this probability counts as sure.
 SURE = 0.9
 
 
 class LabelCount(NamedTuple):
-    """A label: rows it was certain for before, rows resolved to it, and how probable it is there."""
+    """A label: rows that had only this label, rows resolved to it, and its mean probability there."""
 
     name: str
     before: int
@@ -33,18 +33,18 @@ class LabelCount(NamedTuple):
 
 @dataclass
 class Resolved:
-    """A file whose candidate sets are resolved.
+    """A table with resolved candidate sets.
 
     Attributes:
-        sheet: the file.
+        sheet: the table.
         labelled: its candidate sets.
-        consensus: what they resolve to, with all that people said weighed in it.
-        seen: rows the model was fitted on, answered by models that had not seen them.
-        account: how the model came about.
+        consensus: the resolved labels, which take the annotators' answers into account.
+        seen: training rows; these are resolved by models that did not see them.
+        account: record of the model's fit.
         remarks: everything noticed, dropped or repaired.
-        images: the column of images, where there is one.
-        curves: how the model learnt, where it has a network.
-        unfinished: whether the fit was interrupted, so that rows it saw are answered by the model itself.
+        images: the column of image files, if any.
+        curves: learning curves of the model, if it has a network.
+        unfinished: whether the fit was interrupted, so that the model itself resolves its training rows.
     """
 
     sheet: Sheet
@@ -59,58 +59,64 @@ class Resolved:
 
     @property
     def resolution(self) -> Resolution:
-        """What the candidate sets resolve to."""
+        """The resolved labels and their probabilities."""
         return self.consensus.resolution
 
     @property
     def doubt(self) -> NDArray[np.float64]:
-        """The probability that the truth is outside each candidate set."""
+        """The probability of each row that no candidate is correct."""
         return self.consensus.doubt
 
     @property
     def annotators(self) -> tuple[tuple[str, float], ...]:
-        """Name and estimated share of right answers of each person, where several answered."""
+        """Name and estimated accuracy of each annotator, if there are several."""
         return self.consensus.annotators
 
     @property
-    def _several(self) -> NDArray[np.bool_]:
-        several: NDArray[np.bool_] = self.resolution.candidates.sum(1) > 1
-        return several
+    def is_ambiguous(self) -> NDArray[np.bool_]:
+        """Which rows have more than one candidate."""
+        mask: NDArray[np.bool_] = self.resolution.candidates.sum(1) > 1
+        return mask
 
     @property
     def ambiguous(self) -> int:
-        """Rows with more than one candidate."""
-        return int(self._several.sum())
+        """Number of rows with more than one candidate."""
+        return int(self.is_ambiguous.sum())
 
     @property
     def sure(self) -> int:
-        """Ambiguous rows whose label has a high probability."""
-        return int((self._several & (self.resolution.probability >= SURE)).sum())
+        """Number of ambiguous rows whose label has a probability of at least `SURE`."""
+        return int((self.is_ambiguous & (self.resolution.probability >= SURE)).sum())
 
     @property
     def doubted(self) -> int:
-        """Rows whose truth is more likely outside the candidates than among them."""
+        """Number of rows whose candidates are probably all wrong."""
         return int((self.doubt > DOUBTFUL).sum())
 
-    def frame(self, most: int = 3) -> pd.DataFrame:
-        """The file's table with the answers beside it."""
+    def frame(self, alternatives: int = 3) -> pd.DataFrame:
+        """The table with added columns, see `resolved_table`."""
         return resolved_table(
-            self.sheet, self.labelled, self.resolution, self.doubt, seen=self.seen, most=most
+            self.sheet,
+            self.labelled,
+            self.resolution,
+            self.doubt,
+            seen=self.seen,
+            n_alternatives=alternatives,
         )
 
     def counts(self) -> list[LabelCount]:
-        """Every label before and after, the most frequent first."""
+        """All labels before and after resolving, most frequent first."""
         mask, column = self.resolution.candidates, self.resolution.column
         alone = mask[mask.sum(1) == 1].sum(0)
         rows = []
         for i, name in enumerate(self.resolution.classes):
-            own = column == i
-            chance = float(self.resolution.probability[own].mean()) if own.any() else float("nan")
-            rows.append(LabelCount(str(name), int(alone[i]), int(own.sum()), chance))
+            resolved = column == i
+            mean = float(self.resolution.probability[resolved].mean()) if resolved.any() else float("nan")
+            rows.append(LabelCount(str(name), int(alone[i]), int(resolved.sum()), mean))
         return sorted(rows, key=lambda row: (-row.after, row.name))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to plain JSON."""
         return {
             "rows": len(self.sheet.frame),
             "resolved": len(self.resolution),
@@ -129,7 +135,7 @@ class Resolved:
 
 
 def resolved_by_fit(fitted: Fitted) -> Resolved:
-    """The rows a model was just fitted on, each answered by models that had not seen it."""
+    """Resolve the training rows of a fit, each by models that did not see it."""
     assert fitted.table.labelled is not None
     return Resolved(
         fitted.table.sheet,
@@ -153,29 +159,29 @@ def resolve_file(
     """Resolve the candidate sets of a file with a model.
 
     Args:
-        model: that knows the classes.
-        file: a table with the columns the model was fitted with.
-        source: where its labels stand; where they stood in the file the model was fitted on, by default.
-        embedding: precomputed features of all rows, where the model was fitted with some.
+        model: the model.
+        file: a table with the columns that the model was fitted with.
+        source: where the labels are; by default where they were in the fit.
+        embedding: precomputed features of all rows, if the model was fitted with embeddings.
     """
     sheet = read(file)
-    own = model.labels if source is None else source
-    if own.item is not None and sheet.tasks is None:
-        sheet = one_row_per_item(sheet, own)
+    labels = model.labels if source is None else source
+    if labels.item is not None and sheet.tasks is None:
+        sheet = one_row_per_item(sheet, labels)
     labelled = candidates_of(model, sheet, source)
     if labelled is None:
-        absent = [name for name in own.columns if name not in sheet.frame.columns]
+        absent = [name for name in labels.columns if name not in sheet.frame.columns]
         raise ValueError(
-            f"label: {sheet.source} has no column {', '.join(map(repr, absent))}; say where its labels "
-            "stand, or use `propall predict` for rows without labels."
+            f"label: {sheet.source} has no column {', '.join(map(repr, absent))}; specify where the labels "
+            "are, or use `propall predict` for rows without labels."
         )
     if model.features.images is not None:
         frame = sheet.frame.iloc[labelled.rows]
         labelled = labelled.only(*model.features.images.openable(frame, sheet.folder))
     frame = sheet.frame.iloc[labelled.rows]
-    given = None if embedding is None else sheet.rows_of(embedding)[labelled.rows]
-    resolution, seen = model.resolve(frame, labelled.labels, embedding=given, folder=sheet.folder)
-    # The fit tells how often sets lack the truth, unless these labels come from elsewhere.
+    kept_embedding = None if embedding is None else sheet.rows_of(embedding)[labelled.rows]
+    resolution, seen = model.resolve(frame, labelled.labels, embedding=kept_embedding, folder=sheet.folder)
+    # The fit estimated how often sets lack the true label; labels from another source may differ.
     rate = model.account.get("sets_without_truth") if source is None else None
     curves = model.account.get("curves")
     return Resolved(
@@ -184,7 +190,7 @@ def resolve_file(
         reach_consensus(resolution, labelled, rate),
         seen,
         model.account,
-        [*sheet.remarks, *labelled.remarks, *model.features.unfamiliar(frame)],
+        [*sheet.remarks, *labelled.remarks, *model.features.check_new_rows(frame)],
         model.features.images,
         None if curves is None else Curves.from_dict(curves),
         unfinished=model.held_out is None,
@@ -193,14 +199,14 @@ def resolve_file(
 
 @dataclass
 class Predicted:
-    """A file with predictions.
+    """A table with predictions.
 
     Attributes:
-        frame: the file's table with label and probability beside it.
-        labels: the predicted labels, of rows that could be read.
-        probabilities: of these labels.
-        remarks: what was mended when the file was read.
-        separator: what stands between two columns of the file, if it is a CSV.
+        frame: the table with added columns, see `predicted_table`.
+        labels: predicted labels of the rows that could be read.
+        probabilities: probabilities of these labels.
+        remarks: what was repaired or left out.
+        separator: column separator of the file, if it is a CSV.
     """
 
     frame: pd.DataFrame
@@ -211,11 +217,11 @@ class Predicted:
 
     @property
     def mean_probability(self) -> float:
-        """Of the predicted labels."""
+        """Mean probability of the predicted labels."""
         return float(self.probabilities.mean())
 
     def counts(self) -> list[tuple[str, int, float]]:
-        """Label, rows and mean probability, the most frequent first."""
+        """Label, number of rows and mean probability, most frequent first."""
         rows = [
             (
                 str(name),
@@ -227,7 +233,7 @@ class Predicted:
         return sorted(rows, key=lambda row: (-row[1], row[0]))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to plain JSON."""
         names = ("label", "rows", "mean_probability")
         return {
             "rows": len(self.labels),
@@ -242,24 +248,24 @@ def predict_file(
     file: str | Path | pd.DataFrame,
     *,
     embedding: NDArray[Any] | None = None,
-    every: bool = False,
+    all_probabilities: bool = False,
 ) -> Predicted:
     """Predict the class of every row of a file.
 
     Args:
-        model: to be asked.
-        file: a table with the columns the model was fitted with.
-        embedding: precomputed features of all rows, where the model was fitted with some.
-        every: also write the probability of every class.
+        model: the model.
+        file: a table with the columns that the model was fitted with.
+        embedding: precomputed features of all rows, if the model was fitted with embeddings.
+        all_probabilities: also add the probability of every class.
     """
     sheet = read(file)
-    known, remarks = np.ones(len(sheet.frame), dtype=bool), list(sheet.remarks)
+    readable, remarks = np.ones(len(sheet.frame), dtype=bool), list(sheet.remarks)
     if model.features.images is not None:
-        known, broken = model.features.images.openable(sheet.frame, sheet.folder)
+        readable, broken = model.features.images.openable(sheet.frame, sheet.folder)
         remarks += [replace(r, text=f"{r.text}; not predicted", action="left blank") for r in broken]
-    remarks += model.features.unfamiliar(sheet.frame)
-    given = None if embedding is None else sheet.rows_of(embedding)[known]
-    logs = model.log_probabilities(sheet.frame[known], embedding=given, folder=sheet.folder)
-    frame = predicted_table(model, sheet, logs, known, every=every)
-    labels, chances = model.classes[logs.argmax(1)], np.exp(logs.max(1))
-    return Predicted(frame, labels, chances, remarks, sheet.separator)
+    remarks += model.features.check_new_rows(sheet.frame)
+    kept_embedding = None if embedding is None else sheet.rows_of(embedding)[readable]
+    logs = model.log_probabilities(sheet.frame[readable], embedding=kept_embedding, folder=sheet.folder)
+    frame = predicted_table(model, sheet, logs, readable, all_probabilities=all_probabilities)
+    labels, probabilities = model.classes[logs.argmax(1)], np.exp(logs.max(1))
+    return Predicted(frame, labels, probabilities, remarks, sheet.separator)

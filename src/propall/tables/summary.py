@@ -1,4 +1,4 @@
-"""What a file holds: its columns, and what its labels look like before anything is learnt from them."""
+"""Summary of a table: its columns and its labels."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -8,18 +8,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from propall.labels.candidates import CandidateLabels
-from propall.tables.features import FeatureColumn, Features, is_gap, on_copies
+from propall.tables.features import Features, is_gap, report_duplicates
 from propall.tables.label_columns import NEGATED, NOTHING, Labelled, Table, as_text, copies_of_labels
 from propall.tables.reading import Remark
 
-#: Pairs of labels that are shown.
+#: Number of label pairs in a summary.
 PAIRS = 10
-#: What a column is that nothing is learnt from.
+#: Roles of columns that are not features.
 LABEL, LEFT_OUT = "label", "left out"
 
 
 class ColumnSummary(NamedTuple):
-    """A column at a glance: what it is used as, and what stands in it."""
+    """A column: its role, number of missing and distinct values, and an example."""
 
     name: str
     role: str
@@ -29,7 +29,7 @@ class ColumnSummary(NamedTuple):
 
 
 class ClassSummary(NamedTuple):
-    """A class at a glance: rows that name it alone, name it among others, and rule it out."""
+    """A class: number of rows with it as the only label, among others, and excluded."""
 
     name: str
     alone: int
@@ -38,7 +38,7 @@ class ClassSummary(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two labels that stand in one set: in how many rows, and in which share of the rarer one's."""
+    """Two labels in one candidate set: number of rows, and share of the rows of the rarer label."""
 
     one: str
     other: str
@@ -47,12 +47,12 @@ class Pair(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """How far people agree.
+    """Agreement between annotators.
 
     Attributes:
-        pairwise: share of pairs of answers on one row that are the same.
-        alpha: Krippendorff's alpha for nominal data: 1 for full agreement, 0 for what chance would give.
-        annotators: name, number of answers, and share of them that agree with most of the others' answers.
+        pairwise: share of equal answers among pairs of answers on the same row.
+        alpha: Krippendorff's alpha for nominal data: 1 is full agreement, 0 is chance.
+        annotators: name, number of answers, and share of them that agree with the majority of the others.
     """
 
     pairwise: float
@@ -62,20 +62,20 @@ class Agreement(NamedTuple):
 
 @dataclass
 class Summary:
-    """A file at a glance.
+    """Summary of a table.
 
     Attributes:
-        source: where it came from.
-        rows: rows of the file, and how many of them have a usable label.
-        used: rows with a usable label.
-        columns: all of them.
-        where: where the labels stand, in words; empty where nobody said.
-        kinds: how many rows are written how.
-        sizes: how many rows have how many candidates.
-        classes: all of them.
-        pairs: labels that occur together, the most frequent first.
-        agreement: of annotators, where there are several.
-        uninformative: rows for which every class is possible.
+        source: name of the file.
+        rows: number of rows.
+        used: number of rows with a usable label.
+        columns: summary of every column.
+        where: description of the label columns; empty if unknown.
+        kinds: number of rows by how the label is written.
+        sizes: number of rows by number of candidates.
+        classes: summary of every class.
+        pairs: labels that occur together, most frequent first.
+        agreement: agreement of the annotators, if there are several.
+        uninformative: number of rows for which every class is possible.
         remarks: everything noticed, dropped or repaired.
     """
 
@@ -100,16 +100,16 @@ class Summary:
 
     @property
     def has_features(self) -> bool:
-        """Whether there is a column to learn from."""
+        """Whether any column is usable as a feature."""
         return any(column.role not in (LABEL, LEFT_OUT) for column in self.columns)
 
     @property
     def never_alone(self) -> list[str]:
-        """Classes that no row names for certain."""
+        """Classes that are never the only label of a row."""
         return [row.name for row in self.classes if not row.alone]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to plain JSON."""
         return {
             "source": self.source,
             "rows": self.rows,
@@ -130,107 +130,88 @@ class Summary:
         }
 
 
-def summarise(table: Table, features: Features | None = None) -> Summary:
-    """Look at a table.
-
-    Args:
-        table: what was read.
-        features: how its columns are read; found out where it is not given.
-    """
+def summarize(table: Table) -> Summary:
+    """Summarize a table."""
     frame = table.sheet.frame
     reserved = table.source.columns if table.source is not None else ()
     copies = copies_of_labels(table, reserved) if table.labelled is not None else {}
-    if features is None:
-        try:
-            features = Features.fit(
-                table.frame, without=(*reserved, *copies), separator=table.sheet.separator
-            )
-        except ValueError as error:
-            text = str(error).removeprefix("features: ")
-            features = Features((), remarks=[Remark("no features", text)])
+    try:
+        features = Features.fit(table.frame, without=(*reserved, *copies), separator=table.sheet.separator)
+    except ValueError as error:
+        text = str(error).removeprefix("features: ")
+        features = Features((), remarks=[Remark("no features", text)])
     used = {column.name: column for column in features.columns}
     columns = []
     for name in frame.columns:
         gaps = frame[name].map(is_gap).to_numpy(dtype=bool)
         words = frame[name][~gaps].map(as_text)
-        role = LABEL if name in reserved else _role(used.get(str(name)), features, str(name))
+        column = used.get(str(name))
+        role = LABEL if name in reserved else LEFT_OUT if column is None else column.kind
         example = str(words.iloc[0]) if len(words) else ""
         columns.append(ColumnSummary(str(name), role, int(gaps.sum()), int(words.nunique()), example))
-    found = Summary(table.sheet.source, table.sheet.whole, len(table.frame), columns)
-    found.remarks = [*table.remarks, *copies.values(), *features.remarks]
+    summary = Summary(table.sheet.source, table.sheet.whole, len(table.frame), columns)
+    summary.remarks = [*table.remarks, *copies.values(), *features.remarks]
     if features.columns:
         contents = pd.util.hash_pandas_object(features.prepared(table.frame), index=False)
-        found.remarks += on_copies(pd.factorize(contents)[0], table.frame.index)
+        summary.remarks += report_duplicates(pd.factorize(contents)[0], table.frame.index)
     if table.labelled is not None and table.source is not None:
-        found.where = table.source.says()
-        _describe_labels(found, table.labelled)
-    return found
+        summary.where = table.source.says()
+        _add_labels(summary, table.labelled)
+    return summary
 
 
-def _role(column: FeatureColumn | None, features: Features, name: str) -> str:
-    if column is not None:
-        return column.kind
-    if features.images is not None and features.images.name == name:
-        return "images"
-    return LEFT_OUT
-
-
-def _describe_labels(found: Summary, labelled: Labelled) -> None:
+def _add_labels(summary: Summary, labelled: Labelled) -> None:
     labels = labelled.labels
     mask = labels.to_numpy()
     sizes = mask.sum(1)
-    found.kinds = labelled.kinds
-    found.sizes = {
+    summary.kinds = labelled.kinds
+    summary.sizes = {
         int(size): int(rows) for size, rows in zip(*np.unique(sizes, return_counts=True), strict=True)
     }
-    found.uninformative = labels.n_full
+    summary.uninformative = labels.n_full
     written = np.array(labelled.written, dtype=object)
     negated, named = written == NEGATED, ~np.isin(written, [NEGATED, NOTHING])
     alone, among = mask[named & (sizes == 1)].sum(0), mask[named & (sizes > 1)].sum(0)
     ruled_out = (~mask[negated]).sum(0)
-    found.classes = [
+    summary.classes = [
         ClassSummary(str(name), *map(int, counts))
         for name, *counts in zip(labels.classes, alone, among, ruled_out, strict=True)
     ]
-    found.pairs = together(labels, named)
-    found.remarks += _inseparable(labels)
+    summary.pairs = _frequent_pairs(labels, named)
+    summary.remarks += _inseparable_classes(labels)
     if labelled.counts is not None:
-        found.agreement = agreement(labelled.counts, labelled.answers, labelled.annotators)
+        summary.agreement = agreement(labelled.counts, labelled.answers, labelled.annotators)
 
 
-def together(
-    labels: CandidateLabels, named: NDArray[np.bool_] | None = None, most: int = PAIRS
-) -> list[Pair]:
-    """Pairs of labels by how often both are candidates; rows that hold every class are left aside.
+def _frequent_pairs(labels: CandidateLabels, named: NDArray[np.bool_]) -> list[Pair]:
+    """The pairs of labels that are most often candidates of the same row.
 
     Args:
-        labels: candidate sets.
-        named: rows that list their candidates instead of ruling out others; all by default.
-        most: how many pairs.
+        labels: candidate sets; those with every class are skipped.
+        named: rows that list their candidates instead of excluding other labels.
     """
     mask = labels.to_numpy()
-    telling = mask.sum(1) < labels.n_classes
-    listed = mask[telling if named is None else telling & named].astype(np.float64)
+    listed = mask[named & (mask.sum(1) < labels.n_classes)].astype(np.float64)
     both = listed.T @ listed
-    own = np.diag(both)
+    single = np.diag(both)
     pairs = []
     for i, j in zip(*np.triu(both, 1).nonzero(), strict=True):
         one, other = str(labels.classes[i]), str(labels.classes[j])
-        pairs.append(Pair(one, other, int(both[i, j]), float(both[i, j] / min(own[i], own[j]))))
-    return sorted(pairs, key=lambda pair: (-pair.rows, pair.one, pair.other))[:most]
+        pairs.append(Pair(one, other, int(both[i, j]), float(both[i, j] / min(single[i], single[j]))))
+    return sorted(pairs, key=lambda pair: (-pair.rows, pair.one, pair.other))[:PAIRS]
 
 
-def _inseparable(labels: CandidateLabels) -> list[Remark]:
+def _inseparable_classes(labels: CandidateLabels) -> list[Remark]:
     mask = labels.to_numpy()
-    telling = mask[mask.sum(1) < labels.n_classes]
+    informative = mask[mask.sum(1) < labels.n_classes]
     groups: dict[bytes, list[str]] = {}
     for i, name in enumerate(labels.classes):
-        if telling[:, i].any():
-            groups.setdefault(telling[:, i].tobytes(), []).append(str(name))
+        if informative[:, i].any():
+            groups.setdefault(informative[:, i].tobytes(), []).append(str(name))
     return [
         Remark(
             "inseparable classes",
-            f"{', '.join(map(repr, names))} are candidates of the same rows: nothing tells them apart",
+            f"{', '.join(map(repr, names))} are always candidates together, so they cannot be told apart",
         )
         for names in groups.values()
         if len(names) > 1
@@ -240,17 +221,17 @@ def _inseparable(labels: CandidateLabels) -> list[Remark]:
 def agreement(
     counts: NDArray[np.int64], answers: NDArray[np.int64] | None = None, annotators: tuple[str, ...] = ()
 ) -> Agreement:
-    r"""How far people agree.
+    r"""Measure how well annotators agree.
 
     .. math:: \alpha = 1 - \frac{D_o}{D_e}
 
-    with the observed disagreement of pairs of answers on one row and that expected if the same answers were
-    spread over the rows by chance.
+    with the observed disagreement :math:`D_o` of pairs of answers on one row, and the disagreement
+    :math:`D_e` expected if the same answers were assigned to the rows at random.
 
     Args:
         counts: (n, k) votes.
-        answers: (n, m) what each annotator said, -1 for nothing.
-        annotators: their names.
+        answers: (n, m) class number given by each annotator, -1 for none.
+        annotators: names of the annotators.
 
     References:
         Hayes and Krippendorff, Answering the call for a standard reliability measure for coding data (2007).
@@ -266,15 +247,14 @@ def agreement(
     observed = ((pairs - same) / (size - 1)).sum() / total
     expected = (total**2 - (of_class**2).sum()) / (total * (total - 1))
     alpha = 1.0 if expected == 0 else float(1 - observed / expected)
-    people = []
+    rows = []
     if answers is not None:
-        for place, name in enumerate(annotators):
-            said = answers[:, place]
+        for name, answer in zip(annotators, answers.T, strict=True):
+            answered = answer >= 0
             others = counts.copy()
-            given = said >= 0
-            others[np.flatnonzero(given), said[given]] -= 1
-            judged = given & (others.sum(1) > 0)
-            top = others[judged] == others[judged].max(1, keepdims=True)
-            agreed = top[np.arange(int(judged.sum())), said[judged]] if judged.any() else np.array([np.nan])
-            people.append((name, int(given.sum()), float(agreed.mean())))
-    return Agreement(float(same.sum() / pairs.sum()), alpha, tuple(people))
+            others[np.flatnonzero(answered), answer[answered]] -= 1
+            compared = answered & (others.sum(1) > 0)
+            top = others[compared] == others[compared].max(1, keepdims=True)
+            agree = top[np.arange(int(compared.sum())), answer[compared]]
+            rows.append((name, int(answered.sum()), float(agree.mean()) if compared.any() else float("nan")))
+    return Agreement(float(same.sum() / pairs.sum()), alpha, tuple(rows))

@@ -1,6 +1,6 @@
-"""The table a person gave, with what a model says about each row beside it."""
+"""Writing a table with a model's answers as added columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from propall import atomic_files
+from propall.atomic_files import replacing
 from propall.estimators.classifier import Resolution
 from propall.tables.label_columns import Labelled
 from propall.tables.model import TableModel
 from propall.tables.reading import FORMATS, NEEDED, Sheet
 
-#: Begins the names of all columns that are added, so that none is taken for one of the table's own.
+#: Prefix of added columns, so that they do not clash with the table's columns.
 PREFIX = "propall_"
-#: Above this probability that the truth is outside the candidates, a row is worth a second look.
+#: Above this probability that no candidate is correct, a row gets a note.
 DOUBTFUL = 0.5
 
 
@@ -27,42 +27,39 @@ def resolved_table(
     doubt: NDArray[np.float64],
     *,
     seen: NDArray[np.bool_] | None = None,
-    most: int = 3,
+    n_alternatives: int = 3,
 ) -> pd.DataFrame:
-    """All rows of the sheet with the resolved label, its probability and margin, doubt and alternatives.
+    """Add the resolved label, its probability and margin, the doubt and alternatives to a table.
 
     Args:
         sheet: the table.
-        labelled: which of its rows have candidates; the others get a note instead.
-        resolution: of those rows.
-        doubt: the probability that the truth is outside the candidates.
-        seen: which of them the model was fitted on and were therefore answered by others.
-        most: how many alternatives to name.
+        labelled: the rows with candidates; the others get a note.
+        resolution: resolved labels of these rows.
+        doubt: probability of each that no candidate is correct.
+        seen: which of these rows the model was fitted on; they were resolved by models that did not see them.
+        n_alternatives: number of alternative labels per row.
     """
-    n = len(sheet.frame)
-    found = resolution.to_frame(most=most)
-    alternatives = [ranked(own) for own in found["alternatives"]]
-    notes = ["the truth may be outside the candidates" if own > DOUBTFUL else "" for own in doubt]
+    resolved = resolution.to_frame(most=n_alternatives)
     columns: dict[str, Sequence[Any]] = {
-        "label": found["label"].tolist(),
-        "probability": np.round(found["probability"].to_numpy(dtype=float), 6).tolist(),
-        "margin": np.round(found["margin"].to_numpy(dtype=float), 6).tolist(),
+        "label": resolved["label"].tolist(),
+        "probability": np.round(resolved["probability"].to_numpy(dtype=float), 6).tolist(),
+        "margin": np.round(resolved["margin"].to_numpy(dtype=float), 6).tolist(),
         "doubt": np.round(doubt, 6).tolist(),
-        "alternatives": alternatives,
-        "note": notes,
+        "alternatives": [format_alternatives(labels) for labels in resolved["alternatives"]],
+        "note": ["all candidates are probably wrong" if value > DOUBTFUL else "" for value in doubt],
     }
     if seen is not None:
-        columns["by"] = ["models that had not seen it" if own else "the model" for own in seen]
+        columns["by"] = ["models that did not see it" if was_seen else "the model" for was_seen in seen]
     out = sheet.frame.copy()
     for name, values in columns.items():
-        column: list[Any] = [None] * n
+        column: list[Any] = [None] * len(out)
         for place, value in zip(labelled.rows.tolist(), values, strict=True):
             column[place] = value
         out[PREFIX + name] = pd.Series(column, index=out.index, dtype=object)
     dropped = {row: r.text for r in labelled.remarks if r.action == "row dropped" for row in r.rows}
-    for row, why in dropped.items():
+    for row, reason in dropped.items():
         if row in out.index:
-            out.loc[row, PREFIX + "note"] = f"left out: {why}"
+            out.loc[row, PREFIX + "note"] = f"left out: {reason}"
     return out
 
 
@@ -70,69 +67,69 @@ def predicted_table(
     model: TableModel,
     sheet: Sheet,
     log_probabilities: NDArray[np.float64],
-    known: NDArray[np.bool_],
+    readable: NDArray[np.bool_],
     *,
-    every: bool = False,
+    all_probabilities: bool = False,
 ) -> pd.DataFrame:
-    """All rows of the sheet with the predicted label and its probability.
+    """Add the predicted label and its probability to a table.
 
     Args:
-        model: whose classes the columns are.
+        model: the model, for its class names.
         sheet: the table.
-        log_probabilities: of those of its rows that could be read.
-        known: which these are; the others get no label.
-        every: also the probability of every class.
+        log_probabilities: (n, k) predictions for the readable rows.
+        readable: which rows were predicted; the others get no label.
+        all_probabilities: also add the probability of every class.
     """
     out = sheet.frame.copy()
     best = log_probabilities.argmax(1)
-    chances = np.exp(log_probabilities)
-    columns = {"label": model.classes[best], "probability": chances.max(1).round(6)}
-    if every:
-        columns |= {f"p_{name}": chances[:, i].round(6) for i, name in enumerate(model.classes)}
+    probabilities = np.exp(log_probabilities)
+    columns = {"label": model.classes[best], "probability": probabilities.max(1).round(6)}
+    if all_probabilities:
+        columns |= {f"p_{name}": probabilities[:, i].round(6) for i, name in enumerate(model.classes)}
     for name, values in columns.items():
         out[PREFIX + name] = pd.Series(
-            values, index=out.index[known], dtype=object if name == "label" else None
+            values, index=out.index[readable], dtype=object if name == "label" else None
         )
     return out
 
 
-def ranked(alternatives: Sequence[tuple[Any, float]]) -> str:
-    """`tern 0.21; skua 0.03`: what else it may be, the likeliest first."""
-    return "; ".join(f"{name} {chance:.2f}" for name, chance in alternatives)
+def format_alternatives(alternatives: Sequence[tuple[Any, float]]) -> str:
+    """Format labels and probabilities as `tern 0.21; skua 0.03`."""
+    return "; ".join(f"{name} {probability:.2f}" for name, probability in alternatives)
 
 
 def format_of(path: str | Path) -> str:
-    """What kind of table a name stands for; one that cannot be written is refused."""
+    """The file format by the name's suffix; one that cannot be written is refused."""
     path = Path(path)
     kind = FORMATS.get(path.suffix.lower())
     if kind is None or path.suffix.lower() == ".xls":
-        known = ", ".join(ending for ending in FORMATS if ending != ".xls")
-        raise ValueError(f"out: {path.name} ends in {path.suffix or 'nothing'}; expected {known}.")
+        supported = ", ".join(suffix for suffix in FORMATS if suffix != ".xls")
+        raise ValueError(f"out: {path.name} has suffix {path.suffix or 'none'!r}; expected {supported}.")
     return kind
 
 
 def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None = None) -> Path:
-    """Write a table in the format its name ends in; nothing is left half written.
+    """Write a table in the format of the file's suffix.
 
     Args:
         frame: the table.
         path: the file.
-        separator: what stands between two columns of a CSV file; a comma by default.
+        separator: column separator of a CSV file; a comma by default.
     """
     path, kind = Path(path), format_of(path)
-    text: Mapping[str, Any] = {"index": False}
     try:
-        with atomic_files.replacing(path) as part:
+        with replacing(path) as part:
             if kind in ("CSV", "TSV"):
-                frame.to_csv(part, sep="\t" if kind == "TSV" else separator or ",", encoding="utf-8", **text)
+                sep = "\t" if kind == "TSV" else separator or ","
+                frame.to_csv(part, sep=sep, encoding="utf-8", index=False)
             elif kind in ("JSON", "JSON lines"):
                 frame.to_json(part, orient="records", lines=kind == "JSON lines", force_ascii=False)
             elif kind == "Excel":
-                frame.to_excel(part, **text)
+                frame.to_excel(part, index=False)
             else:
                 plain = frame.reset_index(drop=True)
                 (plain.to_parquet if kind == "Parquet" else plain.to_feather)(part)
     except ImportError as error:
-        needed = NEEDED[path.suffix.lower()]
-        raise ValueError(f"out: writing {path.suffix} needs {needed}; pip install {needed}.") from error
+        package = NEEDED[path.suffix.lower()]
+        raise ValueError(f"out: writing {path.suffix} requires {package}; pip install {package}.") from error
     return path

@@ -1,0 +1,5 @@
+"""`python -m propall`."""
+
+from propall.cli import main
+
+main()

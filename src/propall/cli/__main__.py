@@ -1,0 +1,5 @@
+"""`python -m propall.cli`."""
+
+from propall.cli.app import main
+
+main()
