@@ -44,6 +44,14 @@ def test_version(run):
     assert run("--version")[1].strip() == f"propall {__version__}"
 
 
+@pytest.mark.parametrize("module", ["propall", "propall.cli"])
+def test_runs_as_a_module(module):
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--version"], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == f"propall {__version__}"
+
+
 def test_methods_lists_all(run):
     code, out, _ = run("methods")
     assert code == 0

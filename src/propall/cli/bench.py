@@ -12,9 +12,9 @@ from propall import atomic_files
 from propall.cli.app import app
 from propall.cli.terminal import (
     Device,
-    note_aside,
     open_console,
     plain_table,
+    print_note,
 )
 
 bench_app = typer.Typer(
@@ -32,7 +32,7 @@ def bench_loss(device: Device = "auto", quick: Quick = False, json_file: SheetFi
     from propall.bench import loss
     from propall.training.compiled import best_device
 
-    _print_sheet(loss.run(best_device(device), quick=quick, note=note_aside), json_file)
+    _print_sheet(loss.run(best_device(device), quick=quick, note=print_note), json_file)
 
 
 @bench_app.command("train")
@@ -41,7 +41,7 @@ def bench_train(device: Device = "auto", quick: Quick = False, json_file: SheetF
     from propall.bench import train
     from propall.training.compiled import best_device
 
-    _print_sheet(train.run(best_device(device), quick=quick, note=note_aside), json_file)
+    _print_sheet(train.run(best_device(device), quick=quick, note=print_note), json_file)
 
 
 @bench_app.command("resnet")
@@ -61,7 +61,7 @@ def bench_resnet(
 
     chosen: dict[str, Any] = {"precisions": tuple(precision)} if precision else {}
     found = resnet.run(
-        best_device(device), quick=quick, epochs=epochs, profile=profile, note=note_aside, **chosen
+        best_device(device), quick=quick, epochs=epochs, profile=profile, note=print_note, **chosen
     )
     _print_sheet(found, json_file)
 
@@ -72,7 +72,7 @@ def bench_cpu(quick: Quick = False, json_file: SheetFile = None) -> None:
     from propall.bench import cpu
     from propall.training.compiled import best_device
 
-    _print_sheet(cpu.run(best_device("cpu"), quick=quick, note=note_aside), json_file)
+    _print_sheet(cpu.run(best_device("cpu"), quick=quick, note=print_note), json_file)
 
 
 @bench_app.command("scale")
@@ -88,7 +88,7 @@ def bench_scale(
     from propall.bench import scale
     from propall.training.compiled import best_device
 
-    _print_sheet(scale.run(best_device(device), quick=quick, rows=rows, note=note_aside), json_file)
+    _print_sheet(scale.run(best_device(device), quick=quick, rows=rows, note=print_note), json_file)
 
 
 def _print_sheet(sheet: Any, json_file: Path | None) -> None:

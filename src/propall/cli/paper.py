@@ -16,10 +16,10 @@ from propall.cli.app import app
 from propall.cli.terminal import (
     AsJson,
     Device,
-    note_aside,
     open_console,
     plain_table,
     print_json,
+    print_note,
     split_words,
 )
 from propall.wording import approximate_duration, plural
@@ -60,7 +60,7 @@ def compare(
     entered = comparison.find_contenders(split_words(data), chosen, folds=folds, seeds=seeds, epochs=epochs)
     cells = {f"{entry.data}/{entry.name}": [spec.key for spec in entry.specs] for entry in entered}
     start = time.perf_counter()
-    with Store(out / "results.sqlite") as store, RunProgress(cells, note_aside) as bar:
+    with Store(out / "results.sqlite") as store, RunProgress(cells, print_note) as bar:
         scores = comparison.compare_methods(entered, store, device=device, progress=bar)
     seconds = time.perf_counter() - start
     if json_output:
@@ -155,7 +155,7 @@ def reproduce(
             for cell in cells
             if cell.specs
         }
-        with RunProgress(by_cell, note_aside) as bar:
+        with RunProgress(by_cell, print_note) as bar:
             by_ray = launcher is Where.ray
             plan = reproduction.run_cells(
                 cells, results, device=device, progress=bar, launcher="ray" if by_ray else "local"
@@ -305,7 +305,7 @@ def annotators(
         net=net, epochs=epochs, folds=folds, rows=rows, precision=precision, seed=seed
     )
     report = experiment.measure(
-        out, setting=setting, methods=split_words(methods), device=device, note=note_aside
+        out, setting=setting, methods=split_words(methods), device=device, note=print_note
     )
     if json_output:
         print_json(report)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from propall.cli.option_groups import Setting
+from propall.cli.terminal import split_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,20 +19,20 @@ if TYPE_CHECKING:
     from propall.tables.label_columns import LabelSource
 
 LABELS, FEATURES, MODEL, OUTPUT = "Labels", "Features", "Model", "Output"
+_label, _feature, _model, _output = (
+    partial(typer.Option, rich_help_panel=panel) for panel in (LABELS, FEATURES, MODEL, OUTPUT)
+)
 
 TableFile = Annotated[
     Path, typer.Argument(help="CSV, TSV, Parquet, Feather, JSON lines, Excel or a Label Studio export.")
 ]
-ModelFolder = Annotated[
-    Path, typer.Option("--model", "-m", help="Model folder written by `propall fit`.", rich_help_panel=MODEL)
+ModelFolder = Annotated[Path, _model("--model", "-m", help="Model folder written by `propall fit`.")]
+OutFile = Annotated[Path, _output("--out", "-o", help="File to write: the table with added columns.")]
+Embeddings = Annotated[
+    Path | None, _feature(help="Precomputed features: a .npy file with one row per table row.")
 ]
-OutFile = Annotated[
-    Path,
-    typer.Option(
-        "--out", "-o", help="File to write: the input table with added columns.", rich_help_panel=OUTPUT
-    ),
-]
-EMBEDDINGS_HELP = "Precomputed features: a .npy file with one row per table row."
+Quiet = Annotated[bool, _output("--quiet", "-q", help="Print the last line only.")]
+JsonOutput = Annotated[bool, _output("--json", help="Print JSON instead of text.")]
 
 
 @dataclass(frozen=True)
@@ -39,40 +41,24 @@ class LabelOptions:
 
     label: Annotated[
         str | None,
-        typer.Option(
+        _label(
             "--label",
             "-l",
             help="Column of labels: one (cat), several candidates (cat|dog), excluded ones (!cat), or empty.",
-            rich_help_panel=LABELS,
         ),
     ] = None
-    annotators: Annotated[
-        str | None,
-        typer.Option(help="One column per annotator, separated by commas.", rich_help_panel=LABELS),
-    ] = None
+    annotators: Annotated[str | None, _label(help="One column per annotator, separated by commas.")] = None
     votes: Annotated[
         str | None,
-        typer.Option(
-            help="One column per class with 0/1 or a number of votes, separated by commas.",
-            rich_help_panel=LABELS,
-        ),
+        _label(help="One column of votes (0/1 or a number) per class, separated by commas."),
     ] = None
-    item: Annotated[
-        str | None,
-        typer.Option(help="Column with the item's name, if each row is one answer.", rich_help_panel=LABELS),
-    ] = None
+    item: Annotated[str | None, _label(help="Column with the item's name, if each row is one answer.")] = None
     annotator: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with the annotator's name, if each row is one answer.", rich_help_panel=LABELS
-        ),
+        str | None, _label(help="Column with the annotator's name, if each row is one answer.")
     ] = None
     hierarchy: Annotated[
         Path | None,
-        typer.Option(
-            help="Class hierarchy: nested .json, .csv of parent and child, or .txt of paths a/b/c.",
-            rich_help_panel=LABELS,
-        ),
+        _label(help="Class hierarchy: nested .json, .csv of parent and child, .txt of paths a/b/c."),
     ] = None
     separator: Annotated[str, Setting("Separator between the labels of a cell")] = "|"
     rule: Annotated[
@@ -116,18 +102,12 @@ class FeatureOptions:
     """What a model learns from."""
 
     ignore: Annotated[
-        str | None,
-        typer.Option(
-            help="Columns to exclude from the features, separated by commas.", rich_help_panel=FEATURES
-        ),
+        str | None, _feature(help="Columns to exclude from the features, separated by commas.")
     ] = None
     images: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of image files; the model learns from these only.", rich_help_panel=FEATURES
-        ),
+        str | None, _feature(help="Column of image files; the model learns from these only.")
     ] = None
-    embeddings: Annotated[Path | None, typer.Option(help=EMBEDDINGS_HELP, rich_help_panel=FEATURES)] = None
+    embeddings: Embeddings = None
     features: Annotated[
         tuple[str, ...], Setting("Columns to learn from, separated by commas; by default all but the labels")
     ] = ()
@@ -151,10 +131,7 @@ class TrainingOptions:
 
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Method (see `propall methods`; default: propall); repeat to search over several.",
-            rich_help_panel=MODEL,
-        ),
+        _model(help="Method, see `propall methods` (default: propall); repeat to search over several."),
     ] = None
     net: Annotated[
         tuple[str, ...],
@@ -164,9 +141,7 @@ class TrainingOptions:
         int | None, Setting("Number of epochs; the default depends on the number of rows", minimum=1)
     ] = None
     members: Annotated[int | None, Setting("Ensemble size (default: 5; 3 for images)", minimum=1)] = None
-    folds: Annotated[int | None, Setting("Cross-validation folds (default: 5; 3 for images)", minimum=2)] = (
-        None
-    )
+    folds: Annotated[int | None, Setting("Number of folds (default: 5; 3 for images)", minimum=2)] = None
     search: Annotated[bool, Setting("Search over settings by cross-validation, without true labels")] = True
     seed: Annotated[int, Setting("Random seed")] = 0
     device: Annotated[str, Setting("auto (a GPU if available), cpu, cuda, cuda:1, ...")] = "auto"
@@ -190,20 +165,14 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What is printed, and whether a page is written."""
+    """What to print, and whether to write a report page."""
 
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print the last line only.", rich_help_panel=OUTPUT)
-    ] = False
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of text.", rich_help_panel=OUTPUT)
-    ] = False
+    quiet: Quiet = False
+    json: JsonOutput = False
     page: Annotated[bool, Setting("Write a report as an HTML page")] = True
 
 
 def _names(text: str | None) -> tuple[str, ...]:
-    from propall.cli.terminal import split_words
-
     return tuple(split_words(text or ""))
 
 

@@ -15,19 +15,21 @@ from propall.atomic_files import write_text
 from propall.cli.app import app
 from propall.cli.option_groups import Setting, as_dict, as_words, grouped_command
 from propall.cli.table_options import (
-    EMBEDDINGS_HELP,
-    FEATURES,
+    LABELS,
     OUTPUT,
+    Embeddings,
     FeatureOptions,
+    JsonOutput,
     LabelOptions,
     ModelFolder,
     OutFile,
     OutputOptions,
+    Quiet,
     TableFile,
     TrainingOptions,
     load_embeddings,
 )
-from propall.cli.terminal import AsJson, note_aside, open_console, plain_table, print_json
+from propall.cli.terminal import open_console, plain_table, print_json, print_note
 from propall.wording import duration, plural
 
 if TYPE_CHECKING:
@@ -44,11 +46,6 @@ FEW_PER_FOLD = 10
 
 FIT_FIRST = "Fit a model first: propall fit FILE --label COLUMN --out model; then use --model model."
 
-Embeddings = Annotated[Path | None, typer.Option(help=EMBEDDINGS_HELP, rich_help_panel=FEATURES)]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print the last line only.", rich_help_panel=OUTPUT)
-]
-
 
 @dataclass(frozen=True)
 class ResolveOptions(OutputOptions):
@@ -58,7 +55,7 @@ class ResolveOptions(OutputOptions):
 
 
 @grouped_command(app)
-def inspect(file: TableFile, labels: LabelOptions, json_output: AsJson = False) -> None:
+def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = False) -> None:
     """Describe a table: columns, label sets, annotator agreement, and problems.
 
     Example: propall inspect birds.csv --label species
@@ -133,7 +130,7 @@ def fit(
         )
     except KeyboardInterrupt:
         if saved_early:
-            note_aside(f"{out} holds a model with default settings; it is not calibrated.")
+            print_note(f"{out} holds a model with default settings; it is not calibrated.")
         raise
     account = fitted.model.account
     account["options"] = as_dict(labels, features, training)
@@ -217,7 +214,7 @@ def resolve(
     if not output.quiet:
         _print_resolved(console, resolved)
     if resolved.unfinished:
-        note_aside("The fit of this model was interrupted: it is overconfident on rows it was fitted on.")
+        print_note("The fit of this model was interrupted: it is overconfident on rows it was fitted on.")
     where = f"Table: {out}" + ("" if page is None else f". Report: {page}")
     _print(
         console,
@@ -241,7 +238,7 @@ def predict(
         ),
     ] = False,
     quiet: Quiet = False,
-    json_output: AsJson = False,
+    json_output: JsonOutput = False,
 ) -> None:
     """Predict the class of each row, labeled or not.
 
@@ -278,10 +275,12 @@ def predict(
 def evaluate(
     file: TableFile,
     model: ModelFolder,
-    truth: Annotated[str, typer.Option(help="Column of true labels; rows without one are skipped.")],
+    truth: Annotated[
+        str, typer.Option(help="Column of true labels; rows without one are skipped.", rich_help_panel=LABELS)
+    ],
     embeddings: Embeddings = None,
     quiet: Quiet = False,
-    json_output: AsJson = False,
+    json_output: JsonOutput = False,
 ) -> None:
     """Measure accuracy, recall, confusion and calibration where true labels are known.
 

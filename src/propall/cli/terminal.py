@@ -45,7 +45,7 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
-def note_aside(line: str) -> None:
+def print_note(line: str) -> None:
     """Print a line to standard error, so that standard output holds only the result."""
     typer.echo(line, err=True)
 

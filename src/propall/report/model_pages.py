@@ -421,7 +421,7 @@ def _confusion_sections(resolved: Resolved, origin: Mapping[str, str]) -> list[S
     heading = (
         f"{one} and {other} are hardest to tell apart" if frequent.max() > 0 else "No two labels are confused"
     )
-    text = "The darker the color, the harder it is for the model to choose between the two candidates."
+    text = "The stronger the color, the harder it is for the model to choose between the two candidates."
     return [Section(heading, chart, text, origin)]
 
 

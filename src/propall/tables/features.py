@@ -471,7 +471,7 @@ def _detect(
     readable = np.isfinite(numbers)
     if readable[~gaps].mean() >= MOSTLY:
         if not requested and _are_row_numbers(numbers[~gaps]) and not gaps.any():
-            text = f"{name!r} numbers the rows"
+            text = f"{name!r} numbers the rows; --options features=... can include it"
             remarks.append(Remark("row numbers", text, "column left out"))
             return None
         remarks += commas
