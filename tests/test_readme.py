@@ -12,7 +12,7 @@ from propall.bench.figures import figures
 from propall.cli import main
 from propall.paper import results_io
 from propall.paper.evidence import Evidence
-from propall.paper.pages.text import reproduction_text
+from propall.paper.pages import reproduction_markdown
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -100,8 +100,8 @@ def test_the_annotators_are_those_of_the_results():
 def test_claims_and_times_are_those_of_the_results():
     root = README.parent
     with results_io.open_folder(root / "results") as store:
-        made = reproduction_text(Evidence(store))
+        generated = reproduction_markdown(Evidence(store))
     doc = (root / "docs" / "reproduction.md").read_text(encoding="utf-8")
     for first, last in (("## Claims\n\n", "\n\n###"), ("## Time\n\n", "\n\n## Tables")):
-        part = made.partition(first)[2].partition(last)[0]
+        part = generated.partition(first)[2].partition(last)[0]
         assert part in doc, "refresh it: propall report --results results/ --markdown docs/reproduction.md"

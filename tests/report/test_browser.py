@@ -6,9 +6,10 @@ from itertools import pairwise
 import pytest
 
 from propall.paper.pages.demo import write_demo
+from propall.paper.pages.tables import compare_with_paper
 from propall.report.charts import CDDiagram, Grid, HeatMap
 from propall.report.page import Page, Section
-from propall.report.tables import TableCell, beside_paper
+from propall.report.tables import TableCell
 
 pytestmark = pytest.mark.browser
 
@@ -30,7 +31,8 @@ def report(tmp_path_factory):
     heat = Grid(["0", "1"], epochs, [[e / 60 for e in range(60)]] * 2)
     sections = [
         Section(
-            "Wide", beside_paper(names, {"ProPaLL": pairs, "CC": pairs[::-1]}, caption="Wide table " * 12)
+            "Wide",
+            compare_with_paper(names, {"ProPaLL": pairs, "CC": pairs[::-1]}, caption="Wide table " * 12),
         ),
         Section("Heat", HeatMap("Heat", heat, "class", "epoch", "recall")),
         Section(

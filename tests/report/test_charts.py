@@ -25,10 +25,10 @@ from propall.report.charts import (
     LogLineChart,
     Reference,
 )
-from propall.report.charts.examples import as_bytes, png
+from propall.report.charts.examples import png, to_uint8
 from propall.report.charts.figure import NARROW, WIDE
-from propall.report.charts.heat import PRINTED
-from propall.report.charts.svg import element, spread, words
+from propall.report.charts.heat import DARKEST_UNDER_TEXT
+from propall.report.charts.svg import element, spread_apart, text_element
 from propall.report.colors import DARK, LIGHT, blend, contrast, method_style, series_color
 
 CLASSES = [str(i) for i in range(4)]
@@ -47,13 +47,13 @@ FIGURES = {
     "dots": DotChart("Dots", [("ProPaLL", [94.0, 96.5]), ("CC", [90.12])], references=[CEILING]),
     "bars": BarChart("Bars", [("1", 12.0), ("2", 30.0), ("3", 7.0)], "candidates", "instances"),
     "heat": HeatMap(
-        "Heat", Grid(CLASSES, CLASSES, RAMP), "class", "epoch", "recall", marks=[(1, 2, "learnt")]
+        "Heat", Grid(CLASSES, CLASSES, RAMP), "class", "epoch", "recall", marks=[(1, 2, "learned")]
     ),
     "confusion": HeatMap(
         "Confusion", Grid(CLASSES, CLASSES, RAMP), "true", "predicted", "share", square=True
     ),
     "film": FilmStrip(
-        "Film", [(f"epoch {e}", Grid(CLASSES, CLASSES, RAMP)) for e in (1, 5)], notes=[(1, "1 is learnt")]
+        "Film", [(f"epoch {e}", Grid(CLASSES, CLASSES, RAMP)) for e in (1, 5)], notes=[(1, "1 is learned")]
     ),
     "traces": LogLineChart(
         "Time",
@@ -104,9 +104,9 @@ def test_marks_and_hover_texts_belong_together(name):
 @DRAWN
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_drawings_stay_within_their_width(name, width):
-    _, inside = FIGURES[name].draw(width)
+    _, elements = FIGURES[name].draw(width)
     # Where things start; how far text reaches is checked in a browser.
-    for x in re.findall(r' (?:x|x1|x2|cx)="(-?[\d.]+)"', "".join(inside)):
+    for x in re.findall(r' (?:x|x1|x2|cx)="(-?[\d.]+)"', "".join(elements)):
         assert -6 <= float(x) <= width + 6
 
 
@@ -120,7 +120,7 @@ def test_saved_figures_are_files_of_their_kind(figure, ending, tmp_path):
         assert figure.save(tmp_path / f"again.{ending}").read_bytes() == path.read_bytes()
 
 
-def test_saved_lines_have_the_methods_colours(tmp_path):
+def test_saved_lines_have_the_methods_colors(tmp_path):
     text = FIGURES["lines"].save(tmp_path / "lines.svg").read_text()
     assert f"stroke: {LIGHT.accent}" in text
     assert f"stroke: {series_color(method_style('CC').color)}" in text
@@ -128,40 +128,40 @@ def test_saved_lines_have_the_methods_colours(tmp_path):
 
 def test_lines_carry_exact_values():
     figure = FIGURES["lines"]
-    assert figure.tips()[2] == "epoch 3\nProPaLL 95.25 (1.77)\nCC 90.50 (0.71)"
+    assert figure.tooltips()[2] == "epoch 3\nProPaLL 95.25 (1.77)\nCC 90.50 (0.71)"
     assert "ProPaLL from 51.00 to 95.25 (1.77)" in figure.description()
     assert figure.table().text(2, 1) == "95.25 (1.77)"
 
 
 def test_ours_is_drawn_last_and_named_at_its_end():
-    drawing = "".join(FIGURES["lines"].draw(WIDE).inside)
+    drawing = "".join(FIGURES["lines"].draw(WIDE).elements)
     assert drawing.index('data-series="cc"') < drawing.index('data-series="propall"')
     assert re.search(r'data-pick="propall"[^>]*>ProPaLL</text>', drawing)
 
 
 def test_the_axis_says_where_it_starts():
-    assert "test accuracy (%), axis starts at" in "".join(FIGURES["lines"].draw(WIDE).inside)
+    assert "test accuracy (%), axis starts at" in "".join(FIGURES["lines"].draw(WIDE).elements)
     from_zero = LineChart("Zero", [1, 2], [Line("CC", [0.0, 3.0])])
-    assert "axis starts" not in "".join(from_zero.draw(WIDE).inside)
+    assert "axis starts" not in "".join(from_zero.draw(WIDE).elements)
 
 
-def test_near_yardsticks_are_lines_and_far_ones_words():
-    drawing = "".join(FIGURES["lines"].draw(WIDE).inside)
-    assert drawing.count('class="yardline"') == 1
+def test_near_references_are_lines_and_far_ones_text_element():
+    drawing = "".join(FIGURES["lines"].draw(WIDE).elements)
+    assert drawing.count('class="reference-line"') == 1
     assert 'stroke-dasharray:7 4"' in drawing
     assert "clean labels 97.25" in drawing
     assert "↓ chance 10.00" in drawing
 
 
 def test_more_than_six_lines_get_a_legend():
-    drawing = "".join(FIGURES["many lines"].draw(WIDE).inside)
+    drawing = "".join(FIGURES["many lines"].draw(WIDE).elements)
     legend_rows = {float(y) for y in re.findall(r'<text x="[\d.]+" y="([\d.]+)" class="name"', drawing)}
     assert legend_rows == {12.0}
 
 
 def test_a_printed_legend_covers_no_line():
     canvas = pytest.importorskip("matplotlib.figure").Figure(figsize=(7, 4), layout="constrained")
-    FIGURES["many lines"].paint(canvas)
+    FIGURES["many lines"].plot(canvas)
     canvas.draw_without_rendering()
     (legend,), (axes,) = canvas.legends, canvas.axes
     assert not legend.get_window_extent().overlaps(axes.get_window_extent())
@@ -170,15 +170,15 @@ def test_a_printed_legend_covers_no_line():
 def test_long_runs_are_hovered_in_steps():
     epochs = 1000
     chart = LineChart("Long", range(1, epochs + 1), [Line("CC", [float(e) for e in range(epochs)])])
-    hits = re.findall(r'data-t="(\d+)"', "".join(chart.draw(WIDE).inside))
+    hits = re.findall(r'data-t="(\d+)"', "".join(chart.draw(WIDE).elements))
     assert len(hits) <= 202
     assert hits[-1] == "999"
-    assert len(chart.tips()) == epochs
+    assert len(chart.tooltips()) == epochs
 
 
 def test_wide_heat_maps_are_drawn_in_steps():
     grid = Grid(["a"], [str(e) for e in range(500)], [[e / 500 for e in range(500)]])
-    drawing = "".join(HeatMap("Long", grid, "class", "epoch", "recall").draw(WIDE).inside)
+    drawing = "".join(HeatMap("Long", grid, "class", "epoch", "recall").draw(WIDE).elements)
     assert 100 < drawing.count("data-t") <= WIDE // 5
 
 
@@ -192,7 +192,7 @@ def test_misfitting_data_are_refused():
 
 
 def test_ranks_are_ordered_and_bars_span_their_groups():
-    drawing = "".join(FIGURES["ranks"].draw(WIDE).inside)
+    drawing = "".join(FIGURES["ranks"].draw(WIDE).elements)
     assert "CD 1.17" in drawing
     assert drawing.count('class="group"') == 2
     left, right = (
@@ -233,19 +233,19 @@ def test_png_refuses_what_it_cannot_hold():
 
 
 def test_numbers_are_stretched_to_bytes():
-    assert as_bytes(np.array([[-1.0, 0.0, 1.0]])).tolist() == [[0, 128, 255]]
-    assert as_bytes(np.full((1, 2), 7.0)).tolist() == [[0, 0]]
-    assert as_bytes(np.array([[3, 200]], dtype=np.uint8)).tolist() == [[3, 200]]
+    assert to_uint8(np.array([[-1.0, 0.0, 1.0]])).tolist() == [[0, 128, 255]]
+    assert to_uint8(np.full((1, 2), 7.0)).tolist() == [[0, 0]]
+    assert to_uint8(np.array([[3, 200]], dtype=np.uint8)).tolist() == [[3, 200]]
 
 
 def test_labels_are_spread_apart_in_order():
-    placed = spread([10.0, 11.0, 50.0, 10.5], 15, 0, 60)
+    placed = spread_apart([10.0, 11.0, 50.0, 10.5], 15, 0, 60)
     assert placed == [10.0, 40.0, 55.0, 25.0]
-    assert spread([5.0], 15, 0, 60) == [5.0]
+    assert spread_apart([5.0], 15, 0, 60) == [5.0]
 
 
 def test_svg_text_is_escaped():
-    assert words("<a & b>", 1, 2) == '<text x="1" y="2">&lt;a &amp; b&gt;</text>'
+    assert text_element("<a & b>", 1, 2) == '<text x="1" y="2">&lt;a &amp; b&gt;</text>'
     assert element("path", d='"', class_="x", fill=None) == '<path d="&quot;" class="x"/>'
 
 
@@ -258,12 +258,12 @@ def test_pages_need_neither_matplotlib_nor_torch():
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 def test_numbers_printed_in_cells_are_legible(theme):
-    assert contrast(theme.text, blend(theme.page, theme.accent, PRINTED)) >= 4.5
+    assert contrast(theme.text, blend(theme.page, theme.accent, DARKEST_UNDER_TEXT)) >= 4.5
 
 
 def test_cells_touch():
     grid = Grid(["a"], [str(i) for i in range(97)], [[1.0] * 97])
-    drawing = "".join(HeatMap("Cells", grid, "class", "epoch", "recall").draw(WIDE).inside)
+    drawing = "".join(HeatMap("Cells", grid, "class", "epoch", "recall").draw(WIDE).elements)
     cells = [
         (float(x), float(w)) for x, w in re.findall(r'data-t="\d+" x="([\d.]+)".*?width="([\d.]+)"', drawing)
     ]
@@ -274,8 +274,8 @@ def test_cells_touch():
 def test_traces_end_where_their_method_did_on_a_logarithmic_axis():
     chart = FIGURES["traces"]
     assert "ProPaLL 95.00 after 10; VALEN 94.00 after 200" in chart.description()
-    assert chart.tips()[0] == "ProPaLL\n50.00 after 0.1 s"
-    drawn = "".join(chart.draw(WIDE).inside)
+    assert chart.tooltips()[0] == "ProPaLL\n50.00 after 0.1 s"
+    drawn = "".join(chart.draw(WIDE).elements)
     # Decades are equally far apart.
     marks = [float(x) for x, text in re.findall(r'<text x="([\d.]+)"[^>]*>([\d.]+)</text>', drawn)[-4:]]
     steps = [b - a for a, b in pairwise(sorted(marks))]
@@ -288,32 +288,32 @@ def test_traces_end_where_their_method_did_on_a_logarithmic_axis():
 def test_long_traces_are_hovered_in_steps():
     points = [(i, float(i)) for i in range(1, 400)]
     chart = LogLineChart("Time", [Curve("CC", points)])
-    assert len(chart.tips()) <= 41
-    assert chart.tips()[-1].startswith("CC\n399.00 after 399")
+    assert len(chart.tooltips()) <= 41
+    assert chart.tooltips()[-1].startswith("CC\n399.00 after 399")
     assert len(chart.table().rows) == 399
 
 
 def test_points_below_the_axis_leave_the_plot():
     slow = [(1, 0.0), *((i, 90.0 + i / 100) for i in range(2, 60))]
     chart = LogLineChart("Time", [Curve("CC", slow)])
-    assert chart.tips()[0].startswith("CC\n90.02")
-    drawn = "".join(chart.draw(WIDE).inside)
+    assert chart.tooltips()[0].startswith("CC\n90.02")
+    drawn = "".join(chart.draw(WIDE).elements)
     (start,) = re.findall(r'<path d="M[\d.]+ ([\d.]+)L[^"]*" class="line"', drawn)
     (edge,) = re.findall(r'<rect x="0" y="0" width="720" height="([\d.]+)"', drawn)
     assert float(start) > float(edge)
     (name,) = re.findall(r'<clipPath id="([^"]+)"', drawn)
     assert f'clip-path="url(#{name})"' in drawn
-    assert name not in "".join(chart.draw(NARROW).inside)
+    assert name not in "".join(chart.draw(NARROW).elements)
 
 
 def test_blank_cells_of_a_film_strip_are_not_drawn():
     blank = Grid(["a", "b"], ["a", "b"], [[1.0, 0.0], [0.001, 0.5]])
     film = FilmStrip("Film", [("epoch 1", blank), ("epoch 2", blank)])
-    assert len(film.tips()) == 4
-    assert film.tips()[3] == "epoch 2\ntrue class b, predicted class b\nshare of the class 0.50"
-    assert "".join(film.draw(WIDE).inside).count("data-t") == 4
+    assert len(film.tooltips()) == 4
+    assert film.tooltips()[3] == "epoch 2\ntrue class b, predicted class b\nshare of the class 0.50"
+    assert "".join(film.draw(WIDE).elements).count("data-t") == 4
 
 
 def test_whole_numbers_have_no_ticks_between():
     chart = LineChart("Few", [1, 2, 3, 4], [Line("CC", [1.0, 2.0, 3.0, 4.0])])
-    assert ">1.5<" not in "".join(chart.draw(WIDE).inside)
+    assert ">1.5<" not in "".join(chart.draw(WIDE).elements)

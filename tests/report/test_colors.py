@@ -6,8 +6,8 @@ from propall.methods import METHODS
 from propall.report.colors import (
     DARK,
     LIGHT,
-    ORDER,
-    OTHERS,
+    METHOD_ORDER,
+    SERIES_COLORS,
     blend,
     contrast,
     css_variables,
@@ -32,22 +32,22 @@ def test_contrast_of_known_pairs():
 def test_text_is_legible(theme):
     for color in (theme.text, theme.muted, theme.accent, theme.better, theme.worse):
         assert contrast(color, theme.page) >= 4.5
-    for index in range(-1, len(OTHERS) + 1):
+    for index in range(-1, len(SERIES_COLORS) + 1):
         assert contrast(series_color(index, theme), theme.page) >= 3
         assert contrast(series_color(index, theme, 4.5), theme.page) >= 4.5
     # Chips of the recovered label: page color on the accent's text shade.
     assert contrast(theme.page, series_color(0, theme, 4.5)) >= 4.5
 
 
-def test_the_light_page_has_the_series_colours_as_chosen():
-    assert [series_color(i) for i in range(8)] == [LIGHT.accent, *OTHERS]
+def test_the_light_page_has_the_series_colors_as_chosen():
+    assert [series_color(i) for i in range(8)] == [LIGHT.accent, *SERIES_COLORS]
 
 
 def test_ours_is_the_accent_and_drawn_last():
     assert method_style("ProPaLL").color == 0
     assert method_style("ProPaLL (no noise)").color == 0
     assert method_style("ProPaLL (no noise)").dash
-    assert all(method_style(name).color > 0 for name in (*ORDER, "my_method"))
+    assert all(method_style(name).color > 0 for name in (*METHOD_ORDER, "my_method"))
     assert propall_last(["propall", "cc", "rc"]) == ["cc", "rc", "propall"]
 
 
@@ -57,21 +57,21 @@ def test_names_and_titles_are_one_method():
     assert method_style("Random candidate").color == -1
 
 
-def test_known_methods_never_differ_in_colour_alone():
-    looks = [method_style(name) for name in ("propall", *ORDER)]
-    assert len(set(looks)) == len(looks)
-    for one, other in combinations(looks, 2):
+def test_known_methods_never_differ_in_color_alone():
+    styles = [method_style(name) for name in ("propall", *METHOD_ORDER)]
+    assert len(set(styles)) == len(styles)
+    for one, other in combinations(styles, 2):
         assert (one.dash, one.marker) != (other.dash, other.marker)
 
 
 def test_every_registered_method_has_its_place():
-    assert set(METHODS) == {"propall", *ORDER}
+    assert set(METHODS) == {"propall", *METHOD_ORDER}
     for name, method in METHODS.items():
         assert method_style(method.title) == method_style(name)
 
 
 @THEMES
-def test_css_names_every_colour(theme):
+def test_css_names_every_color(theme):
     text = css_variables(theme)
     assert f"--page:{theme.page}" in text
     assert all(f"--s{i}:#" in text and f"--t{i}:#" in text for i in range(8))
@@ -79,6 +79,6 @@ def test_css_names_every_colour(theme):
 
 def test_what_follows_a_comma_is_a_variant_of_the_same_method():
     for title in ("ProPaLL", "PRODEN", "PC", "VALEN"):
-        own, variant = method_style(title), method_style(f"{title}, paper")
-        assert (variant.color, variant.marker) == (own.color, own.marker)
-        assert variant.dash not in ("", own.dash)
+        style, variant = method_style(title), method_style(f"{title}, paper")
+        assert (variant.color, variant.marker) == (style.color, style.marker)
+        assert variant.dash not in ("", style.dash)

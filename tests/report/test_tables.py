@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from propall.report.tables import Column, ReportTable, TableCell, TableRow, beside_paper, json_script
+from propall.report.tables import Column, ReportTable, TableCell, TableRow, json_script
 
 COPIED = "Copied from another paper."
 
@@ -80,7 +80,7 @@ def test_latex_round_trip(table):
     assert text.count("{") == text.count("}")
 
 
-def test_html_says_what_colour_and_weight_say(table):
+def test_html_says_what_color_and_weight_say(table):
     html = table.to_html("t")
     assert "<b>98.73</b> <small>(0.06)</small>" in html
     assert "<u>98.10</u>" in html
@@ -90,35 +90,6 @@ def test_html_says_what_colour_and_weight_say(table):
     assert "50 % &amp; more" in html
     exports = json.loads(re.search(r'json">(.*?)</script>', html, re.S).group(1))
     assert exports == {"CSV": table.to_csv(), "Markdown": table.to_markdown(), "LaTeX": table.to_latex()}
-
-
-def test_beside_the_paper():
-    table = beside_paper(
-        ["MNIST", "CIFAR-10"],
-        {
-            "ProPaLL": [
-                (TableCell(98.7, 0.1), TableCell(98.73, 0.05)),
-                (TableCell(84.5, 0.2), TableCell(84.32, 0.37)),
-            ],
-            "CC": [
-                (TableCell(98.0), TableCell(97.0, hatched=COPIED)),
-                (TableCell(text="not run"), TableCell(80.0)),
-            ],
-            "RC": [(TableCell(98.001), TableCell(98.0)), (TableCell(80.0), TableCell(text="not published"))],
-        },
-    )
-    assert [column.full_title for column in table.columns][:3] == [
-        "MNIST ours",
-        "MNIST paper",
-        "MNIST difference",
-    ]
-    assert [table.text(r, 2) for r in range(3)] == ["▼ −0.03", "–", "0.00"]
-    assert [table.text(r, 5) for r in range(3)] == ["▲ +0.18", "–", "–"]
-    html = table.to_html("t")
-    assert '<th scope="colgroup" class="group" colspan="3">MNIST</th>' in html
-    assert '<td class="n worse"' in html
-    assert '<td class="n better"' in html
-    assert r"\multicolumn{3}{c}{CIFAR-10}" in table.to_latex()
 
 
 def test_less_is_better_where_the_column_says_so():
@@ -162,7 +133,7 @@ def test_remarks_are_footnotes_and_stay_in_the_race():
     ]
     table = ReportTable([Column("a", best="highest"), Column("b")], [TableRow("CC", cells)])
     assert table.is_best(0, 0)
-    assert table.reasons() == ["2 of 5 runs", "another kind"]
+    assert table.footnotes == ["2 of 5 runs", "another kind"]
     html = table.to_html("t")
     assert "<sup>1</sup> 2 of 5 runs" in html
     assert "<sup>2,1</sup>" in html

@@ -1,4 +1,4 @@
-"""What a store knows of the paper's tables, read once and asked many times."""
+"""Stored results as entries of the paper's tables."""
 
 from functools import cached_property
 
@@ -12,10 +12,10 @@ from propall.paper.tables.paper_table import SHORT, parse_protocol
 
 
 class Evidence:
-    """A store's results as entries of the paper's tables.
+    """The results of a store, arranged by table and protocol, and cached.
 
     Args:
-        store: the results; only the newest of every run counts.
+        store: the results; only the newest result of each run is used.
     """
 
     def __init__(self, store: Store) -> None:
@@ -29,25 +29,25 @@ class Evidence:
         return {result.spec.key: result for result in self.store.newest()}
 
     def protocols(self, table: str) -> list[str]:
-        """The protocols of a table with a run."""
+        """Return the protocols of a table that have results."""
         if table not in self._protocols:
             self._protocols[table] = reproduction.protocols_with_results(table, self.store)
         return self._protocols[table]
 
-    def serious_protocols(self, table: str) -> list[str]:
-        """The same but for smoke runs and timings."""
+    def accuracy_protocols(self, table: str) -> list[str]:
+        """Return `protocols` without smoke runs and timings."""
         return [name for name in self.protocols(table) if parse_protocol(name).base not in (SHORT, TIMED)]
 
-    def uncut_protocols(self, table: str) -> list[str]:
-        """Those of them that give every network its own number of epochs."""
-        return [name for name in self.serious_protocols(table) if parse_protocol(name).epochs is None]
+    def full_protocols(self, table: str) -> list[str]:
+        """Return `accuracy_protocols` that do not override the number of epochs."""
+        return [name for name in self.accuracy_protocols(table) if parse_protocol(name).epochs is None]
 
     def judged_protocols(self, table: str) -> list[str]:
-        """Those of them that verdicts rest on."""
-        return [name for name in self.uncut_protocols(table) if TABLES[table].is_judged(name)]
+        """Return `full_protocols` that verdicts are based on."""
+        return [name for name in self.full_protocols(table) if TABLES[table].is_judged(name)]
 
     def entries(self, table: str, protocol: str | None = None) -> list[CellResult]:
-        """All cells of a table under a protocol, the first one by default."""
+        """Return all entries of a table under a protocol (default: the table's first)."""
         resolved = TABLES[table].protocol(protocol)
         if (table, resolved) not in self._entries:
             cells = reproduction.select_cells(table, protocol=resolved)
@@ -55,16 +55,16 @@ class Evidence:
         return self._entries[table, resolved]
 
     def columns(self, table: str, protocol: str) -> dict[tuple[str, int | None], dict[str, CellResult]]:
-        """Entries with a number, by data set and number of candidates, then by line."""
-        found: dict[tuple[str, int | None], dict[str, CellResult]] = {}
+        """Return entries with a result, by (data set, number of candidates) and then by row."""
+        columns: dict[tuple[str, int | None], dict[str, CellResult]] = {}
         for entry in self.entries(table, protocol):
             if entry.mean is not None:
-                found.setdefault((entry.cell.data, entry.cell.candidates), {})[entry.cell.row] = entry
-        return found
+                columns.setdefault((entry.cell.data, entry.cell.candidates), {})[entry.cell.row] = entry
+        return columns
 
 
-def first_rows(table: str) -> set[str]:
-    """The first line of ours for every line of the paper: several of ours may share one."""
+def primary_rows(table: str) -> set[str]:
+    """Return the first of our rows for each row of the paper; several of ours may share one."""
     first: dict[str, str] = {}
     for row in TABLES[table].rows:
         first.setdefault(row.published, row.name)

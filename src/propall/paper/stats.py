@@ -1,35 +1,35 @@
-"""Ranks of methods over data sets: Friedman, Iman-Davenport and Nemenyi tests, and what they say together."""
+"""Statistical tests: paired t-test, sign test, and Friedman, Iman-Davenport and Nemenyi tests on ranks."""
 
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import stats
 
-#: What one block of the tests is: a data set (mean over its runs), or every single run.
+from propall.report.numbers import Number
+
+#: A block of the rank tests: a data set (mean over its runs) or a single run.
 Blocks = Literal["data sets", "runs"]
 
-#: A score, higher is better. Whole numbers are no `float` to a checker of types at run time.
-Number = int | float
-#: Method to its scores, one per block; None or NaN where a score is missing.
+#: Scores of each method, one per block, higher is better; None or NaN if missing.
 Scores = Mapping[str, Sequence[Number | None]]
 
 
 class RepeatedBlocksWarning(UserWarning):
-    """Runs on one data set are taken for independent blocks, which makes differences look significant."""
+    """Runs on one data set are treated as independent blocks, which overstates significance."""
 
 
 class Friedman(NamedTuple):
-    """Whether all methods can be equally good.
+    """Omnibus test of whether all methods are equally good.
 
     Attributes:
-        chi2: Friedman's statistic, corrected for ties.
-        p: its p-value by the chi-squared law, which is rough below about ten blocks.
-        f: Iman and Davenport's statistic; infinite where all blocks agree.
-        f_p: its p-value; the one to prefer.
+        chi2: Friedman statistic, corrected for ties.
+        p: its p-value by the chi-squared distribution, which is rough below about ten blocks.
+        f: Iman-Davenport statistic; infinite if all blocks agree.
+        f_p: its p-value, to be preferred.
     """
 
     chi2: float
@@ -40,17 +40,17 @@ class Friedman(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranking:
-    """Average ranks over blocks, the tests on them, and which methods they cannot tell apart.
+    """Average ranks over blocks, the tests on them, and the groups they do not separate.
 
     Attributes:
-        ranks: average rank by method, 1 is best; best first.
-        friedman: the test of all methods at once; what follows means something only where it rejects.
-        critical_difference: smallest difference of average ranks that is significant.
-        p: Nemenyi's p-value of every pair.
-        groups: largest sets of methods, neighbours in rank, whose ranks differ by less than that.
-        alpha: level of the tests.
-        blocks: number of blocks that were ranked.
-        dropped: blocks left out because a score is missing.
+        ranks: average rank by method, best (1) first.
+        friedman: omnibus test; the pairwise results are meaningful only if it rejects.
+        critical_difference: smallest significant difference of average ranks.
+        p: Nemenyi p-value of every pair.
+        groups: maximal sets of methods, adjacent in rank, that differ by less than the critical difference.
+        alpha: significance level.
+        blocks: number of blocks ranked.
+        dropped: blocks left out because of a missing score.
         unit: what a block is.
     """
 
@@ -66,16 +66,16 @@ class Ranking:
 
 
 def paired_p(ours: Sequence[Number], theirs: Sequence[Number]) -> float | None:
-    """Two-sided p-value of the paired t-test: the same seeds or folds, two methods.
+    """Return the two-sided p-value of the paired t-test of two methods over the same seeds or folds.
 
-    None where a single pair leaves nothing to test; with equal differences everywhere, 0, or 1 if they are 0.
+    None for a single pair. If all differences are equal: 1 if they are 0, else 0.
     """
     if len(ours) != len(theirs):
-        raise ValueError(f"ours, theirs: {len(ours)} and {len(theirs)} values; pairs need as many of each.")
+        raise ValueError(f"ours, theirs: {len(ours)} and {len(theirs)} values; expected equal lengths.")
     gaps = np.subtract(ours, theirs)
     if len(gaps) < 2:
         return None
-    # Differences that agree to rounding would be divided by the noise of their last digits.
+    # Differences equal up to rounding would be divided by rounding noise.
     scale = max(1.0, float(np.abs(np.concatenate([ours, theirs])).max()))
     if np.ptp(gaps) <= 1e-9 * scale:
         return 1.0 if abs(gaps[0]) <= 1e-9 * scale else 0.0
@@ -83,36 +83,36 @@ def paired_p(ours: Sequence[Number], theirs: Sequence[Number]) -> float | None:
 
 
 def sign_p(positive: int, negative: int) -> float:
-    """Two-sided p-value of the sign test; zeros are left out beforehand. 1 where there is nothing to test."""
+    """Return the two-sided p-value of the sign test, ties excluded; 1 if there is nothing to test."""
     total = positive + negative
     return float(stats.binomtest(positive, total).pvalue) if total else 1.0
 
 
 def block_ranks(scores: Scores) -> dict[str, list[float]]:
-    """Rank of every method in every block: 1 for the highest score, ties share the average."""
+    """Rank the methods within each block: 1 for the highest score; ties share their average rank."""
     table = _complete(scores)
     ranks = stats.rankdata(-table, axis=1)
     return {name: ranks[:, j].tolist() for j, name in enumerate(scores)}
 
 
 def average_ranks(scores: Scores) -> dict[str, float]:
-    """Mean over the blocks of `block_ranks`."""
+    """Return the mean of `block_ranks` over blocks."""
     return {name: float(np.mean(ranks)) for name, ranks in block_ranks(scores).items()}
 
 
 def friedman(scores: Scores) -> Friedman:
-    r"""Friedman's test with Iman and Davenport's correction.
+    r"""Run the Friedman test with the Iman-Davenport correction.
 
     .. math:: \chi^2 = \frac{12 N}{k (k + 1)} \Bigl(\sum_j R_j^2 - \frac{k (k + 1)^2}{4}\Bigr) \Big/
         \Bigl(1 - \frac{\sum (t^3 - t)}{N k (k^2 - 1)}\Bigr), \qquad
         F = \frac{(N - 1) \chi^2}{N (k - 1) - \chi^2}
 
-    with average ranks R over N blocks of k methods and groups of t ties. F follows the F law with k - 1 and
-    (k - 1)(N - 1) degrees of freedom; with the tie-corrected statistic inside it is the F of a two-way
-    analysis of variance on the ranks.
+    with average ranks R over N blocks of k methods and groups of t ties. F has an F distribution with k - 1
+    and (k - 1)(N - 1) degrees of freedom; with the tie-corrected statistic it equals the F of a two-way ANOVA
+    on the ranks.
 
     Args:
-        scores: three methods or more, two blocks or more, none missing.
+        scores: at least three methods and two blocks, without missing scores.
 
     References:
         [demsar2006statistical].
@@ -124,7 +124,7 @@ def friedman(scores: Scores) -> Friedman:
             f"scores: {k} methods in {n} blocks; the test needs at least 3 methods and 2 blocks."
         )
     if (table == table[:, :1]).all():
-        return Friedman(0.0, 1.0, 0.0, 1.0)  # all tied everywhere: 0/0 in the formula, no difference in fact
+        return Friedman(0.0, 1.0, 0.0, 1.0)  # all tied: the formula gives 0/0
     chi2, p = (float(value) for value in stats.friedmanchisquare(*table.T))
     left = n * (k - 1) - chi2
     if left <= 1e-9 * n * k:
@@ -134,17 +134,17 @@ def friedman(scores: Scores) -> Friedman:
 
 
 def nemenyi_quantile(n_methods: int, alpha: float = 0.05) -> float:
-    """Upper quantile of the studentised range of k groups, infinite degrees of freedom, over sqrt(2)."""
+    """Return the upper quantile of the studentized range (infinite degrees of freedom) over sqrt(2)."""
     return float(stats.studentized_range.isf(alpha, n_methods, np.inf)) / math.sqrt(2)
 
 
 def critical_difference(n_methods: int, n_blocks: int, alpha: float = 0.05) -> float:
-    r"""Smallest significant difference of two average ranks, :math:`q_\alpha \sqrt{k (k + 1) / (6 N)}`.
+    r"""Return the smallest significant difference of ranks, :math:`q_\alpha \sqrt{k (k + 1) / (6 N)}`.
 
     Args:
         n_methods: k.
         n_blocks: N.
-        alpha: level.
+        alpha: significance level.
 
     References:
         [demsar2006statistical].
@@ -153,45 +153,45 @@ def critical_difference(n_methods: int, n_blocks: int, alpha: float = 0.05) -> f
 
 
 def nemenyi_p(scores: Scores) -> dict[str, dict[str, float]]:
-    """Nemenyi's p-value of every pair: the studentised range beyond their difference of average ranks."""
+    """Return the Nemenyi p-value of every pair of methods."""
     ranks = average_ranks(scores)
     k, n = len(ranks), len(next(iter(scores.values())))
     scale = math.sqrt(2) / math.sqrt(k * (k + 1) / (6 * n))
-    # One call for all differences that occur: the quantile is an integral, and pairs repeat.
+    # One call for all distinct differences: each p-value is an integral, and pairs repeat.
     distances = sorted({abs(a - b) for a in ranks.values() for b in ranks.values()})
-    chances = np.atleast_1d(stats.studentized_range.sf(np.array(distances) * scale, k, np.inf))
-    p = dict(zip(distances, np.clip(chances, 0, 1).tolist(), strict=True))
+    p_values = np.atleast_1d(stats.studentized_range.sf(np.array(distances) * scale, k, np.inf))
+    p = dict(zip(distances, np.clip(p_values, 0, 1).tolist(), strict=True))
     return {a: {b: p[abs(ranks[a] - ranks[b])] for b in ranks} for a in ranks}
 
 
 def groups_within(ranks: Mapping[str, Number], difference: Number) -> list[tuple[str, ...]]:
-    """Largest sets of two or more methods, neighbours in rank, whose extremes differ by less than that."""
+    """Return maximal sets of two or more methods, adjacent in rank, that differ by less than `difference`."""
     ordered = sorted(ranks, key=lambda name: ranks[name])
-    found: list[tuple[str, ...]] = []
+    groups: list[tuple[str, ...]] = []
     reach = 0
     for start, first in enumerate(ordered):
         end = start
         while end < len(ordered) and ranks[ordered[end]] - ranks[first] < difference:
             end += 1
         if end > reach and end - start > 1:
-            found.append(tuple(ordered[start:end]))
+            groups.append(tuple(ordered[start:end]))
         reach = max(reach, end)
-    return found
+    return groups
 
 
 def ranking(scores: Scores, *, alpha: float = 0.05, names: Sequence[str] | None = None) -> Ranking:
-    """Everything at once, from one score per method and block.
+    """Rank the methods and run all tests, from one score per method and block.
 
     Args:
-        scores: method to its scores; a block with a missing score is dropped and named.
-        alpha: level of the tests.
-        names: of the blocks, for those that are dropped; their numbers by default.
+        scores: scores by method; blocks with a missing score are dropped.
+        alpha: significance level.
+        names: names of the blocks, to report the dropped ones; their indices by default.
     """
-    table = np.array([_as_floats(own) for own in scores.values()]).T
-    whole = ~np.isnan(table).any(1)
+    table = np.array([_as_floats(values) for values in scores.values()]).T
+    is_complete = ~np.isnan(table).any(1)
     labels = [str(i) for i in range(len(table))] if names is None else list(names)
-    kept = {name: table[whole, j].tolist() for j, name in enumerate(scores)}
-    n, k = int(whole.sum()), len(scores)
+    kept = {name: table[is_complete, j].tolist() for j, name in enumerate(scores)}
+    n, k = int(is_complete.sum()), len(scores)
     test = friedman(kept)
     ranks = average_ranks(kept)
     difference = critical_difference(k, n, alpha)
@@ -203,48 +203,46 @@ def ranking(scores: Scores, *, alpha: float = 0.05, names: Sequence[str] | None 
         groups=groups_within(ranks, difference),
         alpha=alpha,
         blocks=n,
-        dropped=[label for label, complete in zip(labels, whole, strict=True) if not complete],
+        dropped=[label for label, complete in zip(labels, is_complete, strict=True) if not complete],
     )
 
 
 def ranking_of_runs(
     runs: Mapping[str, Mapping[str, Sequence[Number]]], *, blocks: Blocks = "data sets", alpha: float = 0.05
 ) -> Ranking:
-    """The same from single runs.
+    """Rank the methods from the scores of single runs.
 
     Args:
-        runs: method to data set to the scores of its runs, in the order of their seeds or folds.
-        blocks: "data sets" takes the mean over a data set's runs. "runs" takes every run for a block, which
-            is how the paper's diagrams seem to have been drawn; it warns, because runs on one data set are
-            no independent blocks.
-        alpha: level of the tests.
+        runs: scores by method and data set, in order of seeds or folds.
+        blocks: "data sets" averages over the runs of a data set. "runs" treats every run as a block, as the
+            paper's diagrams seem to do, and warns, because runs on one data set are not independent.
+        alpha: significance level.
     """
-    names = list(dict.fromkeys(data for own in runs.values() for data in own))
+    names = list(dict.fromkeys(data for by_data in runs.values() for data in by_data))
     if blocks == "data sets":
         means = {
-            method: [float(np.mean(own[data])) if own.get(data) else None for data in names]
-            for method, own in runs.items()
+            method: [float(np.mean(by_data[data])) if by_data.get(data) else None for data in names]
+            for method, by_data in runs.items()
         }
         return ranking(means, alpha=alpha, names=names)
     if blocks != "runs":
-        raise ValueError(f"blocks: {blocks!r} given; expected 'data sets' or 'runs'.")
+        raise ValueError(f"blocks: got {blocks!r}; expected 'data sets' or 'runs'.")
     warnings.warn(
         "blocks='runs': runs on one data set are not independent, so significance is overstated. "
         "Use blocks='data sets' for conclusions.",
         RepeatedBlocksWarning,
         stacklevel=2,
     )
-    counts = {data: max(len(own.get(data, ())) for own in runs.values()) for data in names}
+    counts = {data: max(len(by_data.get(data, ())) for by_data in runs.values()) for data in names}
     single: dict[str, list[Number | None]] = {method: [] for method in runs}
     labels = []
     for data in names:
         for i in range(counts[data]):
             labels.append(f"{data}, run {i}")
-            for method, own in runs.items():
-                scores = own.get(data, ())
+            for method, by_data in runs.items():
+                scores = by_data.get(data, ())
                 single[method].append(scores[i] if i < len(scores) else None)
-    found = ranking(single, alpha=alpha, names=labels)
-    return Ranking(**{**vars(found), "unit": "runs"})
+    return replace(ranking(single, alpha=alpha, names=labels), unit="runs")
 
 
 def _as_floats(scores: Sequence[Number | None]) -> list[float]:
@@ -252,15 +250,14 @@ def _as_floats(scores: Sequence[Number | None]) -> list[float]:
 
 
 def _complete(scores: Scores) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
-    """Blocks by methods; refuses missing scores and methods with different numbers of blocks."""
-    lengths = {name: len(own) for name, own in scores.items()}
+    """Return a (blocks, methods) array; raises on missing scores or unequal numbers of blocks."""
+    lengths = {name: len(values) for name, values in scores.items()}
     if len(set(lengths.values())) != 1:
-        raise ValueError(f"scores: methods have different numbers of blocks ({lengths}).")
-    table = np.array([_as_floats(own) for own in scores.values()]).T
+        raise ValueError(f"scores: methods have different numbers of blocks ({lengths}); expected the same.")
+    table = np.array([_as_floats(values) for values in scores.values()]).T
     missing = np.isnan(table).any(1).nonzero()[0]
     if len(missing):
         raise ValueError(
-            f"scores: {len(missing)} blocks lack a score (first: {missing[0]}); leave them out, as `ranking` "
-            "does."
+            f"scores: {len(missing)} blocks lack a score (first: {missing[0]}); drop them or use `ranking`."
         )
     return table

@@ -1,1 +1,1 @@
-"""Pages and figures: results in, one look out; computes nothing new."""
+"""Charts, tables and HTML pages built from plain data."""

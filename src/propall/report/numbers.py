@@ -1,16 +1,16 @@
-"""Numbers as people read them."""
+"""Formatting of numbers, axis ticks, means and standard deviations."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-#: What may stand where a number is expected: `float` alone refuses whole numbers when types are checked.
+#: Runtime type checkers reject an `int` where only `float` is annotated.
 Number = int | float
 
 
 def format_number(value: Number, decimals: int = 2, *, signed: bool = False) -> str:
-    """A number with fixed decimals and a true minus sign; never "-0.00"."""
+    """Format with fixed decimals and a true minus sign; never "-0.00"."""
     text = f"{value:+.{decimals}f}" if signed else f"{value:.{decimals}f}"
     if float(text) == 0:
         text = f"{0:.{decimals}f}"
@@ -18,19 +18,19 @@ def format_number(value: Number, decimals: int = 2, *, signed: bool = False) -> 
 
 
 def format_mean_std(mean: Number, std: Number | None = None, decimals: int = 2) -> str:
-    """`97.89 (0.08)`, or the mean alone."""
+    """Format as `97.89 (0.08)`, or the mean alone."""
     return format_number(mean, decimals) + (f" ({format_number(std, decimals)})" if std is not None else "")
 
 
 def format_percent(value: Number, decimals: int = 2) -> str:
-    """A number of percent; the space before the sign does not break."""
+    """Format a percentage, with a no-break space before the sign."""
     return f"{format_number(value, decimals)}\N{NO-BREAK SPACE}%"
 
 
 def choose_ticks(low: Number, high: Number, at_most: int = 5, *, whole: bool = False) -> list[float]:
-    """Round numbers within [low, high], few of them, in steps of 1, 2 or 5 times a power of ten.
+    """Return a few round numbers within [low, high], in steps of 1, 2 or 5 times a power of ten.
 
-    With `whole`, no step is below 1: there is no epoch two and a half.
+    With `whole`, no step is below 1 (for epochs and counts).
     """
     if not high > low:
         return [float(low)]
@@ -43,11 +43,11 @@ def choose_ticks(low: Number, high: Number, at_most: int = 5, *, whole: bool = F
 
 
 def format_tick(value: Number) -> str:
-    """A tick's number without trailing zeros."""
+    """Format without trailing zeros."""
     return f"{value:g}".replace("-", "−")
 
 
 def mean_and_std(values: Sequence[Number]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation (divided by R - 1); no deviation for a single value."""
+    """Return mean and sample standard deviation (ddof=1); the latter is None for a single value."""
     std = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return float(np.mean(values)), std

@@ -1,7 +1,7 @@
 "use strict";
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-// Theme: the system's, until the switch says otherwise.
+// Theme: follows the system until the button overrides it.
 const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)"), button = document.getElementById("theme");
 const isDark = () => (root.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
 const nameTheme = () => { button.textContent = isDark() ? "Light theme" : "Dark theme"; };
@@ -14,7 +14,7 @@ dark.addEventListener("change", nameTheme);
 nameTheme();
 button.hidden = false;
 
-// Hover: a mark names its text by number; arrow keys step through the marks of a focused chart.
+// Tooltips: marks refer to their text by index; arrow keys step through the marks of a focused chart.
 const tip = document.getElementById("tip");
 let lit = null;
 const hideTip = () => { lit?.classList.remove("on"); lit = null; tip.hidden = true; };
@@ -54,7 +54,7 @@ for (const svg of all("svg[tabindex]")) {
   svg.addEventListener("blur", hideTip);
 }
 
-// A method's name fades the others; again, and all are back.
+// Clicking a method's name fades the others; clicking again restores them.
 function pick(name) {
   const figure = name.closest("figure"), series = name.dataset.pick, off = name.getAttribute("aria-pressed") === "true";
   figure.classList.toggle("picking", !off);
@@ -68,7 +68,7 @@ for (const name of all("[data-pick]")) {
   });
 }
 
-// Tables: a heading sorts by its column, numbers from the best end; cells without a number stay last.
+// Sorting: numbers start with the highest; cells without a number stay last.
 const value = cell => {
   const text = cell.dataset.v ?? cell.textContent.trim().replace("−", "-");
   return cell.classList.contains("empty") ? null : cell.classList.contains("n") || /^-?[\d.]+$/.test(text) ? parseFloat(text) : text;
@@ -87,7 +87,7 @@ for (const table of all("table")) {
   }));
 }
 
-// Copying: the clipboard where the browser lets a page use it, a selected text area elsewhere.
+// Copying: the clipboard API if the browser allows it, otherwise a selected text area.
 async function copy(text) {
   try { await navigator.clipboard.writeText(text); return true; } catch {}
   const area = document.createElement("textarea");
@@ -104,6 +104,6 @@ for (const bar of all(".copy")) {
     const format = event.target.dataset.copy;
     if (!format) return;
     const done = await copy(JSON.parse(bar.nextElementSibling.textContent)[format]);
-    bar.lastElementChild.textContent = done ? `${format} copied` : "not allowed here";
+    bar.lastElementChild.textContent = done ? `${format} copied` : "copying is blocked by the browser";
   });
 }

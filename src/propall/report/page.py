@@ -1,4 +1,4 @@
-"""One self-contained HTML page: title, finding, key figures, sections. No request to any network."""
+"""Self-contained HTML pages: title, finding, key figures and sections, without network requests."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,15 +17,15 @@ from propall.report.colors import DARK, LIGHT, css_variables
 
 @runtime_checkable
 class Block(Protocol):
-    """Anything a section can show: a `ReportTable` or a `Figure`."""
+    """Anything a section can show, such as a `ReportTable` or a `Figure`."""
 
     def to_html(self, anchor: str) -> str:
-        """The block as HTML; `anchor` is unique on the page and prefixes every id in it."""
+        """Return HTML; `anchor` is unique on the page and prefixes every id."""
 
 
 @dataclass(frozen=True)
 class KeyFigure:
-    """A number worth a glance: the value, what it is, and a word on it."""
+    """A headline number with a label and a note."""
 
     value: str
     label: str
@@ -34,14 +34,14 @@ class KeyFigure:
 
 @dataclass(frozen=True)
 class Section:
-    """One thing seen.
+    """One result with the charts and tables that show it.
 
     Attributes:
-        heading: states what is seen.
-        body: the chart or table that shows it, or several.
-        text: one or two sentences; paragraphs are separated by an empty line, `code` by backticks.
+        heading: the result in one sentence.
+        body: one or more charts or tables.
+        text: one or two sentences; paragraphs are separated by an empty line, `code` is in backticks.
         provenance: data, corruption, q, protocol, seeds, epochs, hardware, version, commit, date.
-        label: what the contents call it; the heading, unless said otherwise.
+        label: entry in the table of contents; the heading if empty.
     """
 
     heading: str
@@ -55,24 +55,17 @@ class Section:
         """The body as a sequence."""
         return self.body if isinstance(self.body, Sequence) else [self.body]
 
-    @property
-    def origin(self) -> str:
-        """The provenance in one line."""
-        if isinstance(self.provenance, str):
-            return self.provenance
-        return " · ".join(f"{name} {value}" for name, value in self.provenance.items())
-
 
 @dataclass(frozen=True)
 class Page:
-    """A page in the one look.
+    """A page of the report.
 
     Attributes:
         title: what the page is about.
-        finding: one sentence that states what was found.
+        finding: the main result in one sentence.
         figures: three to five key figures.
-        sections: what supports the finding.
-        footer: a last line; made by which version, unless said otherwise.
+        sections: the results in detail.
+        footer: the last line; the version of propall by default.
     """
 
     title: str
@@ -82,7 +75,7 @@ class Page:
     footer: str = f"Made with propall {__version__}."
 
     def to_html(self) -> str:
-        """The page as one HTML document."""
+        """Return the page as one HTML document."""
         here = files("propall.report")
         environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         template = environment.from_string(here.joinpath("page.html.j2").read_text(encoding="utf-8"))
@@ -94,8 +87,8 @@ class Page:
                 "blocks": [
                     Markup(block.to_html(f"s{number}-{i}")) for i, block in enumerate(section.blocks, 1)
                 ],
-                "paragraphs": [Markup(inline(part)) for part in _paragraphs(section.text)],
-                "origin": section.origin,
+                "paragraphs": [Markup(inline_html(part)) for part in _paragraphs(section.text)],
+                "provenance": format_provenance(section.provenance),
             }
             for number, section in enumerate(self.sections, 1)
         ]
@@ -109,7 +102,7 @@ class Page:
         )
 
     def write(self, path: str | Path) -> Path:
-        """Write the page; folders on the way are made."""
+        """Write the page, creating missing folders."""
         path = Path(path)
         atomic_files.write_text(path, self.to_html())
         return path
@@ -119,6 +112,13 @@ def _paragraphs(text: str) -> list[str]:
     return [part.strip() for part in text.split("\n\n") if part.strip()]
 
 
-def inline(text: str) -> str:
-    """Text as HTML; `code` between backticks."""
+def format_provenance(provenance: Mapping[str, str] | str) -> str:
+    """Return provenance as one line."""
+    if isinstance(provenance, str):
+        return provenance
+    return " · ".join(f"{name} {value}" for name, value in provenance.items())
+
+
+def inline_html(text: str) -> str:
+    """Escape text as HTML, with `code` for backticks."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))

@@ -1,9 +1,9 @@
-"""Tables of results: one model, four renderings (HTML, CSV, Markdown, LaTeX)."""
+"""Tables of results, rendered as HTML, CSV, Markdown or LaTeX."""
 
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -18,15 +18,15 @@ Format = Literal["CSV", "Markdown", "LaTeX"]
 
 @dataclass(frozen=True)
 class Column:
-    """A column after the first, which holds the rows' names.
+    """A column after the first, which holds the row titles.
 
     Attributes:
         title: heading.
-        group: heading above neighbouring columns of the same group.
-        kind: "number" for `mean (std)`, "difference" for signed numbers with ▲ or ▼, "text".
-        decimals: digits after the point.
-        best: which end is good: the best number is set in bold; in differences, "lowest" makes less better.
-        wraps: long texts are broken into lines instead of widening the table.
+        group: heading above adjacent columns of the same group.
+        kind: "number" for `mean (std)`, "difference" for signed numbers with ▲ or ▼, or "text".
+        decimals: digits after the decimal point.
+        best: which numbers are better; the best is bold. For differences it sets the direction of ▲.
+        wraps: wrap long texts instead of widening the table.
     """
 
     title: str
@@ -38,21 +38,21 @@ class Column:
 
     @property
     def full_title(self) -> str:
-        """Group and title in one line."""
+        """Group and title."""
         return f"{self.group} {self.title}".strip()
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """One entry: a number, or words, or the reason why there is neither.
+    """A number, a text, or the reason why there is neither.
 
     Attributes:
         mean: the number.
-        std: its spread over runs.
-        text: words in place of a number; for an empty cell the reason (`not run`, `data not available`).
+        std: its standard deviation over runs.
+        text: shown instead of a number; in an empty cell the reason (`not run`, `data not available`).
         close: not significantly worse than the best of its column; underlined.
-        hatched: why the number cannot be compared with its neighbours; such a cell is never the best.
-        remark: what else is to know about the number; a footnote.
+        hatched: why the number cannot be compared with the others; such a cell is never the best.
+        remark: another footnote.
     """
 
     mean: Number | None = None
@@ -64,13 +64,13 @@ class TableCell:
 
     @property
     def footnotes(self) -> list[str]:
-        """What is said about it below the table."""
+        """Notes on this cell below the table."""
         return [note for note in (self.hatched, self.remark) if note]
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A named line of cells; `method` gives it the method's color as a mark before its name."""
+    """A titled row of cells; `method` puts that method's color before the title."""
 
     title: str
     cells: Sequence[TableCell]
@@ -79,16 +79,16 @@ class TableRow:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """Columns and rows, with what a reader needs to know about them.
+    """A table with caption and footnotes.
 
     Attributes:
         columns: the columns after the first.
-        rows: one entry per column in each.
+        rows: rows with one cell per column.
         caption: what the numbers are, and over how many runs.
         row_title: heading of the first column.
-        notes: footnotes; reasons of hatched cells are added by themselves.
-        formats: what the copy buttons offer.
-        best_in: where the best number is looked for: in each of the "columns", or in each of the "rows".
+        notes: further footnotes, after those of the cells.
+        formats: formats of the copy buttons.
+        best_in: mark the best number of each of the "columns" or of the "rows".
     """
 
     columns: Sequence[Column]
@@ -104,37 +104,38 @@ class ReportTable:
             if len(row.cells) != len(self.columns):
                 raise ValueError(
                     f"rows: {row.title!r} has {len(row.cells)} cells for {len(self.columns)} columns; "
-                    "give an empty TableCell with a reason where there is no number."
+                    "use TableCell(text=reason) where there is no number."
                 )
 
     @cached_property
     def _best(self) -> set[tuple[int, int]]:
-        races: dict[tuple[int, str], dict[tuple[int, int], float]] = {}
+        groups: dict[tuple[int, str], dict[tuple[int, int], float]] = {}
         for c, column in enumerate(self.columns):
             if column.kind != "number" or column.best is None:
                 continue
             for r, row in enumerate(self.rows):
                 cell = row.cells[c]
                 if cell.mean is not None and not cell.hatched:
-                    race = races.setdefault((c if self.best_in == "columns" else r, column.best), {})
-                    # Values tie when they print alike: a reader cannot see more, so bold must not claim more.
-                    race[r, c] = round(cell.mean, column.decimals)
+                    group = groups.setdefault((c if self.best_in == "columns" else r, column.best), {})
+                    # Values that print alike tie: bold must not claim more than a reader can see.
+                    group[r, c] = round(cell.mean, column.decimals)
         places = set()
-        for (_, best), values in races.items():
+        for (_, best), values in groups.items():
             top = (max if best == "highest" else min)(values.values())
             places |= {place for place, value in values.items() if value == top}
         return places
 
     def is_best(self, row: int, column: int) -> bool:
-        """Whether a cell is set in bold."""
+        """Return whether a cell is the best of its column or row, and so bold."""
         return (row, column) in self._best
 
-    def reasons(self) -> list[str]:
-        """Reasons of the hatched cells and other remarks, each once, in the order of their numbers."""
+    @cached_property
+    def footnotes(self) -> list[str]:
+        """Distinct footnotes of the cells, in order of their numbers."""
         return list(dict.fromkeys(note for row in self.rows for cell in row.cells for note in cell.footnotes))
 
     def text(self, row: int, column: int) -> str:
-        """What a cell says, without emphasis."""
+        """Return the text of a cell, without emphasis."""
         cell, style = self.rows[row].cells[column], self.columns[column]
         if cell.mean is None:
             return cell.text
@@ -143,7 +144,7 @@ class ReportTable:
         return format_mean_std(cell.mean, cell.std, style.decimals)
 
     def to_csv(self) -> str:
-        """Comma-separated values of up to six decimals, a column of its own for each std."""
+        """Return CSV with up to six decimals and a separate column for each std."""
         has_std = [any(row.cells[c].std is not None for row in self.rows) for c in range(len(self.columns))]
         header = [self.row_title]
         for column, std in zip(self.columns, has_std, strict=True):
@@ -161,7 +162,7 @@ class ReportTable:
         return out.getvalue()
 
     def to_markdown(self) -> str:
-        """A GitHub-flavoured table, notes below."""
+        """Return a GitHub-flavored Markdown table, followed by the notes."""
         header = [self.row_title, *(column.full_title for column in self.columns)]
         align = ["---", *("---" if column.kind == "text" else "---:" for column in self.columns)]
         lines = [header, align]
@@ -176,7 +177,7 @@ class ReportTable:
         return body + "\n" + "".join(f"\n{note}\n" for note in self._numbered_notes("{}. {}"))
 
     def to_latex(self) -> str:
-        """A `booktabs` tabular in a table environment; its first line says which packages it needs."""
+        """Return a LaTeX `table` with `booktabs`; the first line names the required packages."""
         spec = "l" + "".join("l" if column.kind == "text" else "r" for column in self.columns)
         lines = [r"\begin{table}", r"\centering"]
         if self.caption:
@@ -211,11 +212,11 @@ class ReportTable:
         return text + self._mark(cell, r"\textsuperscript{{{}}}")
 
     def to_html(self, anchor: str) -> str:
-        """A `table` that sorts and copies itself with the page's script; `anchor` is its id."""
+        """Return a `table` with id `anchor` that the page's script makes sortable and copyable."""
         anchor = escape(anchor)
         parts = [
             f'<div class="table" id="{anchor}">',
-            # Outside the table, so that it wraps at the page's width where the table scrolls.
+            # Outside the table, so that it wraps at the page width while the table scrolls.
             f'<p class="caption" id="{anchor}-caption">{escape(self.caption or self.row_title)}</p>',
             f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{anchor}-caption">',
             f'<table aria-labelledby="{anchor}-caption">',
@@ -286,59 +287,16 @@ class ReportTable:
         )
 
     def _mark(self, cell: TableCell, shape: str) -> str:
-        numbers = ",".join(str(self.reasons().index(note) + 1) for note in cell.footnotes)
+        numbers = ",".join(str(self.footnotes.index(note) + 1) for note in cell.footnotes)
         return shape.format(numbers) if numbers else ""
 
     def _numbered_notes(self, shape: str, quote: Callable[[str], str] = str) -> list[str]:
-        numbered = [shape.format(i, quote(reason)) for i, reason in enumerate(self.reasons(), 1)]
+        numbered = [shape.format(i, quote(note)) for i, note in enumerate(self.footnotes, 1)]
         return numbered + [quote(note) for note in self.notes]
 
 
-def beside_paper(
-    columns: Sequence[str],
-    rows: Mapping[str, Sequence[tuple[TableCell, TableCell]]],
-    *,
-    caption: str = "",
-    notes: Sequence[str] = (),
-    row_title: str = "method",
-    best_in: Literal["columns", "rows"] = "columns",
-) -> ReportTable:
-    """Ours and the published numbers in adjacent sub-columns, with the difference where both are known.
-
-    Args:
-        columns: names of the compared quantities, such as data sets.
-        rows: for each method one pair (ours, published) per column; a hatched cell is not compared.
-        caption: as in `ReportTable`.
-        notes: as in `ReportTable`.
-        row_title: as in `ReportTable`.
-        best_in: as in `ReportTable`.
-    """
-    subs = [
-        sub
-        for group in columns
-        for sub in (
-            Column("ours", group, best="highest"),
-            Column("paper", group),
-            Column("difference", group, kind="difference"),
-        )
-    ]
-    lines = []
-    for method, pairs in rows.items():
-        cells: list[TableCell] = []
-        for ours, paper in pairs:
-            comparable = None not in (ours.mean, paper.mean) and not (ours.hatched or paper.hatched)
-            gap = (
-                TableCell(mean=(ours.mean or 0.0) - (paper.mean or 0.0))
-                if comparable
-                else TableCell(text="–")
-            )
-            cells += [ours, paper, gap]
-        lines.append(TableRow(method, cells, method if row_title == "method" else ""))
-    return ReportTable(subs, lines, caption, row_title, notes, best_in=best_in)
-
-
 def json_script(data: object) -> str:
-    """Data for the page's script; no text in it can end the script element."""
+    """Return data for the page's script, escaped so that no text can end the script element."""
     text = json.dumps(data).replace("<", "\\u003c")
     return f'<script type="application/json">{text}</script>'
 

@@ -75,7 +75,7 @@ def test_a_time_chart_and_a_film_strip_tell_their_values(full_page, visit):
         time.scroll_into_view_if_needed()
         time.locator("g[data-series=propall] g.hit").nth(3).hover()
         assert re.match(r"ProPaLL\n[\d.]+ after [\d.]+ s", seen.page.inner_text("#tip"))
-        strip = seen.page.locator("section:has(h2:text('Classes over training')) figure").nth(1)
+        strip = seen.page.locator("section:has(h2:text('Classes during training')) figure").nth(1)
         frame = strip.locator("svg.wide rect[data-t]").first
         frame.scroll_into_view_if_needed()
         frame.hover()

@@ -26,7 +26,7 @@ def test_demo_page_holds_the_results(demo_results, tmp_path, outline):
     for name, value in demo_results.provenance.items():
         assert f"{name} {value}" in text
     assert "1 min 15 s" in text
-    assert "19 of these 20 hidden labels are found" in text
+    assert "19 of these 20 hidden labels are recovered" in text
     assert html.count("data:image/png;base64,") == 20
 
 
@@ -38,7 +38,7 @@ def test_headings_say_what_the_numbers_say(demo_results):
     assert f"after {1 + int(np.argmax(curve >= curve[-1] - 1))} epochs" in headings[1]
 
 
-def test_headings_do_not_favour_ours(demo_results):
+def test_headings_do_not_favor_propall(demo_results):
     better = {**demo_results.accuracy, "CC": [0.99, 0.991, 0.992]}
     heading = demo_page(replace(demo_results, accuracy=better)).sections[0].heading
     assert heading == "CC reaches the accuracy of clean labels"
@@ -64,7 +64,7 @@ def test_one_seed_has_no_spread(demo_results):
 
 
 def test_percent_in_place_of_shares_is_refused(demo_results):
-    with pytest.raises(ValueError, match="accuracy: values outside 0 to 1"):
+    with pytest.raises(ValueError, match=r"accuracy: some values are outside \[0, 1\]"):
         replace(demo_results, accuracy={"ProPaLL": [96.1]})
-    with pytest.raises(ValueError, match="shown_method: 'X' is not among ProPaLL"):
+    with pytest.raises(ValueError, match="shown_method: 'X' has no accuracies; expected one of ProPaLL"):
         replace(demo_results, shown_method="X")

@@ -10,11 +10,11 @@ import pytest
 from propall.cli import main
 from propall.paper import reproduction, results_io
 from propall.paper.evidence import Evidence
-from propall.paper.pages import export, report_page, reproduction_text
-from propall.paper.pages.page import items
+from propall.paper.pages import report_page, reproduction_markdown
 from propall.paper.store import Store
 from propall.paper.tables import TABLES
-from propall.paper.verdicts import judged
+from propall.paper.verdicts import judge_claims
+from propall.report.exhibits import exhibits, export_exhibits
 from propall.report.numbers import format_mean_std
 from tests.made_up import fill, made_up
 
@@ -57,15 +57,15 @@ def test_the_whole_page_holds_the_stores_numbers_and_stays_small(full_page, full
         assert claim in text
     assert "Soccer Player: not run, its data has no download. To run it: put soccer_player.mat at" in text
     assert "propall reproduce real --data soccer_player --protocol folds5" in text
-    assert "309 of the paper's 416 numbers were measured in full" in text
+    assert "309 of the paper's 416 numbers are fully measured" in text
 
 
 def test_an_unfilled_store_says_so(store, outline):
     text = text_of(report_page(Evidence(store)).to_html(), outline)
     assert "Nothing has been measured yet" in text
     assert "propall reproduce real" in text
-    whole = reproduction_text(Evidence(store))
-    assert whole.count("**not measured**") == 2 * len(judged(Evidence(store)))
+    whole = reproduction_markdown(Evidence(store))
+    assert whole.count("**not measured**") == 2 * len(judge_claims(Evidence(store)))
     assert "holds" not in re.sub(r"Rule: .*", "", whole).replace("does not hold", "")
     assert "Nothing was run." in whole
 
@@ -73,11 +73,11 @@ def test_an_unfilled_store_says_so(store, outline):
 def test_a_partly_filled_store_names_what_is_not_run(store, outline):
     page = report_page(small(store))
     text = text_of(page.to_html(), outline)
-    assert "Table 7: one complementary label: not run. propall reproduce complementary runs it." in text
+    assert "Table 7: one complementary label: not run. Run propall reproduce complementary" in text
     assert "not run" in text
     assert "Table 4: real-world candidate sets" in text
     assert "BirdSong: not run, its data has no download. To run it: put" in text
-    names = {item.name for item in items(page)}
+    names = {item.name for item in exhibits(page)}
     assert {"real-folds5", "noise_real-folds5", "time", "time-mnist"} <= names
     assert not any(name.startswith(("candidates", "complementary")) for name in names)
 
@@ -85,20 +85,20 @@ def test_a_partly_filled_store_names_what_is_not_run(store, outline):
 def test_the_text_does_not_depend_on_the_disk(store, tmp_path, monkeypatch):
     evidence, folder = small(store), tmp_path / "data"
     monkeypatch.setenv("PROPALL_DATA", str(folder))
-    empty = reproduction_text(evidence)
+    empty = reproduction_markdown(evidence)
     (folder / "realworld").mkdir(parents=True)
     (folder / "realworld" / "soccer_player.mat").touch()
-    assert reproduction_text(Evidence(store)) == empty
+    assert reproduction_markdown(Evidence(store)) == empty
     assert "put soccer_player.mat at $PROPALL_DATA/realworld/soccer_player.mat" in empty
 
 
 def test_cells_that_cannot_be_compared_are_hatched_with_the_reason(store):
     fill(store, ["real"], ["folds5", "single80"], data=["lost"])
-    by_name = {item.name: item.block for item in items(report_page(Evidence(store)))}
+    by_name = {item.name: item.block for item in exhibits(report_page(Evidence(store)))}
     for name, hatched in (("real-folds5", {"ProPaLL"}), ("real-single80", None)):
         rows = {row.title: row.cells[1].hatched for row in by_name[name].rows}
-        found = {title for title, reason in rows.items() if reason}
-        assert found == (hatched or set(rows) - {"ProPaLL"})
+        marked = {title for title, reason in rows.items() if reason}
+        assert marked == (hatched or set(rows) - {"ProPaLL"})
         for row in by_name[name].rows:
             assert (row.cells[2].text == "–") == bool(row.cells[1].hatched)
 
@@ -109,14 +109,14 @@ def test_headings_conclude_from_whole_settings_of_the_judged_protocols(store):
         return found.removeprefix(f"{TABLES[of].title}. ")
 
     fill(store, ["real"], ["single80"], data=["lost"])
-    assert heading("real") == "Other protocols than its first only"
+    assert heading("real") == "Only run under other protocols than its first"
     some = reproduction.select_cells("real", data=["msrcv2"], methods=["propall", "cc"])
     store.add(*(made_up(spec, 0.5) for cell in some for spec in cell.specs))
-    assert heading("real") == "No setting has all its methods yet"
+    assert heading("real") == "No setting has results for all methods yet"
     fill(store, ["real"], data=["lost"], lead=20)
     assert heading("real") == "ProPaLL has the highest mean in 1 of 1 settings"
     fill(store, ["noise_uniform"], ["q0.5", "q0.1"], data=["mnist"], lead=-2)
-    assert heading("noise_uniform") == "With noise the mean is higher in 0 of 2 cells"
+    assert heading("noise_uniform") == "With noise, the mean is higher in 0 of 2 cells"
 
 
 def test_smoke_runs_and_cut_ones_are_shown_under_their_names_and_never_compared(store):
@@ -125,7 +125,7 @@ def test_smoke_runs_and_cut_ones_are_shown_under_their_names_and_never_compared(
         "real", protocol="folds5-50epochs", data=["lost"], methods=["propall", "cc"]
     )
     store.add(*(made_up(spec, 0.5) for cell in wanted for spec in cell.specs))
-    by_name = {item.name: item.block for item in items(report_page(Evidence(store)))}
+    by_name = {item.name: item.block for item in exhibits(report_page(Evidence(store)))}
     assert set(by_name) == {"real-short", "real-folds5-50epochs"}
     for name, table in by_name.items():
         assert f"Protocol {name.removeprefix('real-')}:" in table.caption
@@ -133,7 +133,7 @@ def test_smoke_runs_and_cut_ones_are_shown_under_their_names_and_never_compared(
             if row.cells[0].mean is not None:
                 assert row.cells[1].hatched
                 assert row.cells[2].text == "–"
-    assert all(claim.verdict == "not measured" for claim in judged(Evidence(store)))
+    assert all(claim.verdict == "not measured" for claim in judge_claims(Evidence(store)))
 
 
 def test_nothing_is_concluded_from_smoke_runs(store):
@@ -142,17 +142,17 @@ def test_nothing_is_concluded_from_smoke_runs(store):
     assert page.finding.endswith("no claim can be judged yet.")
     headings = [section.heading for section in page.sections]
     assert headings[0] == "No claim can be judged yet"
-    assert "Table 4: real-world candidate sets. Smoke runs and timings only" in headings
+    assert "Table 4: real-world candidate sets. Only smoke runs and timings" in headings
     assert "<code>propall reproduce uniform --protocol timed</code>" in page.to_html()
 
 
 def test_unfinished_cells_say_how_many_runs_they_have(store):
     (cell,) = reproduction.select_cells("complementary", data=["mnist"], methods=["nn"])
     store.add(*(made_up(spec, 0.6) for spec in cell.specs[:3]))
-    (item,) = items(report_page(Evidence(store)))
+    (item,) = exhibits(report_page(Evidence(store)))
     (row,) = [row for row in item.block.rows if row.title == "NN"]
     assert row.cells[0].remark == "3 of 10 runs"
-    assert "3 of 10 runs" in item.block.reasons()
+    assert "3 of 10 runs" in item.block.footnotes
     assert item.provenance["runs"] == "3"
     assert item.provenance["hardware"] == "NVIDIA H200"
 
@@ -160,12 +160,12 @@ def test_unfinished_cells_say_how_many_runs_they_have(store):
 def test_ranks_over_runs_carry_their_warning(store):
     fill(store, ["complementary"])
     default = report_page(Evidence(store))
-    captions = [item.block.caption for item in items(default) if item.name.startswith("cd-")]
+    captions = [item.block.caption for item in exhibits(default) if item.name.startswith("cd-")]
     assert len(captions) == 2
     assert all("over 3 data sets" in caption and "Iman-Davenport p = " in caption for caption in captions)
     assert "overstated" not in default.to_html()
     by_runs = report_page(Evidence(store), blocks="runs")
-    measured, published = (i.block.caption for i in items(by_runs) if i.name.startswith("cd-"))
+    measured, published = (i.block.caption for i in exhibits(by_runs) if i.name.startswith("cd-"))
     assert "over 30 single runs" in measured
     assert "not independent blocks, so significance is overstated" in measured
     assert "over 3 data sets" in published
@@ -174,8 +174,8 @@ def test_ranks_over_runs_carry_their_warning(store):
 
 def test_every_item_is_exported_in_four_formats(store, tmp_path):
     page = report_page(small(store))
-    files = export(page, tmp_path / "files")
-    names = [item.name for item in items(page)]
+    files = export_exhibits(page, tmp_path / "files")
+    names = [item.name for item in exhibits(page)]
     assert len(names) == len(set(names))
     assert {file.name for file in files} == {
         f"{name}{ending}" for name in names for ending in (".csv", ".tex", ".txt", ".svg", ".png")
@@ -201,7 +201,8 @@ def test_every_item_is_exported_in_four_formats(store, tmp_path):
 def test_text_has_every_claim_and_the_cost(full_text):
     assert full_text.count("Verdict: **") == 8
     assert (
-        "Verdict: **holds**; ProPaLL is significantly ahead of the best other method in 6 of 6" in full_text
+        "Verdict: **holds**; ProPaLL is significantly better than the best other method in 6 of 6"
+        in full_text
     )
     assert re.search(r"NVIDIA H200: \d+ runs took \d+ min .* times as long \(an estimate\)", full_text)
     assert "/root" not in full_text
@@ -243,6 +244,6 @@ def main_ends(*words):
 def test_a_result_with_one_seed_has_no_spread_and_no_verdict(store):
     for wanted in reproduction.select_cells("complementary", data=["mnist"], seeds=1):
         store.add(*(made_up(replace(spec), 0.5) for spec in wanted.specs))
-    (item,) = items(report_page(Evidence(store)))
+    (item,) = exhibits(report_page(Evidence(store)))
     assert all(row.cells[0].std is None for row in item.block.rows)
     assert not any(row.cells[0].close for row in item.block.rows)

@@ -1,4 +1,4 @@
-"""The demo page: what learning from candidate sets looks like, from one small experiment."""
+"""The demo page: learning from candidate sets in one small experiment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,22 +18,22 @@ BASELINE, CEILING = "random candidate", "clean labels"
 
 @dataclass(frozen=True)
 class DemoResults:
-    """What the demo measured. Accuracies are shares from 0 to 1; methods go by their titles.
+    """Measurements of the demo. Accuracies are between 0 and 1; methods are keyed by title.
 
     Attributes:
-        accuracy: test accuracy of each method, one per seed.
-        curves: test accuracy of each method after each epoch, (epochs, seeds).
-        baseline: accuracy of training on one candidate drawn at random, one per seed.
-        ceiling: accuracy of training on the true labels, one per seed.
+        accuracy: test accuracies of each method, one per seed.
+        curves: test accuracies of each method after each epoch, (epochs, seeds).
+        baseline: test accuracies when training on one random candidate, one per seed.
+        ceiling: test accuracies when training on the true labels, one per seed.
         images: (n, h, w) or (n, h, w, 3) training images to show.
-        candidates: (n, k), True on each shown image's candidates.
-        recovered: (n,) label that `shown_method` chose among the candidates.
-        truth: (n,) true label.
+        candidates: (n, k) candidate sets of the shown images.
+        recovered: (n,) labels that `shown_method` chose among the candidates.
+        truth: (n,) true labels.
         classes: class names.
         provenance: data, corruption, q, protocol, seeds, epochs, hardware, version, commit, date.
-        seconds: time of all runs, with the scoring after each epoch.
-        mean_candidates: mean number of candidates in the training set.
-        shown_method: the method of the key figures and of `recovered`.
+        seconds: time of all runs, including evaluation after each epoch.
+        mean_candidates: mean number of candidates per training instance.
+        shown_method: the method in the key figures and in `recovered`.
     """
 
     accuracy: Mapping[str, Sequence[float]]
@@ -53,28 +53,28 @@ class DemoResults:
     def __post_init__(self) -> None:
         values = [*(v for vs in self.accuracy.values() for v in vs), *self.baseline, *self.ceiling]
         if not all(0 <= value <= 1 for value in values):
-            raise ValueError("accuracy: values outside 0 to 1; give shares, the page writes percent.")
+            raise ValueError("accuracy: some values are outside [0, 1]; expected fractions, not percentages.")
         if self.shown_method not in self.accuracy:
             raise ValueError(
-                f"shown_method: {self.shown_method!r} is not among {', '.join(self.accuracy)}; "
-                "give the title of a method with accuracies."
+                f"shown_method: {self.shown_method!r} has no accuracies; expected one of "
+                f"{', '.join(self.accuracy)}."
             )
 
 
 def write_demo(path: str | Path, results: DemoResults) -> Path:
-    """Write the demo page and hand back where it is."""
+    """Write the demo page and return its path."""
     return demo_page(results).write(path)
 
 
 def demo_page(results: DemoResults) -> Page:
-    """The demo page: accuracies, learning curves, examples, numbers."""
+    """Build the demo page: accuracies, learning curves, examples, numbers."""
     name = results.shown_method
     ours, ceiling, baseline = (
         _mean(values) for values in (results.accuracy[name], results.ceiling, results.baseline)
     )
     size = format_number(results.mean_candidates, 1)
     finding = (
-        f"From {size} candidate labels per instance instead of one, {name} learns a classifier with "
+        f"From {size} candidate labels per instance instead of one, {name} trains a classifier with "
         f"{format_percent(ours)} test accuracy; the true labels give {format_percent(ceiling)}, and guessing "
         f"one candidate gives {format_percent(baseline)}."
     )
@@ -83,7 +83,7 @@ def demo_page(results: DemoResults) -> Page:
         KeyFigure(format_percent(ceiling), "with clean labels", _spread(results.ceiling)),
         KeyFigure(format_percent(baseline), "with a random candidate", _spread(results.baseline)),
         KeyFigure(size, f"candidates of {len(results.classes)} classes", "mean per instance"),
-        KeyFigure(duration(results.seconds), "for all training and scoring", _runs(results)),
+        KeyFigure(duration(results.seconds), "for all training and evaluation", _runs(results)),
     ]
     sections = [_accuracies(results), _curves(results), _examples(results), _numbers(results)]
     return Page("Learning from candidate labels", finding, figures, sections)
@@ -124,20 +124,20 @@ def _accuracies(results: DemoResults) -> Section:
     if results.baseline:
         rows.append((BASELINE, _percent(results.baseline)))
     chart = DotChart(
-        f"Test accuracy; small dots are seeds, marks are means, bars one sample std. {_seeds(results)}",
+        f"Test accuracy; small dots are seeds, markers are means, bars one sample std. {_seeds(results)}",
         rows,
         references=_references(results)[:1],
     )
     text = (
-        "With each seed all methods saw the same candidate sets, and none was told which candidate is true. "
-        f"“{BASELINE.capitalize()}” trains on one candidate drawn at random, as if it were the label; "
-        f"“{CEILING}” trains the same network on the truth."
+        "For each seed, all methods see the same candidate sets and none sees the true labels. "
+        f"“{BASELINE.capitalize()}” trains on one random candidate as if it were the label; "
+        f"“{CEILING}” trains the same network on the true labels."
     )
     return Section(_closest(results), chart, text, results.provenance)
 
 
 def _closest(results: DemoResults) -> str:
-    # Means less than one std apart are named together: so few seeds do not tell them apart.
+    # Means less than one std apart are named together, since so few seeds do not separate them.
     ranked = _ranked(results)
     (best, std), ceiling = mean_and_std(_percent(ranked[0][1])), _mean(results.ceiling)
     alike = [(name, _mean(values)) for name, values in ranked if _mean(values) >= best - (std or 0)]
@@ -166,15 +166,15 @@ def _curves(results: DemoResults) -> Section:
     )
     shown = next((line for line in lines if line.name == results.shown_method), lines[0])
     near = next(i for i, value in enumerate(shown.mean, 1) if value >= shown.mean[-1] - 1)
-    heading = f"{shown.name} first comes within a point of its final accuracy after {plural(near, 'epoch')}"
-    text = "Test labels score the classifiers; no method trains on them, and no epoch is chosen by them."
+    heading = f"{shown.name} first comes within one point of its final accuracy after {plural(near, 'epoch')}"
+    text = "Test labels are used for evaluation only: no method trains on them or selects an epoch with them."
     return Section(heading, chart, text, results.provenance)
 
 
 def _examples(results: DemoResults) -> Section:
     classes = list(results.classes)
     sheet = ExampleSheet(
-        f"Training images with their candidates, and the one {results.shown_method} settles on in one run.",
+        f"Training images with their candidates, and the one that {results.shown_method} chose in one run.",
         results.images,
         [[classes[j] for j in np.flatnonzero(row)] for row in results.candidates],
         [classes[j] for j in results.recovered],
@@ -182,22 +182,22 @@ def _examples(results: DemoResults) -> Section:
         inverted=results.images.ndim == 3,
     )
     right, count = int((results.recovered == results.truth).sum()), len(results.truth)
-    heading = f"{right} of these {count} hidden labels are found"
-    text = "Learning a classifier from candidate sets also tells which candidate was meant."
+    heading = f"{right} of these {count} hidden labels are recovered"
+    text = "A classifier trained on candidate sets also identifies the true candidate."
     return Section(heading, sheet, text, results.provenance)
 
 
 def _numbers(results: DemoResults) -> Section:
     rows = [TableRow(name, _cells(values, results), name) for name, values in _ranked(results)]
-    yardsticks = ((BASELINE, results.baseline), (CEILING, results.ceiling))
-    reason = "A yardstick, not a method: it does not learn from candidate sets."
-    for name, values in yardsticks:
+    references = ((BASELINE, results.baseline), (CEILING, results.ceiling))
+    reason = "A reference, not a method: it does not learn from candidate sets."
+    for name, values in references:
         if values:
             accuracy, gap = _cells(values, results, reason)
             rows.append(TableRow(name, [accuracy, TableCell(text="–") if name == CEILING else gap], name))
     columns = [Column("test accuracy (%)", best="highest"), Column("below clean labels")]
     table = ReportTable(columns, rows, f"Mean (sample std). {_seeds(results)} Best method in bold.")
-    text = "Click a heading to sort; the buttons copy the table for a spreadsheet, a README or a paper."
+    text = "Click a heading to sort; the buttons copy the table for a spreadsheet, README or paper."
     return Section("The numbers", table, text, results.provenance)
 
 

@@ -1,24 +1,19 @@
-"""The report as one page."""
+"""The report on the paper as one page."""
 
 from statistics import fmean, median
 
-from propall.paper.evidence import Evidence, first_rows
+from propall.paper.costs import PUBLIC_SECONDS, measure_costs
+from propall.paper.coverage import measure_coverage
+from propall.paper.evidence import Evidence, primary_rows
 from propall.paper.pages import figures
-from propall.paper.pages.item import Item
-from propall.paper.pages.tables import missing_data, table_items
-from propall.paper.pages.verdicts import VerdictList
+from propall.paper.pages.claims import ClaimList
+from propall.paper.pages.tables import missing_data, table_exhibits
 from propall.paper.stats import Blocks
 from propall.paper.tables import TABLES
-from propall.paper.verdicts import (
-    Cost,
-    Verdict,
-    costs,
-    coverage,
-    judged,
-    late_classes,
-    timings,
-    worse_than_ours,
-)
+from propall.paper.verdicts import Verdict, judge_claims
+from propall.paper.verdicts.class_order import late_classes
+from propall.paper.verdicts.critical_differences import worse_than_propall
+from propall.paper.verdicts.speed import timings
 from propall.report.numbers import format_number
 from propall.report.page import KeyFigure, Page, Section
 from propall.wording import approximate_duration, joined
@@ -27,14 +22,14 @@ TITLE = "ProPaLL, reproduced"
 
 
 def report_page(evidence: Evidence, *, blocks: Blocks = "data sets") -> Page:
-    """Every table and figure that a store has runs for; what it has none for is named.
+    """Return a page with every table and figure that has results, and a list of those that have none.
 
     Args:
         evidence: the results.
-        blocks: what the ranks of the critical-difference diagrams are taken over.
+        blocks: what the critical-difference diagrams rank over.
     """
     if not any(evidence.protocols(table) for table in TABLES):
-        return _empty()
+        return _empty_page()
     sections = [_claims(evidence)]
     sections += [section for name in TABLES if (section := _table(name, evidence)) is not None]
     sections += [*_ranks(evidence, blocks), *_candidates(evidence), *_classes(evidence), *_time(evidence)]
@@ -42,134 +37,128 @@ def report_page(evidence: Evidence, *, blocks: Blocks = "data sets") -> Page:
     return Page(TITLE, _finding(evidence), _key_figures(evidence), sections)
 
 
-def items(page: Page) -> list[Item]:
-    """All tables and figures of a page."""
-    return [block for section in page.sections for block in section.blocks if isinstance(block, Item)]
-
-
-def _empty() -> Page:
+def _empty_page() -> Page:
     return Page(
         TITLE,
-        "Nothing has been measured yet: the file of results holds no run of any table of the paper.",
+        "Nothing has been measured yet: the store has no runs of any table of the paper.",
         sections=[
             Section(
-                "How to fill it",
+                "How to run the experiments",
                 (),
-                "`propall reproduce real` measures the table of real-world candidate sets, `propall "
-                "reproduce all --protocol short` tries everything out in minutes; then `propall report`.",
+                "`propall reproduce real` runs the table of real-world candidate sets; `propall reproduce "
+                "all --protocol short` tries everything in minutes. Then run `propall report` again.",
             )
         ],
     )
 
 
 def _finding(evidence: Evidence) -> str:
-    found = coverage(evidence)
-    verdicts = [claim.verdict for claim in judged(evidence)]
-    counted = [
-        f"{count} {one if count == 1 else many}"
-        for verdict, one, many in (
+    coverage = measure_coverage(evidence)
+    verdicts = [claim.verdict for claim in judge_claims(evidence)]
+    counts = [
+        f"{count} {singular if count == 1 else plural}"
+        for verdict, singular, plural in (
             (Verdict.HOLDS, "holds", "hold"),
-            (Verdict.PART, "holds in part", "hold in part"),
+            (Verdict.PARTLY, "partly holds", "partly hold"),
             (Verdict.FAILS, "does not hold", "do not hold"),
-            (Verdict.OPEN, "is undecided", "are undecided"),
-            (Verdict.UNKNOWN, "is not measured", "are not measured"),
+            (Verdict.INCONCLUSIVE, "is inconclusive", "are inconclusive"),
+            (Verdict.NOT_MEASURED, "is not measured", "are not measured"),
         )
         if (count := verdicts.count(verdict))
     ]
-    judgement = f"of {len(verdicts)} claims {joined(counted)}"
-    if set(verdicts) == {Verdict.UNKNOWN}:
-        judgement = "no claim can be judged yet"
+    conclusion = f"of {len(verdicts)} claims, {joined(counts)}"
+    if set(verdicts) == {Verdict.NOT_MEASURED}:
+        conclusion = "no claim can be judged yet"
     return (
-        f"{found.measured} of the paper's {found.total} numbers were measured in full and stand beside the "
-        f"published ones; {judgement}."
+        f"{coverage.complete} of the paper's {coverage.total} numbers are fully measured and shown next to "
+        f"the published ones; {conclusion}."
     )
 
 
 def _key_figures(evidence: Evidence) -> list[KeyFigure]:
-    found = coverage(evidence)
-    begun = f"{found.begun - found.measured} more in part, {found.absent} whose data has no download"
-    shown = [KeyFigure(f"{found.measured}", f"of {found.total} published cells measured", begun)]
+    coverage = measure_coverage(evidence)
+    rest = (
+        f"{coverage.started - coverage.complete} more in part, {coverage.no_download} without data download"
+    )
+    shown = [KeyFigure(str(coverage.complete), f"of {coverage.total} published cells measured", rest)]
     gaps = propall_gaps(evidence)
     if gaps:
-        says = f"over {len(gaps)} comparable cells; half of them are closer"
-        shown.append(KeyFigure(f"{median(map(abs, gaps)):.2f}", "points between ProPaLL and the paper", says))
-    for cost in costs(evidence)[:1]:
+        note = f"median absolute difference over {len(gaps)} comparable cells"
+        shown.append(KeyFigure(f"{median(map(abs, gaps)):.2f}", "points between ProPaLL and the paper", note))
+    for cost in measure_costs(evidence)[:1]:
         shown.append(KeyFigure(f"{cost.all_runs:,}".replace(",", " "), "runs", f"on {cost.hardware}"))
-        about = cost.finished or cost
-        what = f"for {cost.cells} cells, testing included" if cost.finished else "testing included"
-        shown.append(KeyFigure(approximate_duration(about.all_seconds), "of computing", what))
-        if about.runs:
-            ratio = f"{about.ratio:,.0f} ×".replace(",", " ")
-            shown.append(KeyFigure(ratio, "less than public code would take", estimate(about)))
+        of_cells = cost.complete or cost
+        note = f"sum of run times of {cost.cells} cells" if cost.complete else "sum of run times"
+        shown.append(KeyFigure(approximate_duration(of_cells.all_seconds), "of computing", note))
+        if of_cells.runs:
+            ratio = f"{of_cells.ratio:,.0f} ×".replace(",", " ")
+            public = approximate_duration(of_cells.public_seconds)
+            note = f"estimate: PRODEN's code, at {PUBLIC_SECONDS} s per epoch of MNIST, would take {public}"
+            shown.append(KeyFigure(ratio, "faster than public code", note))
     return shown
 
 
-def estimate(cost: Cost) -> str:
-    """What the ratio of times is an estimate of."""
-    public = approximate_duration(cost.public_seconds)
-    return f"estimated: PRODEN's at 6.5 s an epoch of MNIST would take {public}"
-
-
 def propall_gaps(evidence: Evidence) -> list[float]:
-    """Our mean minus the paper's in ProPaLL's comparable cells, each run once."""
+    """Return our mean minus the paper's for ProPaLL's comparable cells, each set of runs once."""
     gaps = {}
     for table in TABLES:
         for protocol in evidence.judged_protocols(table):
             for entry in evidence.entries(table, protocol):
-                ours = entry.cell.row == "propall" and entry.mean is not None and not entry.incomparable
-                if ours and entry.published is not None and entry.mean is not None:
+                comparable = entry.cell.row == "propall" and not entry.incomparable
+                if comparable and entry.published is not None and entry.mean is not None:
                     gaps[entry.keys] = entry.mean - entry.published.mean
     return list(gaps.values())
 
 
 def _claims(evidence: Evidence) -> Section:
     text = (
-        "Each verdict follows by a fixed rule from the stored numbers: accuracies are compared seed by seed "
-        "or fold by fold, over two or more (paired t-test, 0.05); times come from one long run per method, "
-        "alone on the device. Protocols that run the same cells in another way are listed and not counted."
+        "Each verdict follows from the stored results by a fixed rule: accuracies are compared by seed or "
+        "fold, over two or more (paired t-test, 0.05); times come from one long run per method, alone on the "
+        "device. Protocols that run the same cells in another way are listed but not counted."
     )
-    claims = judged(evidence)
+    claims = judge_claims(evidence)
     holds = sum(claim.verdict is Verdict.HOLDS for claim in claims)
     heading = f"{holds} of {len(claims)} claims hold as stated" if holds else "No claim holds as stated"
-    if all(claim.verdict is Verdict.UNKNOWN for claim in claims):
+    if all(claim.verdict is Verdict.NOT_MEASURED for claim in claims):
         heading = "No claim can be judged yet"
-    return Section(heading, VerdictList(claims), text, label="Claims")
+    return Section(heading, ClaimList(claims), text, label="Claims")
 
 
 def _table(name: str, evidence: Evidence) -> Section | None:
-    blocks = table_items(name, evidence)
-    if not blocks:
+    exhibits = table_exhibits(name, evidence)
+    if not exhibits:
         return None
     table = TABLES[name]
-    missing = missing_data(name, evidence)
-    text = "\n\n".join([part for part in (table.remark, *missing) if part])
-    return Section(f"{table.title}. {_seen(name, evidence)}", blocks, text, label=table.title)
+    text = "\n\n".join(part for part in (table.remark, *missing_data(name, evidence)) if part)
+    return Section(f"{table.title}. {_result(name, evidence)}", exhibits, text, label=table.title)
 
 
-def _seen(name: str, evidence: Evidence) -> str:
-    """What a table shows, in a few words: where ProPaLL leads, or whether noise helps."""
+def _result(name: str, evidence: Evidence) -> str:
+    """Return the result of a table in a few words: where ProPaLL leads, or whether noise helps."""
     protocols = evidence.judged_protocols(name)
     if not protocols:
-        if evidence.uncut_protocols(name):
-            return "Other protocols than its first only"
-        cut = evidence.serious_protocols(name)
-        return "Runs of fewer epochs only" if cut else "Smoke runs and timings only"
+        if evidence.full_protocols(name):
+            return "Only run under other protocols than its first"
+        shortened = evidence.accuracy_protocols(name)
+        return "Only run with fewer epochs" if shortened else "Only smoke runs and timings"
     columns = [column for protocol in protocols for column in evidence.columns(name, protocol).values()]
-    whole = [column for column in columns if first_rows(name) <= column.keys()]
-    if not whole:
-        return "No setting has all its methods yet"
-    means = [{row: entry.mean or 0.0 for row, entry in column.items()} for column in whole]
-    leads = sum(all(own["propall"] > own[row] for row in own if row != "propall") for own in means)
+    complete = [column for column in columns if primary_rows(name) <= column.keys()]
+    if not complete:
+        return "No setting has results for all methods yet"
+    means = [{row: entry.mean or 0.0 for row, entry in column.items()} for column in complete]
+    leads = sum(
+        all(by_row["propall"] > by_row[row] for row in by_row if row != "propall") for by_row in means
+    )
     if name.startswith("noise_"):
-        return f"With noise the mean is higher in {leads} of {len(whole)} cells"
-    return f"ProPaLL has the highest mean in {leads} of {len(whole)} settings"
+        return f"With noise, the mean is higher in {leads} of {len(complete)} cells"
+    return f"ProPaLL has the highest mean in {leads} of {len(complete)} settings"
 
 
 def _ranks(evidence: Evidence, blocks: Blocks) -> list[Section]:
     sections = []
-    for found in figures.ranks(evidence, blocks):
-        worse = worse_than_ours(found.ranking)
-        seen = (
+    for diagram in figures.rank_diagrams(evidence, blocks):
+        worse = worse_than_propall(diagram.ranking)
+        result = (
             f"ProPaLL ranks significantly better than {joined(worse)}"
             if worse
             else "No method ranks significantly worse than ProPaLL"
@@ -177,60 +166,65 @@ def _ranks(evidence: Evidence, blocks: Blocks) -> list[Section]:
         text = ""
         if blocks == "runs":
             text = (
-                "Warning: every run counts as a block here, as the paper's diagrams seem to have it. Runs on "
-                "one data set are not independent, so significance is overstated; draw no conclusion from it."
+                "Warning: every run counts as a block here, as the paper's diagrams seem to do. Runs on one "
+                "data set are not independent, so significance is overstated; do not draw conclusions from "
+                "it."
             )
-        label = f"Ranks: {found.name}"
-        sections.append(Section(f"{label}. {seen}", found.items, text, label=label))
+        label = f"Ranks: {diagram.name}"
+        sections.append(Section(f"{label}. {result}", diagram.exhibits, text, label=label))
     return sections
 
 
 def _candidates(evidence: Evidence) -> list[Section]:
     sections = []
-    found = figures.against_candidates(evidence)
-    for table in dict.fromkeys(figure.table for figure in found):
-        own = [figure for figure in found if figure.table == table]
+    charts = figures.candidate_charts(evidence)
+    for table in dict.fromkeys(chart.table for chart in charts):
+        of_table = [chart for chart in charts if chart.table == table]
         most, least = max(TABLES[table].candidates), min(TABLES[table].candidates)
         drops: dict[str, list[float]] = {}
-        for figure in own:
-            if not TABLES[table].is_judged(figure.protocol):
-                continue  # shown, not concluded from
-            by_cell = {(entry.title, entry.cell.candidates): entry.mean or 0.0 for entry in figure.entries}
-            for title, n in by_cell:
-                if n == most and (title, least) in by_cell:
-                    drops.setdefault(title, []).append(by_cell[title, least] - by_cell[title, most])
-        means = sorted((fmean(values), title) for title, values in drops.items())
-        seen = ", ".join(f"{title} {format_number(drop, 1)}" for drop, title in means)
-        label = f"Accuracy against candidates, {most + 1} classes"
-        heading = f"Points lost from {least} to {most} candidates of {most + 1} classes: {seen}"
-        heading = heading if means else f"{label}; {most} were not run"
-        sections.append(Section(heading, [figure.item for figure in own], label=label))
+        for chart in of_table:
+            if not TABLES[table].is_judged(chart.protocol):
+                continue  # shown, but not counted
+            means = {(entry.title, entry.cell.candidates): entry.mean or 0.0 for entry in chart.entries}
+            for title, n in means:
+                if n == most and (title, least) in means:
+                    drops.setdefault(title, []).append(means[title, least] - means[title, most])
+        mean_drops = sorted((fmean(values), title) for title, values in drops.items())
+        result = ", ".join(f"{title} {format_number(drop, 1)}" for drop, title in mean_drops)
+        label = f"Accuracy by number of candidates, {most + 1} classes"
+        heading = f"Points lost from {least} to {most} candidates of {most + 1} classes: {result}"
+        heading = heading if mean_drops else f"{label}; {most} were not run"
+        sections.append(Section(heading, [chart.exhibit for chart in of_table], label=label))
     return sections
 
 
 def _classes(evidence: Evidence) -> list[Section]:
     sections = []
-    found = figures.classes_over_training(evidence)
-    for setting in dict.fromkeys(run.setting for run in found):
-        own = [run for run in found if run.setting == setting]
+    runs = figures.class_progress(evidence)
+    for setting in dict.fromkeys(run.setting for run in runs):
+        of_setting = [run for run in runs if run.setting == setting]
         parts = []
-        for run in own:
+        for run in of_setting:
             late = late_classes(run.result.recalls)
-            said = "half are never learnt" if late is None else f"{late} not begun when half are learnt"
-            parts.append(f"{run.title} {said}")
+            result = (
+                "never learns half of the classes"
+                if late is None
+                else f"has {late} not started when half are learned"
+            )
+            parts.append(f"{run.title} {result}")
         text = (
-            "The paper shows one run whose setting it does not name. Measured after whole epochs, so an "
+            "The paper shows one run and does not name its setting. Measured after whole epochs, so the "
             "order within the first epoch is not seen."
         )
-        blocks = [item for run in own for item in run.items]
-        label = f"Classes over training: {setting}"
-        sections.append(Section(f"{label}. {'; '.join(parts)}", blocks, text, label=label))
+        exhibits = [exhibit for run in of_setting for exhibit in run.exhibits]
+        label = f"Classes during training: {setting}"
+        sections.append(Section(f"{label}. {'; '.join(parts)}", exhibits, text, label=label))
     return sections
 
 
 def _time(evidence: Evidence) -> list[Section]:
-    blocks = figures.over_time(evidence)
-    if not blocks:
+    exhibits = figures.time_exhibits(evidence)
+    if not exhibits:
         return []
     runs = timings(evidence)
     ratios: dict[str, list[float]] = {}
@@ -238,24 +232,24 @@ def _time(evidence: Evidence) -> list[Section]:
         ours = next((r for r in runs if r.data == run.data and r.title == "ProPaLL"), None)
         if ours is not None and run is not ours:
             ratios.setdefault(run.title, []).append(run.per_epoch / ours.per_epoch)
-    seen = joined(
+    result = joined(
         [
             f"{title} takes {fmean(values):.2f} times ProPaLL's time per epoch"
             for title, values in ratios.items()
         ]
     )
     text = (
-        "Every run had the device to itself and the same engine, so the times compare methods, not programs. "
-        "What is compiled once per shape is told apart from what an epoch takes; testing does not count."
+        "Every run was alone on the device and used the same training engine, so the times compare methods, "
+        "not implementations. Compilation is separate from the time per epoch; testing is not included."
     )
-    return [Section(f"Time: {seen}", blocks, text, label="Time against accuracy")]
+    return [Section(f"Time: {result}", exhibits, text, label="Accuracy over training time")]
 
 
 def _not_run(evidence: Evidence) -> list[Section]:
-    waiting = [name for name in TABLES if not evidence.protocols(name)]
-    lines = [f"{TABLES[name].title}: not run. `propall reproduce {name}` runs it." for name in waiting]
+    missing = [name for name in TABLES if not evidence.protocols(name)]
+    lines = [f"{TABLES[name].title}: not run. Run `propall reproduce {name}`." for name in missing]
     if not timings(evidence):
-        lines.append("Time against accuracy: not run. `propall reproduce uniform --protocol timed` runs it.")
-    if not lines:
-        return []
-    return [Section("Not run yet", (), "\n\n".join(lines))]
+        lines.append(
+            "Accuracy over training time: not run. Run `propall reproduce uniform --protocol timed`."
+        )
+    return [Section("Not run yet", (), "\n\n".join(lines))] if lines else []

@@ -1,131 +1,126 @@
-"""The paper's tables: ours and the published numbers side by side."""
+"""The paper's tables, with our numbers next to the published ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
+from typing import Literal
 
 from propall.data import DATASETS
 from propall.paper.evidence import Evidence
-from propall.paper.pages.item import Item, provenance
+from propall.paper.pages.provenance import run_provenance
 from propall.paper.reproduction import CellResult, steps_to_run
-from propall.paper.results import RunResult
 from propall.paper.specs import TIMED
 from propall.paper.tables import TABLES
-from propall.paper.verdicts import ALPHA, compared
-from propall.report.tables import ReportTable, TableCell, beside_paper
+from propall.paper.tables.paper_table import PaperCell
+from propall.paper.verdicts import ALPHA, compare_entries
+from propall.report.exhibits import Exhibit
+from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
-#: Where data sets are put, in words that fit every machine; nothing is there.
+#: Placeholder for the data folder, which differs between machines.
 DATA_FOLDER = Path("$PROPALL_DATA")
 #: Why a data set may be empty.
 NO_DOWNLOAD = "its data has no download"
 
 
-def table_items(name: str, evidence: Evidence) -> list[Item]:
-    """A table under every protocol that has a run; one per data set where the number of candidates varies.
+def table_exhibits(name: str, evidence: Evidence) -> list[Exhibit]:
+    """Return a table under every protocol that has results; one per data set if candidates vary.
 
-    All the paper's numbers are there beside the first protocol; beside others, lines and data sets with runs.
-    Timings have a figure of their own, and cells that a protocol leaves out are not shown.
+    Under the first protocol all published numbers are shown; under others, only rows and data sets with runs.
+    Timings have their own figure, and cells that a protocol leaves out are not shown.
     """
-    items = []
+    exhibits = []
     for protocol in evidence.protocols(name):
         if protocol.startswith(TIMED):
             continue
         entries = [entry for entry in evidence.entries(name, protocol) if entry.expected]
         if protocol != TABLES[name].protocol():
-            entries = _begun(entries)
+            entries = _with_runs(entries)
         label = f"{name}-{protocol}".replace("+", "-")
         if not TABLES[name].candidates:
-            items.append(Item(label, _by_data_set(entries), provenance(_results(entries))))
+            exhibits.append(_exhibit(label, _by_data_set(entries), entries))
             continue
         for data in dict.fromkeys(entry.cell.data for entry in entries):
-            own = [entry for entry in entries if entry.cell.data == data]
-            items.append(Item(f"{label}-{data}", _by_candidates(own), provenance(_results(own))))
-    return items
+            of_data = [entry for entry in entries if entry.cell.data == data]
+            exhibits.append(_exhibit(f"{label}-{data}", _by_candidates(of_data), of_data))
+    return exhibits
 
 
-def _begun(entries: Sequence[CellResult]) -> list[CellResult]:
-    """The data sets and lines that have a run."""
+def _exhibit(name: str, table: ReportTable, entries: Sequence[CellResult]) -> Exhibit:
+    return Exhibit(name, table, run_provenance(result for entry in entries for result in entry.results))
+
+
+def _with_runs(entries: Sequence[CellResult]) -> list[CellResult]:
+    """Return the entries whose data set and row have a run."""
     data = {entry.cell.data for entry in entries if entry.runs}
     rows = {entry.cell.row for entry in entries if entry.runs}
     return [entry for entry in entries if entry.cell.data in data and entry.cell.row in rows]
 
 
 def missing_data(name: str, evidence: Evidence) -> list[str]:
-    """A sentence for every data set of a table that has no download and was not run: how to run it."""
+    """Return how to run each data set of a table that has no download and no runs."""
     sentences = []
     entries = evidence.entries(name)
     for data in dict.fromkeys(entry.cell.data for entry in entries):
-        own = [entry for entry in entries if entry.cell.data == data]
-        if all(entry.missing for entry in own):
-            steps = steps_to_run(own[0].cell, own[0].protocol, DATA_FOLDER)
-            said = ", then ".join(f"`{step}`" if step.startswith("propall") else step for step in steps)
-            sentences.append(f"{DATASETS[data].title}: not run, {NO_DOWNLOAD}. To run it: {said}.")
+        of_data = [entry for entry in entries if entry.cell.data == data]
+        if all(entry.missing for entry in of_data):
+            steps = steps_to_run(of_data[0].cell, of_data[0].protocol, DATA_FOLDER)
+            instructions = ", then ".join(f"`{s}`" if s.startswith("propall") else s for s in steps)
+            sentences.append(f"{DATASETS[data].title}: not run, {NO_DOWNLOAD}. To run it: {instructions}.")
     return sentences
 
 
-def _results(entries: Sequence[CellResult]) -> list[RunResult]:
-    return [result for entry in entries for result in entry.results]
-
-
 def _by_data_set(entries: Sequence[CellResult]) -> ReportTable:
-    """Lines down, data sets across."""
+    """Tabulate methods by data set."""
     columns = list(dict.fromkeys(entry.cell.data for entry in entries))
-    close = {entry.cell for data in columns for entry in _not_worse(_of(entries, data))}
-    rows = {}
-    for own in _grouped(entries):
-        by_data = {entry.cell.data: (_ours(entry, entry.cell in close), _paper(entry)) for entry in own}
-        rows[own[0].title] = [
-            by_data.get(data, (TableCell(text="–"), TableCell(text="–"))) for data in columns
-        ]
-    titles = [DATASETS[data].title for data in columns]
-    return beside_paper(titles, rows, caption=_caption(entries))
-
-
-def _by_candidates(entries: Sequence[CellResult]) -> ReportTable:
-    """Numbers of candidates down, lines across: one data set."""
-    counts = list(dict.fromkeys(entry.cell.candidates for entry in entries))
-    rows = {}
-    for n in counts:
-        own = [entry for entry in entries if entry.cell.candidates == n]
-        close = {entry.cell for entry in _not_worse(own)}
-        rows[str(n)] = [(_ours(entry, entry.cell in close), _paper(entry)) for entry in own]
-    titles = list(dict.fromkeys(entry.title for entry in entries))
-    caption = f"{DATASETS[entries[0].cell.data].title}. {_caption(entries)}"
-    return beside_paper(titles, rows, caption=caption, row_title="n", best_in="rows")
-
-
-def _of(entries: Sequence[CellResult], data: str) -> list[CellResult]:
-    return [entry for entry in entries if entry.cell.data == data]
-
-
-def _grouped(entries: Sequence[CellResult]) -> list[list[CellResult]]:
+    close = {
+        entry.cell
+        for data in columns
+        for entry in _not_worse([entry for entry in entries if entry.cell.data == data])
+    }
     by_row: dict[str, list[CellResult]] = {}
     for entry in entries:
         by_row.setdefault(entry.cell.row, []).append(entry)
-    return list(by_row.values())
+    rows = {}
+    for of_row in by_row.values():
+        by_data = {entry.cell.data: (_our_cell(entry, close), _published_cell(entry)) for entry in of_row}
+        empty = (TableCell(text="–"), TableCell(text="–"))
+        rows[of_row[0].title] = [by_data.get(data, empty) for data in columns]
+    return compare_with_paper([DATASETS[data].title for data in columns], rows, caption=_caption(entries))
+
+
+def _by_candidates(entries: Sequence[CellResult]) -> ReportTable:
+    """Tabulate numbers of candidates by method, for one data set."""
+    rows = {}
+    for n in dict.fromkeys(entry.cell.candidates for entry in entries):
+        of_n = [entry for entry in entries if entry.cell.candidates == n]
+        close = {entry.cell for entry in _not_worse(of_n)}
+        rows[str(n)] = [(_our_cell(entry, close), _published_cell(entry)) for entry in of_n]
+    titles = list(dict.fromkeys(entry.title for entry in entries))
+    caption = f"{DATASETS[entries[0].cell.data].title}. {_caption(entries)}"
+    return compare_with_paper(titles, rows, caption=caption, row_title="n", best_in="rows")
 
 
 def _not_worse(entries: Sequence[CellResult]) -> list[CellResult]:
-    """Those that the paired t-test does not call worse than the best."""
+    """Return the entries that the paired t-test does not call worse than the best."""
     measured = [entry for entry in entries if entry.mean is not None]
     if len(measured) < 2:
         return []
     best = max(measured, key=lambda entry: entry.mean or 0.0)
-    found = []
+    close = []
     for entry in measured:
-        against = compared(best, entry) if entry is not best else None
-        if against is not None and against.p is not None and against.p >= ALPHA:
-            found.append(entry)
-    return found
+        comparison = compare_entries(best, entry) if entry is not best else None
+        if comparison is not None and comparison.p is not None and comparison.p >= ALPHA:
+            close.append(entry)
+    return close
 
 
-def _ours(entry: CellResult, close: bool) -> TableCell:
+def _our_cell(entry: CellResult, close: Set[PaperCell]) -> TableCell:
     if entry.mean is None:
         return TableCell(text=entry.note, remark=NO_DOWNLOAD if entry.missing else "")
     remark = "" if entry.runs == entry.expected else f"{entry.runs} of {entry.expected} runs"
-    return TableCell(entry.mean, entry.std, close=close, remark=remark)
+    return TableCell(entry.mean, entry.std, close=entry.cell in close, remark=remark)
 
 
-def _paper(entry: CellResult) -> TableCell:
+def _published_cell(entry: CellResult) -> TableCell:
     if entry.published is None:
         return TableCell(text="not in the paper")
     reason = entry.incomparable if entry.mean is not None else ""
@@ -134,11 +129,50 @@ def _paper(entry: CellResult) -> TableCell:
 
 def _caption(entries: Sequence[CellResult]) -> str:
     table, protocol = TABLES[entries[0].cell.table], entries[0].protocol
-    units = {len(entry.values) for entry in entries if entry.runs == entry.expected and entry.runs}
+    counts = {len(entry.values) for entry in entries if entry.runs == entry.expected and entry.runs}
     unit = "folds" if protocol.startswith("folds") else "seeds"
-    over = f" over {min(units)} {unit}" if len(units) == 1 and units != {1} else ""
-    over = ", one run each" if units == {1} else over
+    over = f" over {min(counts)} {unit}" if len(counts) == 1 and counts != {1} else ""
+    over = ", one run each" if counts == {1} else over
     return (
-        f"Protocol {protocol}: {table.describe(protocol)}. Percent, mean (sample deviation){over}; highest "
-        "bold, not significantly lower underlined (paired t-test, 0.05)."
+        f"Protocol {protocol}: {table.describe(protocol)}. Percent, mean (sample standard deviation){over}; "
+        "highest in bold, not significantly lower underlined (paired t-test, 0.05)."
     )
+
+
+def compare_with_paper(
+    columns: Sequence[str],
+    rows: Mapping[str, Sequence[tuple[TableCell, TableCell]]],
+    *,
+    caption: str = "",
+    row_title: str = "method",
+    best_in: Literal["columns", "rows"] = "columns",
+) -> ReportTable:
+    """Tabulate ours, the paper's number and their difference in adjacent columns.
+
+    Args:
+        columns: names of the compared quantities, such as data sets.
+        rows: for each row one pair (ours, published) per column; a hatched cell is not compared.
+        caption: as in `ReportTable`.
+        row_title: as in `ReportTable`.
+        best_in: as in `ReportTable`.
+    """
+    subcolumns = [
+        subcolumn
+        for group in columns
+        for subcolumn in (
+            Column("ours", group, best="highest"),
+            Column("paper", group),
+            Column("difference", group, kind="difference"),
+        )
+    ]
+    table_rows = []
+    for title, pairs in rows.items():
+        cells: list[TableCell] = []
+        for ours, paper in pairs:
+            comparable = not (ours.hatched or paper.hatched)
+            difference = TableCell(text="–")
+            if ours.mean is not None and paper.mean is not None and comparable:
+                difference = TableCell(ours.mean - paper.mean)
+            cells += [ours, paper, difference]
+        table_rows.append(TableRow(title, cells, title if row_title == "method" else ""))
+    return ReportTable(subcolumns, table_rows, caption, row_title, best_in=best_in)

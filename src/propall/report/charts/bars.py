@@ -1,16 +1,37 @@
-"""Accuracies as dots over seeds, and counts as bars."""
+"""Dot charts of accuracies over seeds, and bar charts of counts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from propall.report.charts.figure import Drawing, Figure, plot_style, quiet_axes
-from propall.report.charts.lines import Reference, pickable
-from propall.report.charts.svg import Scale, element, marker, path, stroke, text_width, words
-from propall.report.colors import LIGHT, method_key, method_style, series_color
+from propall.report.charts.axes import (
+    ABOVE_AXES,
+    RIGHT_OF_AXES,
+    Reference,
+    axis_title,
+    describe_references,
+    plot_title,
+    tick_label,
+    with_margin,
+    x_axis_title,
+    y_grid,
+)
+from propall.report.charts.figure import Drawing, Figure, add_axes, plot_style
+from propall.report.charts.svg import (
+    Scale,
+    element,
+    line_css,
+    marker,
+    method_name,
+    path_data,
+    series,
+    text_element,
+    text_width,
+)
+from propall.report.colors import LIGHT, method_style, text_color
 from propall.report.numbers import (
     Number,
     choose_ticks,
@@ -27,14 +48,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DotChart(Figure):
-    """One row per method: a small dot per seed, the mean as the method's marker, a bar of one std.
+    """One row per method: a small dot per seed, a marker at the mean, a bar of one standard deviation.
 
     Attributes:
         caption: what is shown, and over how many runs.
         values: (method, one value per seed), from the top row down.
         x_title: name and unit of the axis.
-        references: vertical yardsticks; they always lie within the axis.
-        decimals: of the printed means.
+        references: vertical reference lines, always within the axis.
+        decimals: digits of the printed means.
     """
 
     caption: str
@@ -44,16 +65,16 @@ class DotChart(Figure):
     decimals: int = 2
 
     def description(self) -> str:
-        """Mean and std of every row."""
-        rows = "; ".join(f"{name} {self._says(seeds)}" for name, seeds in self.values)
-        marks = "".join(f"; {reference.says(self.decimals)}" for reference in self.references)
-        return f"Dot chart of {self.x_title}: {rows}{marks}."
+        """Return mean and standard deviation of every row."""
+        rows = "; ".join(f"{name} {self._mean_text(seeds)}" for name, seeds in self.values)
+        references = describe_references(self.references, self.decimals)
+        return f"Dot chart of {self.x_title}: {rows}{references}."
 
-    def _says(self, seeds: Sequence[Number]) -> str:
+    def _mean_text(self, seeds: Sequence[Number]) -> str:
         return format_mean_std(*mean_and_std(seeds), self.decimals)
 
     def table(self) -> ReportTable:
-        """Mean, std and every seed's value."""
+        """Return mean, standard deviation and each seed's value."""
         n = max(len(seeds) for _, seeds in self.values)
         columns = [Column("mean", decimals=self.decimals, best="highest")]
         columns += [Column(f"seed {i}", decimals=self.decimals) for i in range(1, n + 1)]
@@ -64,99 +85,88 @@ class DotChart(Figure):
             rows.append(TableRow(name, cells, name))
         return ReportTable(columns, rows, self.x_title, formats=("CSV",))
 
-    def tips(self) -> list[str]:
-        """A method's mean and its seeds."""
+    def tooltips(self) -> list[str]:
+        """Return each method's mean and seeds."""
         return [
-            f"{name} {self._says(seeds)}\n" + ", ".join(format_number(v, self.decimals) for v in seeds)
+            f"{name} {self._mean_text(seeds)}\n" + ", ".join(format_number(v, self.decimals) for v in seeds)
             for name, seeds in self.values
         ]
 
     @cached_property
     def _range(self) -> tuple[float, float]:
-        everything = [value for _, seeds in self.values for value in seeds]
-        everything += [reference.value for reference in self.references]
-        low, high = min(everything), max(everything)
-        margin = 0.04 * ((high - low) or 1.0)
-        return low - margin, high + margin
-
-    def _axis_title(self) -> str:
-        low, _ = self._range
-        return self.x_title if low <= 0 else f"{self.x_title}, axis starts at {format_tick(round(low))}"
+        values = [value for _, seeds in self.values for value in seeds]
+        values += [reference.value for reference in self.references]
+        return with_margin(min(values), max(values))
 
     def draw(self, width: int) -> Drawing:
-        """Names left, dots in the middle, numbers right."""
+        """Draw names on the left, dots in the middle, means on the right."""
         step, top = 32.0, 34.0
         bottom = top + step * len(self.values)
         left = max(text_width(name) for name, _ in self.values) + 12
-        right = width - max(text_width(self._says(seeds)) for _, seeds in self.values) - 12
+        right = width - max(text_width(self._mean_text(seeds)) for _, seeds in self.values) - 12
         x = Scale(*self._range, left, right)
-        inside = []
+        elements = []
         for tick in choose_ticks(x.low, x.high, 6 if width > 500 else 3):
-            inside.append(element("line", x1=x(tick), x2=x(tick), y1=top, y2=bottom, class_="grid"))
-            inside.append(words(format_tick(tick), x(tick), bottom + 18, class_="tick", text_anchor="middle"))
-        inside.append(words(self._axis_title(), right, bottom + 38, class_="axis", text_anchor="end"))
+            elements.append(element("line", x1=x(tick), x2=x(tick), y1=top, y2=bottom, class_="grid"))
+            elements.append(tick_label(format_tick(tick), x(tick), bottom + 18))
+        elements.append(x_axis_title(axis_title(self.x_title, x.low), right, bottom + 38))
         for reference in self.references:
-            at, style = x(reference.value), f"stroke-dasharray:{reference.dash}"
-            inside.append(
-                element("line", x1=at, x2=at, y1=top - 8, y2=bottom, class_="yardline", style=style)
-            )
-            says = reference.says(self.decimals)
-            room = text_width(says, 12) / 2
+            at, text = x(reference.value), reference.describe(self.decimals)
+            elements.append(reference.line(at, at, top - 8, bottom))
+            room = text_width(text, 12) / 2
             place = min(max(at, room), width - room)
-            inside.append(words(says, place, top - 14, class_="yard", text_anchor="middle"))
+            elements.append(text_element(text, place, top - 14, class_="reference", text_anchor="middle"))
         for row, (name, seeds) in enumerate(self.values):
-            inside.append(self._row(row, name, seeds, x, top + step * (row + 0.5), width))
-        return Drawing(bottom + 46, inside)
+            parts = self._row(name, seeds, x, top + step * (row + 0.5), width)
+            elements.append(series(name, *parts, class_="series hit", data_t=str(row)))
+        return Drawing(bottom + 46, elements)
 
-    def _row(self, row: int, name: str, seeds: Sequence[Number], x: Scale, y: Number, width: int) -> str:
+    def _row(self, name: str, seeds: Sequence[Number], x: Scale, y: Number, width: int) -> list[str]:
         style, (mean, std) = method_style(name), mean_and_std(seeds)
         parts = [element("rect", x=0, y=y - 16, width=width, height=32, class_="area")]
         parts += [marker(style._replace(marker="circle"), x(v), y, 2.5, class_="seed") for v in seeds]
         if std is not None:
-            solid = stroke(style._replace(dash=""))
-            span = path([(x(mean - std), y), (x(mean + std), y)])
-            parts.append(element("path", d=span, class_="line", style=solid))
+            span = path_data([(x(mean - std), y), (x(mean + std), y)])
+            parts.append(element("path", d=span, class_="line", style=line_css(style._replace(dash=""))))
         parts.append(marker(style, x(mean), y, 5.5))
-        parts.append(words(self._says(seeds), width - 2, y + 4, class_="value", text_anchor="end"))
-        parts.append(pickable(name, 2, y + 4))
-        return element("g", *parts, class_="series hit", data_series=method_key(name), data_t=str(row))
+        mean_text = self._mean_text(seeds)
+        parts.append(text_element(mean_text, width - 2, y + 4, class_="value", text_anchor="end"))
+        return [*parts, method_name(name, 2, y + 4)]
 
     def size(self) -> tuple[float, float]:
-        """As tall as it has rows."""
+        """Return a height in proportion to the rows."""
         return 7.2, 1.2 + 0.35 * len(self.values)
 
-    def paint(self, canvas: Canvas) -> None:
-        """The same rows, dots and yardsticks."""
-        axes = quiet_axes(canvas, "x")
-        beside: tuple[Any, Any] = ("axes fraction", "data")
-        above: tuple[Any, Any] = ("data", "axes fraction")
+    def plot(self, canvas: Canvas) -> None:
+        """Plot rows, dots and references."""
+        axes = add_axes(canvas, "x")
         for row, (name, seeds) in enumerate(self.values):
-            style, (mean, std) = plot_style(method_style(name)), mean_and_std(seeds)
+            style, (mean, std) = plot_style(name), mean_and_std(seeds)
             axes.plot(seeds, [row] * len(seeds), "o", color=style["color"], alpha=0.45, markersize=3)
             axes.errorbar(mean, row, xerr=std, fmt=style["marker"], color=style["color"], markersize=7)
-            axes.annotate(self._says(seeds), (1.01, row), xycoords=beside, va="center")
+            axes.annotate(self._mean_text(seeds), (1.01, row), xycoords=RIGHT_OF_AXES, va="center")
         for reference in self.references:
-            axes.axvline(reference.value, color=LIGHT.muted, linewidth=1, linestyle=reference.plot_dash)
-            says, place = reference.says(self.decimals), (reference.value, 1.02)
-            axes.annotate(says, place, xycoords=above, color=LIGHT.muted, fontsize=9, ha="center")
+            axes.axvline(reference.value, **reference.plot_style)
+            text, place = reference.describe(self.decimals), (reference.value, 1.02)
+            axes.annotate(text, place, xycoords=ABOVE_AXES, color=LIGHT.muted, fontsize=9, ha="center")
         axes.set_yticks(range(len(self.values)), [name for name, _ in self.values])
-        for text, (name, _) in zip(axes.get_yticklabels(), self.values, strict=True):
-            text.set_color(series_color(method_style(name).color, minimum=4.5))
+        for label, (name, _) in zip(axes.get_yticklabels(), self.values, strict=True):
+            label.set_color(text_color(name))
         axes.set_xlim(*self._range)
         axes.set_ylim(len(self.values) - 0.5, -0.5)
-        axes.set_xlabel(self._axis_title())
+        axes.set_xlabel(axis_title(self.x_title, self._range[0]))
 
 
 @dataclass(frozen=True)
 class BarChart(Figure):
-    """Counts or other amounts from zero, one bar per category: histograms, candidate-set sizes.
+    """One bar per category, starting at zero: histograms, candidate-set sizes.
 
     Attributes:
         caption: what is shown.
         bars: (category, amount), from left to right.
         x_title: what the categories are.
         y_title: what is counted.
-        decimals: of the exact values.
+        decimals: digits of the exact values.
     """
 
     caption: str
@@ -166,7 +176,7 @@ class BarChart(Figure):
     decimals: int = 0
 
     def description(self) -> str:
-        """All amounts, or the extremes where there are many."""
+        """Return all amounts, or only the extremes of many."""
         bars = self.bars
         if len(bars) > 20:
             ranked = sorted(bars, key=lambda bar: bar[1])
@@ -175,29 +185,25 @@ class BarChart(Figure):
         return f"Bar chart of {self.y_title} by {self.x_title}: {amounts}."
 
     def table(self) -> ReportTable:
-        """One row per bar."""
+        """Return one row per bar."""
         rows = [TableRow(name, [TableCell(value)]) for name, value in self.bars]
         columns = [Column(self.y_title, decimals=self.decimals)]
         return ReportTable(columns, rows, f"{self.y_title} by {self.x_title}", self.x_title, formats=("CSV",))
 
-    def tips(self) -> list[str]:
-        """A bar's amount."""
+    def tooltips(self) -> list[str]:
+        """Return each bar's amount."""
         return [
             f"{self.x_title} {name}\n{format_number(value, self.decimals)} {self.y_title}"
             for name, value in self.bars
         ]
 
     def draw(self, width: int) -> Drawing:
-        """Bars in the accent; names thinned where they would touch."""
+        """Draw bars in the accent color; skips category names that would overlap."""
         top, height = 30.0, 260.0
-        marks = choose_ticks(0, max(value for _, value in self.bars) or 1.0, 4)
-        left = max(text_width(format_tick(mark), 12) for mark in marks) + 14
         y = Scale(0, max(value for _, value in self.bars) or 1.0, height - 42, top)
+        left = max(text_width(format_tick(tick), 12) for tick in choose_ticks(y.low, y.high, 4)) + 14
         slot = (width - left) / len(self.bars)
-        inside = [words(self.y_title, 2, 12, class_="axis")]
-        for mark in marks:
-            inside.append(element("line", x1=left, x2=width, y1=y(mark), y2=y(mark), class_="grid"))
-            inside.append(words(format_tick(mark), left - 8, y(mark) + 4, class_="tick", text_anchor="end"))
+        elements = [text_element(self.y_title, 2, 12, class_="axis"), *y_grid(y, left, width, 4)]
         widest = max(text_width(name, 12) for name, _ in self.bars) + 8
         every = max(1, -int(-widest // slot))
         for i, (name, value) in enumerate(self.bars):
@@ -206,14 +212,13 @@ class BarChart(Figure):
             box = {"y": y(value), "height": y.start - y(value), "width": slot * 0.76}
             parts.append(element("rect", x=start + slot * 0.12, class_="bar", **box))
             if i % every == 0:
-                parts.append(words(name, middle, height - 24, class_="tick", text_anchor="middle"))
-            inside.append(element("g", *parts, class_="hit", data_t=str(i)))
-        inside.append(words(self.x_title, width - 2, height - 5, class_="axis", text_anchor="end"))
-        return Drawing(height, inside)
+                parts.append(tick_label(name, middle, height - 24))
+            elements.append(element("g", *parts, class_="hit", data_t=str(i)))
+        return Drawing(height, [*elements, x_axis_title(self.x_title, width - 2, height - 5)])
 
-    def paint(self, canvas: Canvas) -> None:
-        """The same bars."""
-        axes = quiet_axes(canvas)
+    def plot(self, canvas: Canvas) -> None:
+        """Plot the bars."""
+        axes = add_axes(canvas)
         axes.bar([name for name, _ in self.bars], [value for _, value in self.bars], 0.76, color=LIGHT.accent)
         axes.set_xlabel(self.x_title)
-        axes.set_title(self.y_title, loc="left", fontsize=10, color=LIGHT.muted)
+        plot_title(axes, self.y_title)

@@ -1,4 +1,4 @@
-"""A sheet of examples: images with their candidate labels, the recovered one and the true one."""
+"""Sheets of example images with their candidate, recovered and true labels."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 
-def as_bytes(images: NDArray[np.generic]) -> NDArray[np.uint8]:
-    """Images as bytes; numbers other than bytes are stretched from the sheet's smallest to its largest."""
+def to_uint8(images: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Convert images to uint8; other types are rescaled from the sheet's minimum to its maximum."""
     if images.dtype == np.uint8:
         return images.astype(np.uint8)
     values = images.astype(np.float64)
@@ -31,11 +31,11 @@ def as_bytes(images: NDArray[np.generic]) -> NDArray[np.uint8]:
 
 
 def png(image: NDArray[np.uint8]) -> bytes:
-    """A grey (h, w) or color (h, w, 3) image as a PNG file."""
+    """Encode a gray (h, w) or RGB (h, w, 3) image as PNG."""
     if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
         raise ValueError(
-            f"image: {image.dtype} of shape {image.shape} is neither (h, w) nor (h, w, 3) bytes; "
-            "convert it with as_bytes and put the channels last."
+            f"image: {image.dtype} of shape {image.shape}; expected uint8 of shape (h, w) or (h, w, 3). "
+            "Convert it with to_uint8 and put the channels last."
         )
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -44,27 +44,27 @@ def png(image: NDArray[np.uint8]) -> bytes:
     height, width = image.shape[:2]
     header = struct.pack(">IIBBBBB", width, height, 8, 0 if image.ndim == 2 else 2, 0, 0, 0)
     rows = image.reshape(height, -1)
-    # Each row of pixels starts with its filter, 0 for none.
+    # Each row of pixels starts with its filter type, 0 for none.
     data = zlib.compress(np.hstack([np.zeros((height, 1), np.uint8), rows]).tobytes(), 9)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
 def data_uri(image: NDArray[np.uint8]) -> str:
-    """The image inside an address, so that a page needs no second file."""
+    """Return the image as a data URI."""
     return "data:image/png;base64," + b64encode(png(image)).decode()
 
 
 @dataclass(frozen=True)
 class ExampleSheet(Figure):
-    """Images with their candidates as chips; the recovered label filled, the true one with a check mark.
+    """Images with their candidates as chips: the recovered label filled, the true one checked.
 
     Attributes:
         caption: what is shown.
-        images: (n, h, w) or (n, h, w, 3), bytes or any numbers.
-        candidates: labels each image may have, as class names.
-        recovered: the label the method chose for each.
-        truth: the true label of each, where known.
-        inverted: show large values dark, as ink on paper; for grey images.
+        images: (n, h, w) or (n, h, w, 3), of any numeric type.
+        candidates: candidate labels of each image, as class names.
+        recovered: the label chosen for each image.
+        truth: the true label of each image, where known.
+        inverted: draw large values dark, like ink on paper; for gray images.
     """
 
     caption: str
@@ -79,24 +79,24 @@ class ExampleSheet(Figure):
         if len(lengths) != 1:
             raise ValueError(
                 f"images: {len(self.images)} images, {len(self.candidates)} candidate sets, "
-                f"{len(self.recovered)} recovered and {len(self.truth)} true labels; give one of "
-                "each per image."
+                f"{len(self.recovered)} recovered and {len(self.truth)} true labels; expected one "
+                "of each per image."
             )
 
     @property
-    def _bytes(self) -> NDArray[np.uint8]:
-        shades = as_bytes(self.images)
-        return np.asarray(255 - shades, dtype=np.uint8) if self.inverted else shades
+    def _pixels(self) -> NDArray[np.uint8]:
+        pixels = to_uint8(self.images)
+        return np.asarray(255 - pixels, dtype=np.uint8) if self.inverted else pixels
 
     def description(self) -> str:
-        """How many there are and how many were recovered."""
+        """Return the number of images, and how many labels were recovered."""
         known = [(r, t) for r, t in zip(self.recovered, self.truth, strict=True) if t is not None]
         right = sum(r == t for r, t in known)
-        found = f"; the recovered label is the true one in {right} of {len(known)}" if known else ""
-        return f"{len(self.images)} images with their candidate labels{found}."
+        recovered = f"; the recovered label is the true one in {right} of {len(known)}" if known else ""
+        return f"{len(self.images)} images with their candidate labels{recovered}."
 
     def table(self) -> ReportTable:
-        """One row per image."""
+        """Return one row per image."""
         columns = [Column(name, kind="text") for name in ("candidates", "recovered", "true")]
         rows = [
             TableRow(
@@ -112,9 +112,9 @@ class ExampleSheet(Figure):
         return ReportTable(columns, rows, "Candidate, recovered and true labels", "image", formats=("CSV",))
 
     def body(self, anchor: str) -> str:
-        """The sheet as HTML: it reflows to any width by itself."""
+        """Return the sheet as HTML, which fits any width."""
         cards = []
-        everything = zip(self._bytes, self.candidates, self.recovered, self.truth, strict=True)
+        everything = zip(self._pixels, self.candidates, self.recovered, self.truth, strict=True)
         for image, labels, recovered, truth in everything:
             alt = f"candidates {', '.join(labels)}; recovered {recovered}"
             alt += f"; true {truth}" if truth is not None else ""
@@ -132,17 +132,17 @@ class ExampleSheet(Figure):
         return f'{legend}<ul class="sheet" aria-describedby="{escape(anchor)}-text">{"".join(cards)}</ul>'
 
     def draw(self, width: int) -> Drawing:
-        """Nothing: the sheet is HTML, see `body`."""
+        """Draw nothing: the sheet is HTML, see `body`."""
         return Drawing(0, [])
 
     def size(self) -> tuple[float, float]:
-        """Rows of six."""
+        """Return a height for rows of six images."""
         return 7.2, 1.5 * -(-len(self.images) // 6)
 
-    def paint(self, canvas: Canvas) -> None:
-        """Images in rows of six, candidates beneath: the recovered one in brackets, the true one checked."""
+    def plot(self, canvas: Canvas) -> None:
+        """Plot images in rows of six, with the recovered label in brackets and the true one checked."""
         across = min(6, len(self.images))
-        for i, image in enumerate(self._bytes):
+        for i, image in enumerate(self._pixels):
             axes = canvas.add_subplot(-(-len(self.images) // across), across, i + 1)
             axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
             axes.set_axis_off()

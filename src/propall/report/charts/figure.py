@@ -1,4 +1,4 @@
-"""What every figure is: drawn at two widths, described in words, with its data behind it."""
+"""The base of all figures: drawn at two widths, described in words, with its data in a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from propall import atomic_files
 from propall.report.charts.svg import element
-from propall.report.colors import LIGHT, MethodStyle, series_color
+from propall.report.colors import LIGHT, method_style, series_color
 from propall.report.numbers import Number
 from propall.report.tables import ReportTable, json_script
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-#: Widths in pixels: text keeps its size on a phone because a second, narrower drawing is shown there.
+#: Widths in pixels. Phones show the narrower drawing, so that text keeps its size.
 WIDE, NARROW = 720, 340
 
-#: How matplotlib draws where it has a say: no frame, quiet axes, and the same bytes for the same data.
+#: matplotlib without frames; `svg.hashsalt` gives the same bytes for the same data.
 _STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -39,7 +39,7 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "propall",
     "svg.fonttype": "none",
 }
-_UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+_NO_DATE = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 _MARKERS = {
     **{"circle": "o", "square": "s", "triangle": "^", "diamond": "D"},
     **{"down": "v", "plus": "P", "cross": "X", "hexagon": "h"},
@@ -47,14 +47,14 @@ _MARKERS = {
 
 
 class Drawing(NamedTuple):
-    """The inside of an `svg` element and its height."""
+    """Height and content of an `svg` element."""
 
     height: Number
-    inside: Sequence[str]
+    elements: Sequence[str]
 
 
 class Figure(ABC):
-    """A figure made of plain data. Subclasses are frozen dataclasses.
+    """A figure made from plain data. Subclasses are frozen dataclasses.
 
     Attributes:
         caption: what is shown, and over how many runs.
@@ -64,67 +64,66 @@ class Figure(ABC):
 
     @abstractmethod
     def description(self) -> str:
-        """The text alternative: what a person who cannot see the figure should know."""
+        """Return the text alternative for readers who cannot see the figure."""
 
     @abstractmethod
     def table(self) -> ReportTable:
-        """The figure's data."""
+        """Return the figure's data."""
 
     @abstractmethod
     def draw(self, width: int) -> Drawing:
-        """The figure as SVG, `width` pixels wide."""
+        """Draw the figure as SVG, `width` pixels wide."""
 
     @abstractmethod
-    def paint(self, canvas: Canvas) -> None:
-        """The figure drawn with matplotlib."""
+    def plot(self, canvas: Canvas) -> None:
+        """Draw the figure with matplotlib."""
 
     def size(self) -> tuple[float, float]:
-        """Width and height of the saved figure in inches."""
+        """Return width and height of the saved figure in inches."""
         return 7.2, 4.0
 
-    def tips(self) -> list[str]:
-        """What hovering shows; marks refer to these by their number in `data-t`."""
+    def tooltips(self) -> list[str]:
+        """Return the hover texts; marks refer to them by index in `data-t`."""
         return []
 
     def body(self, anchor: str) -> str:
-        """What stands between the `figure` tag and the caption: both drawings; the page shows one."""
+        """Return the content of the `figure` element: both drawings, of which the page shows one."""
         return self._svg(anchor, "wide", WIDE) + "\n" + self._svg(anchor, "narrow", NARROW)
 
     def _svg(self, anchor: str, name: str, width: int) -> str:
-        height, inside = self.draw(width)
-        box = f"0 0 {width} {height:.0f}"
-        # Names inside can be pressed, so this is a group and not an image, whose children are out of reach.
-        named = {"role": "group", "aria_labelledby": f"{anchor}-text"}
-        size = {"width": str(width), "height": f"{height:.0f}", "viewBox": box}
-        reachable = "0" if self.tips() else None
-        return element("svg", *inside, class_=name, tabindex=reachable, **named, **size)
+        height, elements = self.draw(width)
+        # Names inside are buttons: the children of role "img" would be hidden from assistive technology.
+        labels = {"role": "group", "aria_labelledby": f"{anchor}-text"}
+        size = {"width": str(width), "height": f"{height:.0f}", "viewBox": f"0 0 {width} {height:.0f}"}
+        tabindex = "0" if self.tooltips() else None
+        return element("svg", *elements, class_=name, tabindex=tabindex, **labels, **size)
 
     def to_html(self, anchor: str) -> str:
-        """A `figure` with text alternative, hover texts and its data table behind a disclosure."""
+        """Return a `figure` with text alternative, hover texts and a collapsed data table."""
         parts = [
             f'<figure id="{escape(anchor)}" class="chart">',
-            f'<p class="unseen" id="{escape(anchor)}-text">{escape(self.description())}</p>',
+            f'<p class="visually-hidden" id="{escape(anchor)}-text">{escape(self.description())}</p>',
             self.body(anchor),
             f"<figcaption>{escape(self.caption)}</figcaption>",
-            json_script(self.tips()) if self.tips() else "",
+            json_script(self.tooltips()) if self.tooltips() else "",
             f"<details><summary>Data</summary>{self.table().to_html(f'{anchor}-data')}</details>",
             "</figure>",
         ]
         return "\n".join(part for part in parts if part)
 
     def save(self, path: str | Path) -> Path:
-        """Write the figure as PNG, SVG or PDF, by the ending of the path; same data, same colors."""
+        """Write the figure as PNG, SVG or PDF, depending on the suffix."""
         path = Path(path)
-        with saved(path, self.size(), layout="constrained") as canvas:
-            self.paint(canvas)
+        with open_canvas(path, self.size(), layout="constrained") as canvas:
+            self.plot(canvas)
         return path
 
 
 @contextmanager
-def saved(
+def open_canvas(
     path: Path, size: tuple[float, float], layout: Literal["constrained"] | None = None
 ) -> Iterator[Canvas]:
-    """A canvas of matplotlib in the one look, written to a file when it is done."""
+    """Yield a matplotlib figure in the report's style and write it to `path` on exit."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
@@ -132,22 +131,23 @@ def saved(
         canvas = Canvas(figsize=size, layout=layout)
         yield canvas
         with atomic_files.replacing(path) as part:
-            canvas.savefig(part, dpi=200, metadata=_UNDATED.get(path.suffix.lower()))
+            canvas.savefig(part, dpi=200, metadata=_NO_DATE.get(path.suffix.lower()))
 
 
-def plot_style(look: MethodStyle) -> dict[str, Any]:
-    """A method's look in matplotlib's words."""
-    dash = tuple(float(part) for part in look.dash.split())
+def plot_style(method: str) -> dict[str, Any]:
+    """Return a method's style as matplotlib arguments."""
+    style = method_style(method)
+    dash = tuple(float(part) for part in style.dash.split())
     return {
-        "color": series_color(look.color),
+        "color": series_color(style.color),
         "linestyle": (0, dash) if dash else "-",
-        "marker": _MARKERS[look.marker],
+        "marker": _MARKERS[style.marker],
     }
 
 
-def quiet_axes(canvas: Canvas, grid: str = "y") -> Axes:
-    """The one pair of axes of a figure, with a light grid along one axis."""
+def add_axes(canvas: Canvas, grid: Literal["x", "y"] = "y") -> Axes:
+    """Add the only axes of a figure, with a light grid along one axis."""
     axes = canvas.add_subplot()
-    axes.grid(axis=grid)  # type: ignore[arg-type]
+    axes.grid(axis=grid)
     axes.tick_params(length=0)
     return axes

@@ -1,41 +1,44 @@
-"""SVG as text: elements, scales, markers and how wide a word is."""
+"""SVG as text: elements, scales, method markers and estimated text widths."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from propall.report.colors import MethodStyle
+from propall.report.colors import MethodStyle, method_key, method_style
 from propall.report.numbers import Number
 
+Attribute = str | Number | None
 
-def number(value: Number) -> str:
-    """A coordinate with at most one decimal; a tenth of a pixel is invisible."""
+
+def format_coordinate(value: Number) -> str:
+    """Format with at most one decimal; a tenth of a pixel is invisible."""
     return f"{value:.1f}".removesuffix(".0")
 
 
-def element(tag: str, *children: str, **attributes: str | Number | None) -> str:
-    """One element; `class_` and `data_t` become `class` and `data-t`, None leaves an attribute out."""
+def element(tag: str, *children: str, **attributes: Attribute) -> str:
+    """Return one element; `class_` and `data_t` become `class` and `data-t`, None omits an attribute."""
     pairs = []
     for name, value in attributes.items():
         if value is not None:
-            shown = escape(value) if isinstance(value, str) else number(value)
+            shown = escape(value) if isinstance(value, str) else format_coordinate(value)
             pairs.append(f' {name.rstrip("_").replace("_", "-")}="{shown}"')
     inside = "".join(children)
     return f"<{tag}{''.join(pairs)}>{inside}</{tag}>" if inside else f"<{tag}{''.join(pairs)}/>"
 
 
-def words(text: str, x: Number, y: Number, **attributes: str | Number | None) -> str:
-    """A text element."""
+def text_element(text: str, x: Number, y: Number, **attributes: Attribute) -> str:
+    """Return a text element."""
     return element("text", escape(text), x=x, y=y, **attributes)
 
 
-def path(points: Sequence[tuple[Number, Number]], closed: bool = False) -> str:
-    """The `d` of a polyline."""
-    return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points) + ("Z" if closed else "")
+def path_data(points: Sequence[tuple[Number, Number]], closed: bool = False) -> str:
+    """Return the `d` attribute of a polyline."""
+    joined = "L".join(f"{format_coordinate(x)} {format_coordinate(y)}" for x, y in points)
+    return f"M{joined}{'Z' if closed else ''}"
 
 
 def text_width(text: str, size: Number = 13) -> float:
-    """Roughly how many pixels a text takes in a sans-serif face; generous, so that labels fit."""
+    """Estimate the width in pixels in a sans-serif font; generous, so that labels fit."""
     narrow = sum(c in "iljtfrI.,:;'|()[] " for c in text)
     wide = sum(c in "mwMW@%" for c in text)
     capital = sum(c.isupper() and c not in "IMW" for c in text)
@@ -53,28 +56,23 @@ class Scale:
     end: Number
 
     def __call__(self, value: Number) -> float:
-        """The pixel of a value."""
+        """Return the pixel of a value."""
         span = (self.high - self.low) or 1.0
         return self.start + (value - self.low) / span * (self.end - self.start)
 
 
-def stroke(look: MethodStyle) -> str:
-    """The style of a method's line."""
-    dash = f";stroke-dasharray:{look.dash}" if look.dash else ""
-    return f"stroke:{paint(look)}{dash}"
+def line_css(style: MethodStyle) -> str:
+    """Return the CSS of a method's line."""
+    dash = f";stroke-dasharray:{style.dash}" if style.dash else ""
+    return f"stroke:{area_color(style)}{dash}"
 
 
-def paint(look: MethodStyle) -> str:
-    """The CSS color of a method's lines and areas."""
-    return "var(--muted)" if look.color < 0 else f"var(--s{look.color})"
+def area_color(style: MethodStyle) -> str:
+    """Return the CSS color of a method's lines and areas."""
+    return "var(--muted)" if style.color < 0 else f"var(--s{style.color})"
 
 
-def ink(look: MethodStyle) -> str:
-    """The CSS color of text about a method, legible at text size."""
-    return "var(--muted)" if look.color < 0 else f"var(--t{look.color})"
-
-
-#: Outlines of the markers for a radius of 1, as polygons; the circle is drawn as such.
+#: Marker outlines for radius 1, as polygons; the circle has an element of its own.
 _OUTLINES: dict[str, list[tuple[Number, Number]]] = {
     "square": [(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)],
     "triangle": [(0, -1.15), (1, 0.75), (-1, 0.75)],
@@ -92,24 +90,35 @@ _OUTLINES: dict[str, list[tuple[Number, Number]]] = {
 }
 
 
-def marker(
-    look: MethodStyle, x: Number, y: Number, radius: Number = 4, **attributes: str | Number | None
-) -> str:
-    """A method's marker."""
-    style = f"fill:{paint(look)}"
-    if look.marker == "circle":
-        return element("circle", cx=x, cy=y, r=radius, style=style, **attributes)
-    outline = [(x + radius * dx, y + radius * dy) for dx, dy in _OUTLINES[look.marker]]
-    return element("path", d=path(outline, closed=True), style=style, **attributes)
+def marker(style: MethodStyle, x: Number, y: Number, radius: Number = 4, **attributes: Attribute) -> str:
+    """Return a method's marker."""
+    css = f"fill:{area_color(style)}"
+    if style.marker == "circle":
+        return element("circle", cx=x, cy=y, r=radius, style=css, **attributes)
+    outline = [(x + radius * dx, y + radius * dy) for dx, dy in _OUTLINES[style.marker]]
+    return element("path", d=path_data(outline, closed=True), style=css, **attributes)
 
 
-def spread(wanted: Sequence[Number], gap: Number, low: Number, high: Number) -> list[float]:
-    """Positions as near as possible to the wanted ones, in their order, `gap` apart, within [low, high]."""
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    placed = [0.0] * len(wanted)
+def method_name(name: str, x: Number, y: Number, **attributes: Attribute) -> str:
+    """Return a method's name as a button that fades the other methods."""
+    color = method_style(name).color
+    css = "fill:var(--muted)" if color < 0 else f"fill:var(--t{color})"
+    pressable = {"role": "button", "tabindex": "0", "aria_pressed": "false", "data_pick": method_key(name)}
+    return text_element(name, x, y, class_="name", style=css, **pressable, **attributes)
+
+
+def series(name: str, *parts: str, class_: str = "series", **attributes: Attribute) -> str:
+    """Group everything drawn for one method."""
+    return element("g", *parts, class_=class_, data_series=method_key(name), **attributes)
+
+
+def spread_apart(positions: Sequence[Number], gap: Number, low: Number, high: Number) -> list[float]:
+    """Return positions moved as little as possible, in order, at least `gap` apart within [low, high]."""
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    placed = [0.0] * len(positions)
     edge = float(low)
     for i in order:
-        placed[i] = edge = max(float(wanted[i]), edge)
+        placed[i] = edge = max(float(positions[i]), edge)
         edge += gap
     edge = float(high)
     for i in reversed(order):
