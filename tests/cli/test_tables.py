@@ -378,6 +378,14 @@ def test_what_fit_says_in_one_line(run, dirty_birds, tmp_path) -> None:
     assert f"Model: {tmp_path / 'm'} (replaces the previous one)\n" in out
 
 
+def test_settings_hold_for_a_label_column_found_by_its_name(run, tmp_path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('x,label\n1,a\n2,"a, b"\n3,b\n')
+    _, out, _ = run("inspect", path, *settings(separator=","))
+    assert "candidates  1 in 2 rows, 2 in 1 row" in out
+    assert "--label label --options separator=, --out model" in out
+
+
 def test_fit_names_the_column_that_looks_like_labels(run, dirty_birds, tmp_path) -> None:
     _, _, err = run("fit", dirty_birds, "-o", tmp_path / "m")
     assert "It may be 'species': --label species." in err

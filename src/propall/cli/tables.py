@@ -60,21 +60,18 @@ def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = Fal
 
     Example: propall inspect birds.csv --label species
     """
-    from propall.tables.label_columns import guess_source, likely_label, open_table
-    from propall.tables.reading import read
+    from propall.tables.label_columns import likely_label, open_table
     from propall.tables.summary import summarize
 
-    source = labels.source() if labels.are_given else guess_source(read(file))
-    if source is not None:
-        labels = replace(labels, label=source.label)
-    table = open_table(file, source)
+    labels = _with_usual_label(labels, file)
+    table = open_table(file, labels.source() if labels.are_given else None)
     summary = summarize(table)
     if json_output:
         print_json(summary.as_dict())
         return
     console = open_console()
     _print_columns(console, summary)
-    if source is None:
+    if not labels.are_given:
         _print_remarks(console, summary.remarks)
         _print(
             console,
@@ -113,17 +110,15 @@ def fit(
     Example: propall fit birds.csv --label species --out model
     """
     from propall.tables.fitting import fit_table
-    from propall.tables.label_columns import guess_source, open_table
+    from propall.tables.label_columns import open_table
     from propall.tables.model import CONTENTS, OPTIONS, PAGE, place_for_model
-    from propall.tables.reading import read
 
-    source = (None if labels.are_given else guess_source(read(file))) or labels.source()
-    labels = replace(labels, label=source.label)
+    labels = _with_usual_label(labels, file)
     replaces = (place_for_model(out) / CONTENTS).exists()
     saved_early = []
     try:
         fitted = fit_table(
-            open_table(file, source),
+            open_table(file, labels.source()),
             training.fit_options(verbose=not (output.quiet or output.json)),
             **features.arguments(),
             first_model=lambda model: saved_early.append(model.save(out)),
@@ -215,12 +210,12 @@ def resolve(
         _print_resolved(console, resolved)
     if resolved.unfinished:
         print_note("The fit of this model was interrupted: it is overconfident on rows it was fitted on.")
+    doubted = f"; in {plural(resolved.doubted, 'row')} all candidates are probably wrong"
     where = f"Table: {out}" + ("" if page is None else f". Report: {page}")
     _print(
         console,
         f"{plural(resolved.ambiguous, 'ambiguous row')} resolved, {resolved.sure} of them with a probability "
-        f"of at least {resolution.SURE}; in {plural(resolved.doubted, 'row')} all candidates are probably "
-        f"wrong. {where}",
+        f"of at least {resolution.SURE}{doubted if resolved.doubted else ''}. {where}",
     )
 
 
@@ -322,6 +317,15 @@ def export(
 
     description = export_onnx(TableModel.load(model), onnx)
     typer.echo(f"{onnx}: maps features to probabilities. The features are described in {description}")
+
+
+def _with_usual_label(labels: LabelOptions, file: Path) -> LabelOptions:
+    """Fill in the label column by its usual name if the options do not say where the labels are."""
+    from propall.tables.label_columns import guess_source
+    from propall.tables.reading import read
+
+    guess = None if labels.are_given else guess_source(read(file))
+    return labels if guess is None else replace(labels, label=guess.label)
 
 
 def _check_out(out: Path, file: Path) -> None:
