@@ -96,7 +96,7 @@ def test_maps_over_batches_as_cross_entropy_does():
 
 @pytest.mark.parametrize("noise", [-1, "a", float("nan")])
 def test_noise_is_a_number(noise):
-    with pytest.raises(ValueError, match=rf"noise: {noise!r} given; expected a number, 0 or more"):
+    with pytest.raises(ValueError, match=rf"noise: got {noise!r}; expected a number, 0 or more"):
         ProPaLLLoss(noise=noise)
 
 
@@ -208,7 +208,7 @@ def test_weights_of_instances_go_to_all_their_pixels():
     torch.testing.assert_close(each(logits, candidates, weight=weight), expected)
     pixels = torch.rand(4, 4, 4, generator=g)
     torch.testing.assert_close(each(logits, candidates, weight=pixels), each(logits, candidates) * pixels)
-    with pytest.raises(ValueError, match=r"weight: shape \(3,\) given; expected \(4,\), one per instance"):
+    with pytest.raises(ValueError, match=r"weight: got shape \(3,\); expected \(4,\), one per instance"):
         each(logits, candidates, weight=weight[:3])
 
 
@@ -254,7 +254,7 @@ def test_takes_candidate_labels_and_arrays():
     remembering = PartialLabelLoss(PRODEN(), labels)
     assert remembering(logits, labels, index=torch.arange(6)).isfinite()
     for wrong in (-100 * candidates.int(), 0.5 * candidates.double()):
-        with pytest.raises(ValueError, match=r"candidates: -?[\d.]+ is among them"):
+        with pytest.raises(ValueError, match=r"candidates: contains -?[\d.]+; expected"):
             ProPaLLLoss()(logits, wrong)
 
 
@@ -266,29 +266,37 @@ def test_refusals():
         ProPaLLLoss(reduction="median")
     with pytest.raises(ValueError, match="batch as a whole"):
         PartialLabelLoss(GA(), candidates, reduction="none")
-    with pytest.raises(ValueError, match=r"candidates.*PRODEN remembers"):
+    with pytest.raises(ValueError, match=r"candidates: PRODEN keeps a memory"):
         PartialLabelLoss(PRODEN())(logits, candidates)
-    with pytest.raises(ValueError, match=r"index.*remembers every"):
+    with pytest.raises(ValueError, match=r"index: missing.*memory of every"):
         PartialLabelLoss(PRODEN(), candidates)(logits, candidates)
-    with pytest.raises(ValueError, match=r"candidates: shape \(5, 4\)"):
+    with pytest.raises(ValueError, match=r"candidates: got shape \(5, 4\)"):
         ProPaLLLoss()(logits, candidates[:5])
 
 
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        ({"logits": torch.zeros(6, 4).int()}, TypeError, "logits: torch.int32 given; expected a tensor of a"),
-        ({"logits": [[0.0] * 4] * 6}, TypeError, "logits: list given"),
-        ({"logits": torch.zeros(())}, ValueError, "candidates: shape"),
-        ({"logits": torch.zeros(6, 3), "candidates": torch.ones(6, 3)}, ValueError, "logits: 3 cl.* 4;"),
-        ({"candidates": None}, TypeError, "candidates: None given"),
-        ({"index": torch.arange(5)}, ValueError, r"index: shape \(5,\) given for 6 rows"),
-        ({"index": torch.tensor([3])}, ValueError, r"index: shape \(1,\) given for 6 rows"),
-        ({"index": torch.arange(6)[:, None]}, ValueError, r"index: shape \(6, 1\)"),
-        ({"index": torch.arange(6.0)}, TypeError, "index: torch.float32 given"),
-        ({"index": 3}, ValueError, r"index: shape \(\) given for 6 rows"),
+        (
+            {"logits": torch.zeros(6, 4).int()},
+            TypeError,
+            "logits: got torch.int32; expected a float",
+        ),
+        ({"logits": [[0.0] * 4] * 6}, TypeError, "logits: got list"),
+        ({"logits": torch.zeros(())}, ValueError, "candidates: got shape"),
+        (
+            {"logits": torch.zeros(6, 3), "candidates": torch.ones(6, 3)},
+            ValueError,
+            "logits: got 3 .* 4, as",
+        ),
+        ({"candidates": None}, TypeError, "candidates: got None"),
+        ({"index": torch.arange(5)}, ValueError, r"index: got shape \(5,\) for 6 rows"),
+        ({"index": torch.tensor([3])}, ValueError, r"index: got shape \(1,\) for 6 rows"),
+        ({"index": torch.arange(6)[:, None]}, ValueError, r"index: got shape \(6, 1\)"),
+        ({"index": torch.arange(6.0)}, TypeError, "index: got torch.float32"),
+        ({"index": 3}, ValueError, r"index: got shape \(\) for 6 rows"),
         ({"weight": -torch.ones(6)}, ValueError, "weight: -1.0 is among them; expected 0 or more"),
-        ({"weight": [1.0] * 6}, TypeError, "weight: list given; expected a tensor"),
+        ({"weight": [1.0] * 6}, TypeError, "weight: got list; expected a tensor"),
     ],
 )
 def test_arguments_that_cannot_be_meant_are_named(wrong, error, message):
@@ -300,5 +308,5 @@ def test_arguments_that_cannot_be_meant_are_named(wrong, error, message):
 
 
 def test_a_class_dimension_that_is_not_there():
-    with pytest.raises(ValueError, match=r"dim: 2 is no dimension of logits of shape \(6, 4\)"):
+    with pytest.raises(ValueError, match=r"dim: got 2 for logits of shape \(6, 4\)"):
         ProPaLLLoss(dim=2)(*batch())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from propall.bench.figures import figures
+from propall.bench.targets import targets_table
 from propall.cli import main
 from propall.paper import results_io
 from propall.paper.evidence import Evidence
@@ -64,7 +64,7 @@ def test_the_code_runs(capsys, tmp_path, monkeypatch):
 def test_the_figures_are_those_of_the_benchmarks():
     text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("<!-- made by `propall bench figures` -->\n")
-    table = figures(ROOT / "benchmarks")
+    table = targets_table(ROOT / "benchmarks")
     assert rest.partition("\n<!-- end of figures -->")[0] == table, "refresh it: propall bench figures"
     train = json.loads((ROOT / "benchmarks" / "h200_train.json").read_text(encoding="utf-8"))
     eager, *_, stacked = (line["more"]["per_run_and_epoch"] for line in train["lines"])

@@ -80,6 +80,8 @@ def log1mexp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     References:
         [maechler2012log1mexp]: `expm1` below log 2, `log1p` above.
     """
+    if not x.requires_grad and not is_traced():  # one branch is accurate, but its gradient overflows
+        return torch.log1p(torch.expm1(x).reciprocal_()).neg_()
     near = x < LOG_2
     # Each branch gets 1.0 where it is not taken: its gradient could be infinite there, and 0 * inf is NaN.
     small, large = x.where(near, 1.0), x.where(~near, 1.0)

@@ -12,17 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from propall import counter_rng, kernels
-from propall.kernels import Noise, fused_cc, fused_proden, fused_propall
+from propall import kernels
+from propall.kernels import fused_cc, fused_propall
 from propall.kernels.operators import candidate_loss, candidate_loss_ahead
-from propall.kernels.rows import Rows
 from propall.methods.cc import cc_loss
-from propall.methods.proden import proden_loss
 from propall.methods.propall import propall_loss
-from propall.numerics import restricted_softmax, uniform_weights
 from tests.golden.comparing import COPIES, DEEP_32, as_array, read_file
 
-LOSSES = ("propall", "cc", "proden")
+LOSSES = {"propall": (fused_propall, propall_loss), "cc": (fused_cc, cc_loss)}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 #: Classes: one, two, odd, a power of two and its neighbours; rows in one tile and in several.
 SMALL = (1, 2, 3, 10, 64, 100)
@@ -35,21 +32,12 @@ on_every_device = pytest.mark.parametrize("device", DEVICES)
 for_every_loss = pytest.mark.parametrize("loss", LOSSES)
 
 
-def make_weights(candidates: Tensor) -> Tensor:
-    draw = torch.rand(candidates.shape, device=candidates.device) + 0.01
-    return draw * candidates / (draw * candidates).sum(-1, keepdim=True)
+def fused(loss: str, logits: Tensor, candidates: Tensor, **options: Any) -> Tensor:
+    return LOSSES[loss][0](logits, candidates, **options)
 
 
-def fused(loss: str, logits: Tensor, candidates: Tensor, weights: Tensor) -> Tensor:
-    if loss == "propall":
-        return fused_propall(logits, candidates)
-    return fused_cc(logits, candidates) if loss == "cc" else fused_proden(logits, candidates, weights)[0]
-
-
-def plain(loss: str, logits: Tensor, candidates: Tensor, weights: Tensor) -> Tensor:
-    if loss == "propall":
-        return propall_loss(logits, candidates)
-    return cc_loss(logits, candidates) if loss == "cc" else proden_loss(logits, weights.double())
+def plain(loss: str, logits: Tensor, candidates: Tensor) -> Tensor:
+    return LOSSES[loss][1](logits, candidates)
 
 
 def make_candidates(n: int, k: int, share: float, device: str) -> Tensor:
@@ -65,10 +53,9 @@ def compare(
     gradient_tolerance: float = 3e-6,
 ) -> None:
     """Losses and gradients of the rows' mean (or weighted sum) against float64, relative to the rows' own."""
-    weights = make_weights(candidates)
     factor = torch.full((len(logits),), 1 / len(logits), device=logits.device) if weight is None else weight
     ours, exact = logits.detach().clone().requires_grad_(), logits.detach().double().requires_grad_()
-    values, expected = fused(loss, ours, candidates, weights), plain(loss, exact, candidates, weights)
+    values, expected = fused(loss, ours, candidates), plain(loss, exact, candidates)
     assert values.dtype == torch.float32
     torch.testing.assert_close(values.double(), expected, rtol=5e-6, atol=1e-7)
     (values.mean() if weight is None else (values * factor).sum()).backward()
@@ -80,11 +67,6 @@ def compare(
     torch.testing.assert_close(
         ours.grad.double() / scale, exact.grad / scale, rtol=0, atol=gradient_tolerance
     )
-    if loss == "proden":
-        _, new_weights = fused_proden(logits, candidates, weights)
-        torch.testing.assert_close(
-            new_weights.double(), restricted_softmax(logits.double(), candidates), rtol=1e-5, atol=1e-6
-        )
 
 
 # Values
@@ -111,15 +93,13 @@ def test_agrees_for_a_hundred_thousand_classes_in_no_further_memory(loss: str) -
     n, k = 64, 100_000
     logits = torch.randn(n, k, device="cuda", requires_grad=True)
     candidates = make_candidates(n, k, 0.01, "cuda")
-    weights = make_weights(candidates)
     compare(loss, logits, candidates)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    (gradient,) = torch.autograd.grad(fused(loss, logits, candidates, weights).mean(), logits)
+    (gradient,) = torch.autograd.grad(fused(loss, logits, candidates).mean(), logits)
     grown = torch.cuda.max_memory_allocated() - before
-    new_weights = 4 * n * k if loss == "proden" else 0
-    assert grown <= gradient.nbytes + new_weights + (1 << 20)
+    assert grown <= gradient.nbytes + (1 << 20)
 
 
 @on_every_device
@@ -142,7 +122,7 @@ def test_extreme_logits_stay_finite(loss: str, dtype: torch.dtype, device: str) 
     logits = (torch.rand(64, 30, device=device) - 0.5).sign() * 1e4
     logits = logits.to(dtype).requires_grad_()
     candidates = make_candidates(64, 30, 0.3, device)
-    values = fused(loss, logits, candidates, make_weights(candidates))
+    values = fused(loss, logits, candidates)
     (gradient,) = torch.autograd.grad(values.mean(), logits)
     assert values.isfinite().all()
     assert gradient.isfinite().all()
@@ -166,14 +146,13 @@ def test_what_is_not_a_number_shows_and_stays_in_its_row(
 ) -> None:
     candidates = make_candidates(5, k, 0.3, device)
     candidates[:, 7], candidates[:, 8] = True, False
-    weights = make_weights(candidates)
     logits = torch.randn(5, k, device=device)
     broken = logits.clone()
     broken[3, 7 if inside else 8] = torch.nan
     values, gradients = [], []
     for x in (logits, broken):
         x.requires_grad_()
-        values.append(fused(loss, x, candidates, weights))
+        values.append(fused(loss, x, candidates))
         gradients.append(torch.autograd.grad(values[-1].mean(), x)[0])
     assert values[1][3].isnan()
     assert gradients[1][3].isnan().any()
@@ -189,10 +168,8 @@ def test_tiny_values_keep_their_digits(loss: str, device: str) -> None:
     k = 40
     candidates = make_candidates(8, k, 0.2, device)
     logits = torch.where(candidates, 22.0, -22.0) + torch.rand(8, k, device=device)
-    weights = restricted_softmax(logits * 0, candidates)
-    values, exact = (f(loss, x, candidates, weights) for f, x in ((fused, logits), (plain, logits.double())))
-    if loss != "proden":
-        assert exact.max() < 1e-6
+    values, exact = (f(loss, x, candidates) for f, x in ((fused, logits), (plain, logits.double())))
+    assert exact.max() < 1e-6
     torch.testing.assert_close(values.double(), exact, rtol=5e-6, atol=0)
 
 
@@ -204,19 +181,15 @@ def test_golden_cases(loss: str, device: str) -> None:
         inputs = case["inputs"]
         logits = torch.tensor(inputs["logits"], dtype=torch.float32, device=device, requires_grad=True)
         candidates = torch.tensor(inputs["candidate_mask"], device=device).bool()
-        weights = torch.tensor(inputs.get("weights", inputs["logits"]), dtype=torch.float32, device=device)
-        value = fused(loss, logits, candidates, weights).mean()
+        value = fused(loss, logits, candidates).mean()
         (gradient,) = torch.autograd.grad(value, logits)
-        found = {"loss": (value, table.loss), "grad_logits": (gradient, table.gradient)}
-        expected = {"loss": case["loss"], "grad_logits": case["grad_logits"]}
-        if loss == "proden":
-            found["weights"] = fused_proden(logits, candidates, weights)[1], table.state
-            expected["weights"] = case["new_state"]["weights"]
-        for field, (ours, tolerance) in found.items():
-            golden = torch.from_numpy(as_array(expected[field]))
+        for field, ours, tolerance in (
+            ("loss", value, table.loss),
+            ("grad_logits", gradient, table.gradient),
+        ):
             torch.testing.assert_close(
                 ours.detach().cpu().double(),
-                golden,
+                torch.from_numpy(as_array(case[field])),
                 rtol=tolerance.rtol,
                 atol=tolerance.atol,
                 msg=lambda text, at=f"{name} {field}": f"{at}: {text}",
@@ -230,8 +203,7 @@ def test_golden_cases(loss: str, device: str) -> None:
 @for_every_loss
 def test_layout_does_not_matter(loss: str, device: str) -> None:
     logits, candidates = torch.randn(12, 21, device=device), make_candidates(12, 21, 0.3, device)
-    weights = make_weights(candidates)
-    usual = fused(loss, logits, candidates, weights)
+    usual = fused(loss, logits, candidates)
     for view in (
         lambda x: x.t().contiguous().t(),
         lambda x: torch.stack([x, x], -1)[..., 0],
@@ -239,11 +211,11 @@ def test_layout_does_not_matter(loss: str, device: str) -> None:
         lambda x: torch.cat([x[:, :1], x], -1)[:, 1:],
     ):
         seen = view(logits).requires_grad_()
-        values = fused(loss, seen, view(candidates), view(weights))
+        values = fused(loss, seen, view(candidates))
         torch.testing.assert_close(values, usual, rtol=1e-6, atol=0)
         (gradient,) = torch.autograd.grad(values.mean(), seen)
         again = logits.clone().requires_grad_()
-        (expected,) = torch.autograd.grad(fused(loss, again, candidates, weights).mean(), again)
+        (expected,) = torch.autograd.grad(fused(loss, again, candidates).mean(), again)
         torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-8)
 
 
@@ -254,13 +226,11 @@ def test_any_leading_axes(loss: str, batch: tuple[int, ...], device: str) -> Non
     logits = torch.randn(*batch, 7, device=device, requires_grad=True)
     candidates = torch.zeros(*batch, 7, dtype=torch.bool, device=device)
     candidates[..., 2:4] = True
-    values = fused(loss, logits, candidates, uniform_weights(candidates))
+    values = fused(loss, logits, candidates)
     assert values.shape == batch
     values.sum().backward()
     assert logits.grad is not None
     assert logits.grad.shape == logits.shape
-    if loss == "proden":
-        assert fused_proden(logits, candidates, uniform_weights(candidates))[1].shape == logits.shape
 
 
 # The gradient: written ahead for a mean, computed again for anything else
@@ -290,7 +260,7 @@ def test_gradient_for_other_factors_than_the_mean(
 def test_second_backward_pass_leaves_the_first_gradient_alone(loss: str, device: str) -> None:
     logits = torch.randn(9, 12, device=device, requires_grad=True)
     candidates = make_candidates(9, 12, 0.3, device)
-    value = fused(loss, logits, candidates, make_weights(candidates)).mean()
+    value = fused(loss, logits, candidates).mean()
     first, copy = (torch.autograd.grad(value, logits, retain_graph=True)[0] for _ in range(2))
     (scaled,) = torch.autograd.grad(4 * value, logits, retain_graph=True)
     torch.testing.assert_close(first, copy, **ROUNDING)
@@ -299,23 +269,21 @@ def test_second_backward_pass_leaves_the_first_gradient_alone(loss: str, device:
     torch.testing.assert_close(once_more, first, **ROUNDING)
 
 
-@on_every_device
+@pytest.mark.gpu
 @for_every_loss
-def test_gradient_computed_ahead_is_repaired(loss: str, device: str) -> None:
+def test_gradient_computed_ahead_is_corrected(loss: str) -> None:
     """Most rows get the factor it was written for: the same as computed in the backward pass."""
-    logits, candidates = torch.randn(70, 12, device=device), make_candidates(70, 12, 0.3, device)
-    rows = Rows(logits, candidates, make_weights(candidates) if loss == "proden" else None, *4 * [None])
-    mean = torch.full((70,), 1 / 70, device=device)
-    factor = torch.cat([torch.rand(10, device=device), mean[10:]])
-    seen, copy = (rows._replace(logits=logits.clone().requires_grad_()) for _ in range(2))
-    losses, new_weights = candidate_loss_ahead(seen, loss, mean=False)
-    expected, expected_weights = candidate_loss(copy, loss)
-    torch.testing.assert_close((losses, new_weights), (expected, expected_weights), **ROUNDING)
-    assert not new_weights.requires_grad
+    logits, candidates = torch.randn(70, 12, device="cuda"), make_candidates(70, 12, 0.3, "cuda")
+    mean = torch.full((70,), 1 / 70, device="cuda")
+    factor = torch.cat([torch.rand(10, device="cuda"), mean[10:]])
+    seen, copy = (logits.clone().requires_grad_() for _ in range(2))
+    losses = candidate_loss_ahead(seen, candidates, loss, mean=False)
+    expected = candidate_loss(copy, candidates, loss)
+    torch.testing.assert_close(losses, expected, **ROUNDING)
     for weight in (factor, mean):
         torch.testing.assert_close(
-            torch.autograd.grad((losses * weight).sum(), seen.logits, retain_graph=True),
-            torch.autograd.grad((expected * weight).sum(), copy.logits, retain_graph=True),
+            torch.autograd.grad((losses * weight).sum(), seen, retain_graph=True),
+            torch.autograd.grad((expected * weight).sum(), copy, retain_graph=True),
             **ROUNDING,
         )
 
@@ -325,14 +293,10 @@ def test_gradient_computed_ahead_is_repaired(loss: str, device: str) -> None:
 @pytest.mark.parametrize("factor", [1.0, 3.0])
 def test_reduction_to_the_mean(loss: str, factor: float, device: str) -> None:
     logits, candidates = torch.randn(70, 12, device=device), make_candidates(70, 12, 0.3, device)
-    weights = make_weights(candidates)
     results = []
     for reduction in ("mean", "none"):
         seen = logits.clone().requires_grad_()
-        if loss == "proden":
-            value = fused_proden(seen, candidates, weights, reduction=reduction)[0]
-        else:
-            value = (fused_cc if loss == "cc" else fused_propall)(seen, candidates, reduction=reduction)
+        value = fused(loss, seen, candidates, reduction=reduction)
         value = value.mean() * factor
         first, second = (torch.autograd.grad(value, seen, retain_graph=True)[0] for _ in range(2))
         torch.testing.assert_close(first, second, **ROUNDING)
@@ -345,7 +309,7 @@ def test_reduction_to_the_mean(loss: str, factor: float, device: str) -> None:
 def test_differentiating_twice_is_refused(loss: str, device: str) -> None:
     logits = torch.randn(3, 5, device=device, requires_grad=True)
     candidates = make_candidates(3, 5, 0.3, device)
-    value = fused(loss, logits, candidates, make_weights(candidates)).sum()
+    value = fused(loss, logits, candidates).sum()
     (gradient,) = torch.autograd.grad(value, logits, create_graph=True)
     with pytest.raises(RuntimeError, match="first derivatives only"):
         gradient.sum().backward()
@@ -354,79 +318,8 @@ def test_differentiating_twice_is_refused(loss: str, device: str) -> None:
 @for_every_loss
 def test_double_precision_passes_gradcheck(loss: str) -> None:
     candidates = make_candidates(4, 6, 0.4, "cpu")
-    weights = make_weights(candidates).double()
     logits = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: fused(loss, x, candidates, weights), logits)
-
-
-# Noise
-
-
-def make_noise(n: int, device: str) -> Noise:
-    return Noise(
-        scale=torch.tensor(0.7, device=device),
-        seed=torch.tensor(counter_rng.seed_for(3, "noise"), device=device),
-        step=torch.tensor(12345, device=device),
-        keys=torch.randint(1 << 40, (n,), device=device),
-    )
-
-
-def noisy(logits: Tensor, noise: Noise) -> Tensor:
-    labels = torch.arange(logits.shape[-1], device=logits.device)
-    column = (part.unsqueeze(-1) if part.ndim else part for part in noise[1:])
-    return logits + noise.scale.unsqueeze(-1) * counter_rng.uniform(*column, labels).logit(1e-7)
-
-
-@on_every_device
-@pytest.mark.parametrize("k", [3, 100, 3000])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_noise_is_the_library_s_own_stream(k: int, dtype: torch.dtype, device: str) -> None:
-    logits, candidates = torch.randn(20, k, device=device).to(dtype), make_candidates(20, k, 0.2, device)
-    noise = make_noise(20, device)
-    results = []
-    for loss in (lambda x: fused_propall(x, candidates, noise=noise), lambda x: plain_noisy(x)):
-        seen = logits.clone().requires_grad_()
-
-        def plain_noisy(x: Tensor) -> Tensor:
-            return propall_loss(noisy(x.float(), noise), candidates)
-
-        values = loss(seen)
-        values.mean().backward()
-        results.append((values, seen.grad))
-    (ours, our_gradient), (values, gradient) = results
-    torch.testing.assert_close(ours, values, rtol=5e-6, atol=1e-6)
-    torch.testing.assert_close(
-        our_gradient, gradient, rtol=torch.finfo(dtype).eps * 2, atol=torch.finfo(dtype).eps / 20
-    )
-
-
-@on_every_device
-def test_every_draw_of_the_noise(device: str) -> None:
-    """With one candidate and r = 0, the gradient outside is sigmoid(noise): it shows each draw itself."""
-    n, k = 64, 4096
-    noise = make_noise(n, device)._replace(scale=torch.tensor(1.0, device=device))
-    logits = torch.zeros(n, k, device=device, requires_grad=True)
-    candidates = torch.zeros(n, k, dtype=torch.bool, device=device)
-    candidates[:, 0] = True
-    (gradient,) = torch.autograd.grad(fused_propall(logits, candidates, noise=noise).sum(), logits)
-    uniform = counter_rng.uniform(
-        noise.seed, noise.step, noise.keys.unsqueeze(-1), torch.arange(k, device=device)
-    )
-    torch.testing.assert_close(gradient[:, 1:], uniform[:, 1:].clamp(1e-7), rtol=2e-6, atol=2e-7)
-
-
-@on_every_device
-def test_noise_per_row_and_none(device: str) -> None:
-    logits, candidates = torch.randn(6, 9, device=device), make_candidates(6, 9, 0.3, device)
-    noise = make_noise(6, device)
-    per_row = Noise(*(part.expand(6).clone() for part in noise))
-    torch.testing.assert_close(
-        fused_propall(logits, candidates, noise=noise), fused_propall(logits, candidates, noise=per_row)
-    )
-    silent = noise._replace(scale=torch.zeros((), device=device))
-    torch.testing.assert_close(
-        fused_propall(logits, candidates, noise=silent), fused_propall(logits, candidates)
-    )
+    assert torch.autograd.gradcheck(lambda x: fused(loss, x, candidates), logits)
 
 
 # What PyTorch does to an operator
@@ -434,35 +327,18 @@ def test_noise_per_row_and_none(device: str) -> None:
 
 @on_every_device
 @for_every_loss
-@pytest.mark.parametrize("keep", [False, True])
-def test_opcheck_of_the_loss(loss: str, keep: bool, device: str) -> None:
+def test_opcheck(loss: str, device: str) -> None:
     candidates = make_candidates(5, 8, 0.4, device)
     logits = torch.randn(5, 8, device=device, requires_grad=True)
-    weights = make_weights(candidates) if loss == "proden" else None
-    drawn: tuple[Any, ...] = (None,) * 4
-    if loss == "propall":
-        drawn = tuple(part.expand(5).clone() for part in make_noise(5, device))
+    torch.library.opcheck(torch.ops.propall.candidate_loss.default, (logits, candidates, loss))
+    incoming = torch.rand(5, device=device)
     torch.library.opcheck(
-        torch.ops.propall.candidate_loss.default, (logits, candidates, weights, *drawn, loss, 0.2, keep)
+        torch.ops.propall.candidate_gradient.default, (logits.detach(), candidates, loss, incoming)
     )
 
 
-@on_every_device
-@for_every_loss
-def test_opcheck_of_the_gradient(loss: str, device: str) -> None:
-    candidates = make_candidates(5, 8, 0.4, device)
-    logits, incoming = torch.randn(5, 8, device=device), torch.rand(5, device=device)
-    weights = make_weights(candidates) if loss == "proden" else None
-    rows = (logits, candidates, weights, None, None, None, None)
-    torch.library.opcheck(torch.ops.propall.candidate_gradient.default, (*rows, loss, incoming))
-    torch.library.opcheck(
-        torch.ops.propall.repair_gradient_.default,
-        (*rows, loss, incoming, 0.2, 0.5, torch.zeros_like(logits)),
-    )
-
-
-def mean_of(loss: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    return lambda logits, candidates, weights: fused(loss, logits, candidates, weights).mean()
+def mean_of(loss: str) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda logits, candidates: fused(loss, logits, candidates).mean()
 
 
 @on_every_device
@@ -471,47 +347,26 @@ def test_stacked_runs(loss: str, device: str) -> None:
     """`vmap` and `torch.func.grad` in either order give what one run after the other gives."""
     logits = torch.randn(4, 6, 11, device=device)
     candidates = make_candidates(24, 11, 0.3, device).reshape(4, 6, 11)
-    weights = make_weights(candidates)
     alone = []
     for run in range(4):
         seen = logits[run].clone().requires_grad_()
-        value = mean_of(loss)(seen, candidates[run], weights[run])
+        value = mean_of(loss)(seen, candidates[run])
         alone.append((value.detach(), torch.autograd.grad(value, seen)[0]))
     values, gradients = (torch.stack(part) for part in zip(*alone, strict=True))
 
     def total(logits: Tensor) -> Tensor:
-        return torch.vmap(mean_of(loss))(logits, candidates, weights).sum()
+        return torch.vmap(mean_of(loss))(logits, candidates).sum()
 
-    torch.testing.assert_close(torch.vmap(mean_of(loss))(logits, candidates, weights), values)
+    torch.testing.assert_close(torch.vmap(mean_of(loss))(logits, candidates), values)
     torch.testing.assert_close(torch.func.grad(total)(logits), gradients)
-    torch.testing.assert_close(
-        torch.vmap(torch.func.grad(mean_of(loss)))(logits, candidates, weights), gradients
-    )
+    torch.testing.assert_close(torch.vmap(torch.func.grad(mean_of(loss)))(logits, candidates), gradients)
     seen = logits.clone().requires_grad_()
     torch.testing.assert_close(torch.autograd.grad(total(seen), seen)[0], gradients)
     # One candidate matrix for all runs, and the runs on the last axis.
     torch.testing.assert_close(
-        torch.vmap(mean_of(loss), (2, None, None))(logits.movedim(0, 2), candidates[0], weights[0]),
-        torch.stack([mean_of(loss)(x, candidates[0], weights[0]) for x in logits]),
+        torch.vmap(mean_of(loss), (2, None))(logits.movedim(0, 2), candidates[0]),
+        torch.stack([mean_of(loss)(x, candidates[0]) for x in logits]),
     )
-
-
-@on_every_device
-def test_stacked_runs_with_noise_and_weights(device: str) -> None:
-    logits, candidates = torch.randn(3, 5, 9, device=device), make_candidates(5, 9, 0.3, device)
-    seeds = torch.arange(3, device=device) + (1 << 50)
-    keys = torch.arange(5, device=device)
-    step, scale = torch.tensor(7, device=device), torch.tensor(0.5, device=device)
-
-    def run(logits: Tensor, seed: Tensor) -> Tensor:
-        return fused_propall(logits, candidates, noise=Noise(scale, seed, step, keys))
-
-    stacked = torch.vmap(run)(logits, seeds)
-    torch.testing.assert_close(stacked, torch.stack([run(x, s) for x, s in zip(logits, seeds, strict=True)]))
-    weights = make_weights(candidates)
-    losses, new_weights = torch.vmap(lambda x: fused_proden(x, candidates, weights))(logits)
-    assert losses.shape == (3, 5)
-    torch.testing.assert_close(new_weights[1], fused_proden(logits[1], candidates, weights)[1])
 
 
 @pytest.mark.compiled
@@ -520,11 +375,10 @@ def test_stacked_runs_with_noise_and_weights(device: str) -> None:
 def test_compiled_in_one_graph(loss: str, device: str) -> None:
     backend = "inductor" if device == "cuda" else "aot_eager"
     logits, candidates = torch.randn(4, 6, 11, device=device), make_candidates(6, 11, 0.3, device)
-    weights = make_weights(candidates)
     scale = torch.rand(11, device=device)
 
     def step(logits: Tensor) -> Tensor:
-        return fused(loss, logits * scale, candidates, weights).mean()
+        return fused(loss, logits * scale, candidates).mean()
 
     def stacked_gradient(logits: Tensor) -> Tensor:
         return torch.func.grad(lambda x: torch.vmap(step)(x).sum())(logits)
@@ -543,10 +397,9 @@ def test_compiled_in_one_graph(loss: str, device: str) -> None:
 def test_captured_in_a_cuda_graph(loss: str, factor: float) -> None:
     logits = torch.randn(100, 1000, device="cuda", requires_grad=True)
     candidates = make_candidates(100, 1000, 0.1, "cuda")
-    weights = make_weights(candidates)
 
     def step() -> tuple[Tensor, Tensor]:
-        value = fused(loss, logits, candidates, weights).mean() * factor
+        value = fused(loss, logits, candidates).mean() * factor
         return value.detach(), torch.autograd.grad(value, logits)[0]
 
     stream = torch.cuda.Stream()
@@ -567,14 +420,14 @@ def test_captured_in_a_cuda_graph(loss: str, factor: float) -> None:
 @for_every_loss
 def test_under_autocast(loss: str, device: str) -> None:
     candidates = make_candidates(6, 16, 0.3, device)
-    weights, layer = make_weights(candidates), torch.nn.Linear(4, 16, device=device)
+    layer = torch.nn.Linear(4, 16, device=device)
     x = torch.randn(6, 4, device=device)
     with torch.autocast(device, dtype=torch.bfloat16):
         logits = layer(x)
-        value = fused(loss, logits, candidates, weights).mean()
+        value = fused(loss, logits, candidates).mean()
     assert logits.dtype == torch.bfloat16
     assert value.dtype == torch.float32
-    torch.testing.assert_close(value.double(), plain(loss, logits.double(), candidates, weights).mean())
+    torch.testing.assert_close(value.double(), plain(loss, logits.double(), candidates).mean())
     value.backward()
     assert layer.weight.grad is not None
     assert layer.weight.grad.dtype == torch.float32
@@ -621,10 +474,9 @@ def test_double_precision_on_a_gpu_takes_the_plain_way(loss: str) -> None:
         torch.randn(5, 7, device="cuda", dtype=torch.float64),
         make_candidates(5, 7, 0.3, "cuda"),
     )
-    weights = make_weights(candidates)
     torch.testing.assert_close(
-        fused(loss, logits, candidates, weights),
-        plain(loss, logits, candidates, weights),
+        fused(loss, logits, candidates),
+        plain(loss, logits, candidates),
         rtol=1e-10,
         atol=1e-12,
     )
@@ -638,8 +490,8 @@ def test_interpreter(loss: str, single: bool, monkeypatch: pytest.MonkeyPatch) -
     """The kernels themselves, element by element on the CPU: tiny tiles, all paths."""
     from propall.kernels import operators, triton_code
 
-    plan = triton_code.Plan(v=2, lanes=2, stripes=4 if single else 1, rows=2, warps=4, single=single)
-    monkeypatch.setattr(triton_code, "plan", lambda k, itemsize: plan)
+    tiling = triton_code.Tiling(v=2, lanes=2, stripes=4 if single else 1, rows=2, warps=4, single=single)
+    monkeypatch.setattr(triton_code, "tiling", lambda k, itemsize: tiling)
     monkeypatch.setattr(triton_code, "ENOUGH_PROGRAMS", 1)
     for module in (kernels, operators):
         monkeypatch.setattr(module, "available", lambda logits: True)
@@ -648,11 +500,14 @@ def test_interpreter(loss: str, single: bool, monkeypatch: pytest.MonkeyPatch) -
         compare(loss, torch.randn(5, 10) + centre, candidates)
         logits = torch.where(candidates, centre, 0.0) + torch.randn(5, 10)
         compare(loss, logits, candidates, weight=torch.tensor([0.2, 0.2, 0.2, 3.0, 0.2]))
-    if loss == "propall":
-        logits, noise = torch.randn(5, 10), make_noise(5, "cpu")
-        torch.testing.assert_close(
-            fused_propall(logits, candidates, noise=noise), propall_loss(noisy(logits, noise), candidates)
-        )
+        for scale in (1.0, 3.0):
+            ours, exact = logits.clone().requires_grad_(), logits.double().requires_grad_()
+            mean = scale * fused(loss, ours, candidates, reduction="mean")
+            expected = scale * plain(loss, exact, candidates).mean()
+            torch.testing.assert_close(mean.double(), expected, rtol=5e-6, atol=1e-7)
+            (gradient,) = torch.autograd.grad(mean, ours)
+            (expected_gradient,) = torch.autograd.grad(expected, exact)
+            torch.testing.assert_close(gradient.double(), expected_gradient, rtol=0, atol=3e-6)
 
 
 @pytest.mark.parametrize(("loss", "fused"), [(propall_loss, fused_propall), (cc_loss, fused_cc)])

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import TypeCheckError
 from torch import Tensor
 
-from propall.methods.propall import ProPaLL, noise_scale, plain_exact_loss, propall_loss
+from propall.kernels import propall_losses_and_gradients
+from propall.methods.propall import ProPaLL, noise_scale, propall_loss
 from propall.numerics import log1mexp
 from propall.training.contract import RowwiseObjective, State, Step
 
@@ -207,7 +208,9 @@ def test_infinite_logits(row: list[float], inside: list[int], loss: float, slope
     modes: tuple[Literal["exact", "paper"], ...] = ("exact", "paper")
     for mode in modes:
         torch.testing.assert_close(propall_loss(logits, candidates, mode).item(), loss)
-    torch.testing.assert_close(plain_exact_loss(logits, candidates).item(), loss)
+    torch.testing.assert_close(propall_losses_and_gradients(logits, candidates)[0].item(), loss)
+    traced = torch.func.vmap(propall_loss)(logits, candidates)
+    torch.testing.assert_close(traced.item(), loss)
     (found,) = torch.autograd.grad(propall_loss(logits, candidates).sum(), logits)
     torch.testing.assert_close(found, torch.tensor([slopes], dtype=torch.float64))
 

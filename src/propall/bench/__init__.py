@@ -1,9 +1,24 @@
-"""Speed and memory, measured beside a peer or a floor in the same run; see the folder `benchmarks`.
+"""Speed and memory benchmarks, each with a baseline measured in the same run; see the folder `benchmarks`.
 
-A benchmark is a module with `run(device, *, quick, note)` that returns a `Sheet`; `propall bench` prints it.
+Every benchmark is a function `benchmark_*(device, *, quick, report)` that returns a `BenchmarkResult`, which
+`propall bench` prints.
 """
 
-from propall.bench import cpu, loss, resnet, scale, train
-from propall.bench.sheet import Line, Sheet, Spread, Target
+from propall.bench.estimators import benchmark_estimators
+from propall.bench.loss import benchmark_loss
+from propall.bench.resnet import benchmark_resnet
+from propall.bench.results import BenchmarkResult, Measurement, Spread, Target
+from propall.bench.scaling import benchmark_scaling
+from propall.bench.training import benchmark_training
 
-__all__ = ["Line", "Sheet", "Spread", "Target", "cpu", "loss", "resnet", "scale", "train"]
+__all__ = [
+    "BenchmarkResult",
+    "Measurement",
+    "Spread",
+    "Target",
+    "benchmark_estimators",
+    "benchmark_loss",
+    "benchmark_resnet",
+    "benchmark_scaling",
+    "benchmark_training",
+]

@@ -1,4 +1,4 @@
-"""An epoch of ResNet-32 on images of CIFAR-10's size: eager, captured, and compiled too."""
+"""An epoch of ResNet-32 on CIFAR-10-sized images: eager, captured, and compiled."""
 
 import time
 from collections.abc import Callable
@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from propall.bench.clock import wait
 from propall.bench.peers import eager_epochs
-from propall.bench.sheet import Sheet, Target, machine
+from propall.bench.results import BenchmarkResult, Target, describe_machine
+from propall.bench.timing import synchronize
 from propall.data.dataset import PartialDataset
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
@@ -20,38 +20,38 @@ from propall.training.trainer import Stack
 
 EAGER, EAGER_HALF = "plain eager PyTorch, float32", "plain eager PyTorch, bfloat16, channels last"
 CLASSES = 10
-#: Seconds an epoch of 50 000 images that are aimed at on a GPU.
-GOAL = 0.6
+#: Target for the seconds per epoch of 50 000 images on a GPU.
+MAXIMUM_SECONDS = 0.6
 
 
-def run(
+def benchmark_resnet(
     device: torch.device,
     *,
     quick: bool = False,
     epochs: int = 2,
     precisions: tuple[Precision, ...] = ("tf32", "bfloat16"),
     profile: bool = False,
-    note: Callable[[str], None] = print,
-) -> Sheet:
-    """Seconds an epoch of training, without evaluation.
+    report: Callable[[str], None] = print,
+) -> BenchmarkResult:
+    """Time an epoch of training, without evaluation.
 
     Args:
-        device: where.
+        device: where to run.
         quick: few images.
-        epochs: that are timed; one more comes before them.
-        precisions: of the captured runs.
-        profile: list the kernels that take most of the last captured run's time.
-        note: is told what is going on.
+        epochs: number of timed epochs, after a first one that is not timed.
+        precisions: precisions of the captured runs.
+        profile: list the kernels that take most of each captured run's time.
+        report: called with progress messages.
     """
     cuda = device.type == "cuda"
     images, batch = (64, 32) if quick else (50_000, 256) if cuda else (512, 64)
-    sheet = Sheet("resnet", f"ResNet-32 on {images} x 3 x 32 x 32, batch {batch}", "s", machine(device))
-    sheet.notes = [
-        "Seconds of one epoch of training, the first epoch left out; no augmentation, SGD with momentum.",
-        "Convolutions of float32 numbers may use the tensor cores' shorter mantissa in all contenders, as "
-        "torch has it by default."
+    title = f"ResNet-32 on {images} x 3 x 32 x 32, batch {batch}"
+    result = BenchmarkResult("resnet", title, "s", describe_machine(device))
+    result.notes = [
+        "Seconds per training epoch, the first epoch excluded; no augmentation, SGD with momentum.",
+        "Float32 convolutions may use TF32 in all implementations, which is PyTorch's default."
         if cuda
-        else "Steps are neither compiled nor captured on a CPU.",
+        else "On a CPU, steps are neither compiled nor captured.",
     ]
     generator = torch.Generator(device).manual_seed(0)
     x = torch.randn(images, 3, 32, 32, generator=generator, device=device)
@@ -61,38 +61,42 @@ def run(
     recipe = Recipe(epochs=epochs + 1, batch_size=batch, learning_rate=0.05)
     options = {"test": None, "epochs": recipe.epochs, "batch_size": batch}
 
-    for what, half in ((EAGER, False), (EAGER_HALF, True)):
-        note(f"resnet: {what}")
-        net, rows = _with_torchs_convolutions(NETS["resnet32"]((3, 32, 32), CLASSES).to(device)), x
+    for subject, half in ((EAGER, False), (EAGER_HALF, True)):
+        report(f"resnet: {subject}")
+        net, rows = _with_torch_convolutions(NETS["resnet32"]((3, 32, 32), CLASSES).to(device)), x
         if half:
             net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             rows = x.contiguous(memory_format=torch.channels_last)
-        laps = [lap.training for lap in eager_epochs(net, rows, candidates, half=half, **options)]  # type: ignore[arg-type]
-        line = sheet.add(case, what, laps[1:], beside=EAGER if half else "", prepared=laps[0])
-        note(f"resnet: {line.value.median:.3g} s")
+        times = [epoch.training for epoch in eager_epochs(net, rows, candidates, half=half, **options)]  # type: ignore[arg-type]
+        baseline = EAGER if half else ""
+        measurement = result.add(case, subject, times[1:], baseline=baseline, prepared=times[0])
+        report(f"resnet: {measurement.value.median:.3g} s")
     ways = [(False, "captured, "), (True, "compiled, captured, ")] if cuda else [(False, "")]
     for precision in precisions:
         for compiling, way in ways:
-            what = f"propall, {way}{precision}"
-            note(f"resnet: {what}")
-            own = replace(recipe, precision=precision)
-            stack = Stack([Run(PartialDataset(x, candidates), 0)], ProPaLL(), NETS["resnet32"], own)
+            subject = f"propall, {way}{precision}"
+            report(f"resnet: {subject}")
+            variant = replace(recipe, precision=precision)
+            stack = Stack([Run(PartialDataset(x, candidates), 0)], ProPaLL(), NETS["resnet32"], variant)
             train_epoch = Captured(stack, compiling).train_epoch if cuda else stack.train_epoch
-            with matrix_precision(own):
-                laps = [_seconds(train_epoch, epoch, device) for epoch in range(own.epochs)]
-                line = sheet.add(case, what, laps[1:], beside=EAGER, prepared=laps[0])
-                note(f"resnet: {line.value.median:.3g} s")
+            with matrix_precision(variant):
+                times = [_seconds(train_epoch, epoch, device) for epoch in range(variant.epochs)]
+                measurement = result.add(case, subject, times[1:], baseline=EAGER, prepared=times[0])
+                report(f"resnet: {measurement.value.median:.3g} s")
                 if profile:
-                    sheet.notes += [f"Where {what} spends an epoch:", *_top_kernels(train_epoch, device)]
+                    result.notes += [
+                        f"Time per kernel in an epoch of {subject}:",
+                        *_top_kernels(train_epoch, device),
+                    ]
             if compiling and not quick and precision == "bfloat16":
-                claim = "seconds an epoch, compiled, captured bfloat16"
-                sheet.targets.append(Target(claim, line.value.median, most=GOAL))
+                claim = "seconds per epoch, compiled, captured bfloat16"
+                result.targets.append(Target(claim, measurement.value.median, maximum=MAXIMUM_SECONDS))
             del stack, train_epoch
-    return sheet
+    return result
 
 
-def _with_torchs_convolutions(net: nn.Module) -> nn.Module:
-    """The same network without kernels of ours: a peer."""
+def _with_torch_convolutions(net: nn.Module) -> nn.Module:
+    """Replace our convolutions by those of PyTorch, for a fair baseline."""
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d):
             layer.__class__ = nn.Conv2d
@@ -100,28 +104,28 @@ def _with_torchs_convolutions(net: nn.Module) -> nn.Module:
 
 
 def _seconds(train_epoch: Callable[[int], Tensor], epoch: int, device: torch.device) -> float:
-    wait(device)
+    synchronize(device)
     start = time.perf_counter()
     train_epoch(epoch)
-    wait(device)
+    synchronize(device)
     return time.perf_counter() - start
 
 
-def _top_kernels(train_epoch: Callable[[int], Tensor], device: torch.device, most: int = 25) -> list[str]:
+def _top_kernels(train_epoch: Callable[[int], Tensor], device: torch.device, limit: int = 25) -> list[str]:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiler
 
     cuda = device.type == "cuda"
     activity = ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU
-    with profiler(activities=[activity]) as found:
+    with profiler(activities=[activity]) as profiled:
         _seconds(train_epoch, 0, device)
 
     def spent(event: object) -> float:
         return float(getattr(event, "self_device_time_total" if cuda else "self_cpu_time_total"))
 
-    events = sorted(found.key_averages(), key=spent, reverse=True)
+    events = sorted(profiled.key_averages(), key=spent, reverse=True)
     total = max(1e-9, sum(map(spent, events)))
     return [
         f"{100 * spent(e) / total:5.1f} %  {spent(e) / 1e3:8.2f} ms  {e.count:6d} x  {e.key[:100]}"
-        for e in events[:most]
+        for e in events[:limit]
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,124 +17,127 @@ from propall.cli.terminal import (
     print_note,
 )
 
+if TYPE_CHECKING:
+    from propall.bench.results import BenchmarkResult
+
 bench_app = typer.Typer(
-    help="Measure speed and memory, each beside a peer or a floor in the same run.", no_args_is_help=True
+    help="Measure speed and memory against a baseline measured in the same run.", no_args_is_help=True
 )
 app.add_typer(bench_app, name="bench")
 
-Quick = Annotated[bool, typer.Option("--quick", help="Small sizes and few repeats, to see that it runs.")]
-SheetFile = Annotated[Path | None, typer.Option("--json", help="File to write the numbers to as well.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes and few repeats, to test the command.")]
+ResultFile = Annotated[Path | None, typer.Option("--json", help="Also write the numbers to this file.")]
 
 
 @bench_app.command("loss")
-def bench_loss(device: Device = "auto", quick: Quick = False, json_file: SheetFile = None) -> None:
-    """ProPaLL's loss and gradient against a copy of the same bytes, the paper's form and plain BCE."""
-    from propall.bench import loss
+def bench_loss(device: Device = "auto", quick: Quick = False, json_file: ResultFile = None) -> None:
+    """Time ProPaLL's loss and gradient against a copy of the same bytes, the paper's form and BCE."""
+    from propall.bench.loss import benchmark_loss
     from propall.training.compiled import best_device
 
-    _print_sheet(loss.run(best_device(device), quick=quick, note=print_note), json_file)
+    _print_result(benchmark_loss(best_device(device), quick=quick, report=print_note), json_file)
 
 
 @bench_app.command("train")
-def bench_train(device: Device = "auto", quick: Quick = False, json_file: SheetFile = None) -> None:
-    """Training MLP-5: one run, many stacked runs, and a plain PyTorch loop."""
-    from propall.bench import train
+def bench_train(device: Device = "auto", quick: Quick = False, json_file: ResultFile = None) -> None:
+    """Time the training of MLP-5: one run, many stacked runs, and a plain PyTorch loop."""
+    from propall.bench.training import benchmark_training
     from propall.training.compiled import best_device
 
-    _print_sheet(train.run(best_device(device), quick=quick, note=print_note), json_file)
+    _print_result(benchmark_training(best_device(device), quick=quick, report=print_note), json_file)
 
 
 @bench_app.command("resnet")
 def bench_resnet(
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs that are timed, after a first one.")] = 2,
+    epochs: Annotated[int, typer.Option(min=1, help="Number of timed epochs, after a warm-up epoch.")] = 2,
     precision: Annotated[
         list[str] | None, typer.Option(help="float32, tf32 or bfloat16; repeat for several.")
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="List the kernels that take longest.")] = False,
     device: Device = "auto",
     quick: Quick = False,
-    json_file: SheetFile = None,
+    json_file: ResultFile = None,
 ) -> None:
-    """An epoch of ResNet-32 on images of CIFAR-10's size: eager, captured, and compiled too."""
-    from propall.bench import resnet
+    """Time an epoch of ResNet-32 on CIFAR-10-sized images: eager, captured, and compiled."""
+    from propall.bench.resnet import benchmark_resnet
     from propall.training.compiled import best_device
 
-    chosen: dict[str, Any] = {"precisions": tuple(precision)} if precision else {}
-    found = resnet.run(
-        best_device(device), quick=quick, epochs=epochs, profile=profile, note=print_note, **chosen
+    options: dict[str, Any] = {"precisions": tuple(precision)} if precision else {}
+    result = benchmark_resnet(
+        best_device(device), quick=quick, epochs=epochs, profile=profile, report=print_note, **options
     )
-    _print_sheet(found, json_file)
+    _print_result(result, json_file)
 
 
 @bench_app.command("cpu")
-def bench_cpu(quick: Quick = False, json_file: SheetFile = None) -> None:
-    """The estimator against scikit-learn's own on one core, and ten runs stacked against one by one."""
-    from propall.bench import cpu
+def bench_cpu(quick: Quick = False, json_file: ResultFile = None) -> None:
+    """Time the estimator against scikit-learn's on one core, and stacked against sequential runs."""
+    from propall.bench.estimators import benchmark_estimators
     from propall.training.compiled import best_device
 
-    _print_sheet(cpu.run(best_device("cpu"), quick=quick, note=print_note), json_file)
+    _print_result(benchmark_estimators(best_device("cpu"), quick=quick, report=print_note), json_file)
 
 
 @bench_app.command("scale")
 def bench_scale(
     rows: Annotated[
-        int | None, typer.Option(min=1, help="Rows of the fit whose memory is measured; a million.")
+        int | None, typer.Option(min=1, help="Rows of the fit whose memory is measured (default: a million).")
     ] = None,
     device: Device = "auto",
     quick: Quick = False,
-    json_file: SheetFile = None,
+    json_file: ResultFile = None,
 ) -> None:
-    """How time and memory grow with rows and classes."""
-    from propall.bench import scale
+    """Measure how time and memory grow with rows and classes."""
+    from propall.bench.scaling import benchmark_scaling
     from propall.training.compiled import best_device
 
-    _print_sheet(scale.run(best_device(device), quick=quick, rows=rows, note=print_note), json_file)
-
-
-def _print_sheet(sheet: Any, json_file: Path | None) -> None:
-    console = open_console()
-    console.print(f"{sheet.title}\n", style="bold", highlight=False)
-    numbers = ("median", "quartiles", "range", "repeats", "ratio")
-    for case in dict.fromkeys(line.case for line in sheet.lines):
-        own = [line for line in sheet.lines if line.case == case]
-        table = plain_table(case, *numbers, "to", "more", numbers=numbers)
-        for line in own:
-            value = line.value
-            table.add_row(
-                line.what,
-                f"{value.median:.4g} {line.unit}",
-                f"{value.low:.4g} - {value.high:.4g}",
-                f"{value.least:.4g} - {value.most:.4g}",
-                str(value.repeats),
-                "" if line.ratio is None else f"{line.ratio:.3g}",
-                line.beside,
-                ", ".join(f"{name.replace('_', ' ')} {number:.4g}" for name, number in line.more.items()),
-            )
-        console.print(table)
-        console.print()
-    if sheet.targets:
-        table = plain_table("aimed at", "wanted", "found", "", numbers=("found",))
-        for target in sheet.targets:
-            table.add_row(
-                target.claim, target.wanted, f"{target.value:.3g}", "met" if target.met else "missed"
-            )
-        console.print(table)
-        console.print()
-    for note in sheet.notes:
-        console.print(note, highlight=False, markup=False)
-    console.print(
-        ", ".join(f"{name} {value}" for name, value in sheet.machine.items()), highlight=False, markup=False
+    _print_result(
+        benchmark_scaling(best_device(device), quick=quick, rows=rows, report=print_note), json_file
     )
+
+
+def _print_result(result: BenchmarkResult, json_file: Path | None) -> None:
+    console = open_console()
+    console.print(f"{result.title}\n", style="bold", highlight=False)
+    numbers = ("median", "quartiles", "range", "repeats", "ratio")
+    for case in dict.fromkeys(m.case for m in result.measurements):
+        table = plain_table(case, *numbers, "to", "more", numbers=numbers)
+        for measurement in result.measurements:
+            if measurement.case != case:
+                continue
+            value = measurement.value
+            table.add_row(
+                measurement.subject,
+                f"{value.median:.4g} {measurement.unit}",
+                f"{value.low:.4g} - {value.high:.4g}",
+                f"{value.minimum:.4g} - {value.maximum:.4g}",
+                str(value.repeats),
+                "" if measurement.ratio is None else f"{measurement.ratio:.3g}",
+                measurement.baseline,
+                ", ".join(f"{name.replace('_', ' ')} {x:.4g}" for name, x in measurement.extra.items()),
+            )
+        console.print(table)
+        console.print()
+    if result.targets:
+        table = plain_table("", "target", "measured", "result", numbers=("measured",))
+        for target in result.targets:
+            table.add_row(target.claim, target.range, f"{target.value:.3g}", target.verdict)
+        console.print(table)
+        console.print()
+    for note in result.notes:
+        console.print(note, highlight=False, markup=False)
+    machine = ", ".join(f"{name} {value}" for name, value in result.machine.items())
+    console.print(machine, highlight=False, markup=False)
     if json_file is not None:
-        atomic_files.write_text(json_file, json.dumps(sheet.as_dict(), indent=2) + "\n")
+        atomic_files.write_text(json_file, json.dumps(result.as_dict(), indent=2) + "\n")
         typer.echo(f"Written to {json_file}")
 
 
 @bench_app.command("figures")
 def bench_figures(
-    folder: Annotated[Path, typer.Argument(help="Folder of files that --json wrote.")] = Path("benchmarks"),
+    folder: Annotated[Path, typer.Argument(help="Folder of files written by --json.")] = Path("benchmarks"),
 ) -> None:
-    """The table of the README, from the files of earlier measurements."""
-    from propall.bench.figures import figures
+    """Print a Markdown table of targets and measured values from earlier results."""
+    from propall.bench.targets import targets_table
 
-    typer.echo(figures(folder))
+    typer.echo(targets_table(folder))

@@ -17,8 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 
-from propall.kernels.operators import below_autograd, differentiable
-from propall.kernels.rows import HAS_TRITON
+from propall.kernels.availability import HAS_TRITON
+from propall.kernels.dispatch import below_autograd, differentiable
 
 __all__ = ["convolution_3x3", "pays"]
 

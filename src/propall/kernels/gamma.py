@@ -8,10 +8,29 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from propall.kernels.triton_code import _count, _mix, _seed_words
-
 _ELEMENTS = 256
 _TURN = tl.constexpr(2 * math.pi)
+
+
+# The same counters, constants and order as in `propall.counter_rng.words`.
+
+
+@triton.jit
+def _mix(word):
+    word = (word ^ (word >> 16)) * 0x21F0AAAD
+    word = (word ^ (word >> 15)) * 0x735A2D97
+    return word ^ (word >> 15)
+
+
+@triton.jit
+def _count(a, b, counter):
+    a = _mix(a ^ counter)
+    return a, _mix(b + a + 0x1B873593)
+
+
+@triton.jit
+def _seed_words(seed):
+    return _mix(seed.to(tl.uint32)), _mix((seed >> 32).to(tl.uint32) ^ 0x5BD1E995)
 
 
 @triton.jit

@@ -19,6 +19,7 @@ Exponentials and logarithms bound a plain version of these kernels, so they are 
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import NamedTuple
 
@@ -27,8 +28,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from triton.runtime.interpreter import InterpretedFunction
-
-from propall.kernels.rows import Rows
 
 #: Triton deals threads out along the axis of the V first, then along the others: from first to last up to
 #: version 3.6, from last to first later. Either way lanes come next, then rows, and stripes last.
@@ -176,7 +175,7 @@ def _stripes(G: tl.constexpr):
 
 
 @triton.jit
-def _neighbours(V: tl.constexpr):
+def _neighbors(V: tl.constexpr):
     return tl.arange(0, V)[None, None, None, :]
 
 
@@ -185,72 +184,18 @@ def _units(tile, G: tl.constexpr, L: tl.constexpr):
     return tile * (G * L) + _stripes(G) * L + _lanes(L)
 
 
-# Noise: the same counters, constants and order as `propall.counter_rng.words`.
-
-
 @triton.jit
-def _mix(word):
-    word = (word ^ (word >> 16)) * 0x21F0AAAD
-    word = (word ^ (word >> 15)) * 0x735A2D97
-    return word ^ (word >> 15)
-
-
-@triton.jit
-def _count(a, b, counter):
-    a = _mix(a ^ counter)
-    return a, _mix(b + a + 0x1B873593)
-
-
-@triton.jit
-def _seed_words(seed):
-    return _mix(seed.to(tl.uint32)), _mix((seed >> 32).to(tl.uint32) ^ 0x5BD1E995)
-
-
-@triton.jit
-def _row_words(seed, step, key):
-    a, b = _seed_words(seed)
-    a, b = _count(a, b, step.to(tl.uint32))
-    return _count(a, b, key.to(tl.uint32))
-
-
-@triton.jit
-def _logistic(a, b, label):
-    a, b = _count(a, b, label.to(tl.uint32))
-    word = _mix(a ^ (b >> 7))
-    # (word >> 9 + 1/2) / 2^23 without a conversion: the bits become the fraction of a number in [1, 2).
-    uniform = ((word >> 9) | 0x3F800000).to(tl.float32, bitcast=True) - 0.999999940395355224609375
-    uniform = tl.minimum(tl.maximum(uniform, 1e-7), 0.99999988079071044921875)
-    return _log2(uniform * _reciprocal(1.0 - uniform)) * LN_2
-
-
-@triton.jit
-def _row_noise(noise, row, n):
-    scale, seed, step, keys, scale_stride, seed_stride, step_stride, keys_stride = noise
-    here = row < n
-    a, b = _row_words(
-        tl.load(seed + row * seed_stride, mask=here, other=0),
-        tl.load(step + row * step_stride, mask=here, other=0),
-        tl.load(keys + row * keys_stride, mask=here, other=0),
-    )
-    return tl.load(scale + row * scale_stride, mask=here, other=0.0), a, b
-
-
-@triton.jit
-def _logits(pointer, offset, valid, drawn, tile, G: tl.constexpr, L: tl.constexpr, V: tl.constexpr):
-    r = tl.load(pointer + offset, mask=valid, other=float("-inf")).to(tl.float32)
-    if drawn is not None:
-        scale, a, b = drawn
-        label = _units(tile, G, L) * V + _neighbours(V)
-        r += _over_row(scale) * _logistic(_over_row(a), _over_row(b), label)
-    return r
-
-
-@triton.jit
-def _place(row, tile, n, units, G: tl.constexpr, L: tl.constexpr, V: tl.constexpr):
+def _read(
+    logits, mask, row, tile, n, units, G: tl.constexpr, L: tl.constexpr, V: tl.constexpr
+):  # fmt: skip
+    """A tile's logits and candidates, where they lie, and which of them exist."""
     valid = (_units(tile, G, L) < units) & _over_row(row < n)
     # units * V = k, written so that the compiler knows V divides a row's offset and may load V at once.
     start = _over_row(row.to(tl.int64) * units) * V
-    return (start + (_lanes(L) * V + _neighbours(V))) + (tile * G + _stripes(G)) * (L * V), valid
+    offset = (start + (_lanes(L) * V + _neighbors(V))) + (tile * G + _stripes(G)) * (L * V)
+    s = tl.load(mask + offset, mask=valid, other=0).to(tl.int1)
+    r = tl.load(logits + offset, mask=valid, other=float("-inf")).to(tl.float32)
+    return r, s, offset, valid
 
 
 @triton.jit
@@ -261,16 +206,14 @@ def _sigmoid(t, e):
 
 @triton.jit
 def _candidate_softmax(
-    logits, mask, drawn, row, n, units,
-    G: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, V: tl.constexpr,
+    logits, mask, row, n, units, G: tl.constexpr, L: tl.constexpr, V: tl.constexpr
 ):  # fmt: skip
-    """The candidates' own maximum and sum of exponentials below it, for the slow path."""
+    """The maximum over the candidates and their sum of exponentials below it, for the slow path."""
     mass = _in_thread_sum(tl.zeros_like(_units(0, G, L) + _over_row(row)).to(tl.float32))
     top = mass + LOWEST
     for tile in range(0, tl.cdiv(units, G * L)):
-        offset, valid = _place(row, tile, n, units, G, L, V)
-        s = tl.load(mask + offset, mask=valid, other=0) != 0
-        r = tl.where(s, _logits(logits, offset, valid, drawn, tile, G, L, V), float("-inf"))
+        r, s, _, _ = _read(logits, mask, row, tile, n, units, G, L, V)
+        r = tl.where(s, r, float("-inf"))
         higher = tl.maximum(top, _in_thread_max(r))
         mass = mass * _exp2((top - higher) * LOG2_E)
         mass += _in_thread_sum(_exp2((r - _over_lane(higher)) * LOG2_E))
@@ -294,36 +237,31 @@ def _propall_sums(t, e, s):
 
 @triton.jit
 def _propall_rows(
-    row, n, units, logits, mask, losses, gradient, factor, noise,
-    G: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, V: tl.constexpr, SINGLE: tl.constexpr,
+    row, n, units, logits, mask, gradient, factor,
+    G: tl.constexpr, L: tl.constexpr, V: tl.constexpr, SINGLE: tl.constexpr,
 ):  # fmt: skip
-    drawn = None
-    if noise is not None:
-        drawn = _row_noise(noise, row, n)
-    offset, valid = _place(row, 0, n, units, G, L, V)
-    s = tl.load(mask + offset, mask=valid, other=0) != 0
-    t = _logits(logits, offset, valid, drawn, 0, G, L, V) * LOG2_E
+    """Return the losses of the rows and write their gradient."""
+    r, s, offset, valid = _read(logits, mask, row, 0, n, units, G, L, V)
+    t = r * LOG2_E
     e = _exp2_of_minus_abs(t)
     q, high, log_out, high_out = _propall_sums(t, e, s)
     if not SINGLE:
         for tile in range(1, tl.cdiv(units, G * L)):
-            next_offset, next_valid = _place(row, tile, n, units, G, L, V)
-            next_s = tl.load(mask + next_offset, mask=next_valid, other=0) != 0
-            next_t = _logits(logits, next_offset, next_valid, drawn, tile, G, L, V) * LOG2_E
+            next_r, next_s, _, _ = _read(logits, mask, row, tile, n, units, G, L, V)
+            next_t = next_r * LOG2_E
             q_, high_, log_out_, high_out_ = _propall_sums(next_t, _exp2_of_minus_abs(next_t), next_s)
             q = _grow_bounded(q, q_)
             high += high_
             log_out += log_out_
             high_out += high_out_
-    # prod (1 + exp r) = 2^high * (1 + q); bounded, because infinity times a q of zero is no number.
+    # prod (1 + exp r) = 2^high * (1 + q); bounded, because infinity times a q of zero is NaN.
     power = _exp2(tl.minimum(_row_sum(high), 126.0))
     q = _row_growth(q) * power + (power - 1.0)
     outside = _row_sum(log_out + high_out * LN_2)
     here = row < n
     far = here & (q < FAR)
-    near = here & (far == 0)  # also where q is not a number, which the caller is to see
-    if losses is not None:
-        tl.store(losses + row, outside + _log1p(1.0 / q), mask=near)
+    near = here & (far == 0)  # also where q is NaN, which the caller should see
+    loss = outside + _log1p(1.0 / q)
     if gradient is not None:
         inside = -factor / q
         if SINGLE:
@@ -331,95 +269,51 @@ def _propall_rows(
             tl.store(gradient + offset, g.to(gradient.dtype.element_ty), mask=valid & _over_row(near))
         else:
             for tile in range(0, tl.cdiv(units, G * L)):
-                offset, valid = _place(row, tile, n, units, G, L, V)
-                s = tl.load(mask + offset, mask=valid, other=0) != 0
-                t = _logits(logits, offset, valid, drawn, tile, G, L, V) * LOG2_E
+                r, s, offset, valid = _read(logits, mask, row, tile, n, units, G, L, V)
+                t = r * LOG2_E
                 g = _sigmoid(t, _exp2_of_minus_abs(t)) * tl.where(s, _over_row(inside), _over_row(factor))
                 tl.store(gradient + offset, g.to(gradient.dtype.element_ty), mask=valid & _over_row(near))
     if tl.max(far.to(tl.int32), 0) != 0:
-        # log(1 - exp(-h)) is the logsumexp over the candidates to every digit here.
-        top, mass = _candidate_softmax(logits, mask, drawn, row, n, units, G, ROWS, L, V)
-        if losses is not None:
-            tl.store(losses + row, outside - (top + tl.log(mass)), mask=far)
+        # Here log(1 - exp(-h)) is the logsumexp over the candidates to every digit.
+        top, mass = _candidate_softmax(logits, mask, row, n, units, G, L, V)
+        loss = tl.where(far, outside - (top + tl.log(mass)), loss)
         if gradient is not None:
             inside = -factor / mass
             for tile in range(0, tl.cdiv(units, G * L)):
-                offset, valid = _place(row, tile, n, units, G, L, V)
-                s = tl.load(mask + offset, mask=valid, other=0) != 0
-                r = _logits(logits, offset, valid, drawn, tile, G, L, V)
+                r, s, offset, valid = _read(logits, mask, row, tile, n, units, G, L, V)
                 t = r * LOG2_E
                 share = _exp2((r - _over_row(top)) * LOG2_E) * _over_row(inside)
                 g = tl.where(s, share, _sigmoid(t, _exp2_of_minus_abs(t)) * _over_row(factor))
                 tl.store(gradient + offset, g.to(gradient.dtype.element_ty), mask=valid & _over_row(far))
+    return loss
 
 
 @triton.jit
-def _softmax_sums(r, s, weight, valid, top, WEIGHTED: tl.constexpr):
-    """A thread's part of the tile: powers below `top`, their sums inside and outside, the weights' sums."""
+def _softmax_sums(r, s, top):
+    """A thread's part of the tile: powers below `top`, and their sums inside and outside."""
     power = _exp2((r - _over_lane(top)) * LOG2_E)
     inside = tl.where(s, power, 0.0)
-    total, distance = 0.0, 0.0
-    if WEIGHTED:
-        total = _in_thread_sum(weight)
-        distance = _in_thread_sum(tl.where(valid, weight * (_over_lane(top) - r), 0.0))
-    return power, _in_thread_sum(inside), _in_thread_sum(power - inside), total, distance
+    return power, _in_thread_sum(inside), _in_thread_sum(power - inside)
 
 
 @triton.jit
-def _weights(weights, offset, valid, WEIGHTED: tl.constexpr):
-    weight = 0.0
-    if WEIGHTED:
-        weight = tl.load(weights + offset, mask=valid, other=0.0)
-    return weight
-
-
-@triton.jit
-def _store_softmax(
-    power, s, weight, offset, valid, near, gradient, new_weights, factor, inside, outside, share,
-    WEIGHTED: tl.constexpr,
+def _cc_rows(
+    row, n, units, logits, mask, gradient, factor,
+    G: tl.constexpr, L: tl.constexpr, V: tl.constexpr, SINGLE: tl.constexpr,
 ):  # fmt: skip
-    """Writes a tile: per-thread factors turn the powers of two into gradients and candidate shares."""
-    if WEIGHTED:
-        if gradient is not None:
-            g = power * _over_lane(outside) - weight * _over_row(factor)
-            tl.store(gradient + offset, g.to(gradient.dtype.element_ty), mask=valid)
-        if new_weights is not None:
-            own = tl.where(s, power * _over_lane(share), 0.0)
-            tl.store(new_weights + offset, own, mask=valid & _over_row(near))
-    elif gradient is not None:
-        g = power * tl.where(s, _over_lane(inside), _over_lane(outside))
-        tl.store(gradient + offset, g.to(gradient.dtype.element_ty), mask=valid & _over_row(near))
-
-
-@triton.jit
-def _softmax_rows(
-    row, n, units, logits, mask, weights, losses, gradient, new_weights, factor,
-    G: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, V: tl.constexpr, SINGLE: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-):  # fmt: skip
-    offset, valid = _place(row, 0, n, units, G, L, V)
-    s = tl.load(mask + offset, mask=valid, other=0) != 0
-    r = _logits(logits, offset, valid, None, 0, G, L, V)
-    weight = _weights(weights, offset, valid, WEIGHTED)
+    """Return the losses of the rows and write their gradient."""
+    r, s, offset, valid = _read(logits, mask, row, 0, n, units, G, L, V)
     # Every thread subtracts its own maximum, so that no thread waits for the others before the exponentials.
     top = tl.maximum(_in_thread_max(r), LOWEST)
-    power, inside, outside, total, distance = _softmax_sums(r, s, weight, valid, top, WEIGHTED)
+    power, inside, outside = _softmax_sums(r, s, top)
     if not SINGLE:
         for tile in range(1, tl.cdiv(units, G * L)):
-            next_offset, next_valid = _place(row, tile, n, units, G, L, V)
-            next_s = tl.load(mask + next_offset, mask=next_valid, other=0) != 0
-            next_r = _logits(logits, next_offset, next_valid, None, tile, G, L, V)
-            next_weight = _weights(weights, next_offset, next_valid, WEIGHTED)
+            next_r, next_s, _, _ = _read(logits, mask, row, tile, n, units, G, L, V)
             higher = tl.maximum(top, _in_thread_max(next_r))
-            _, inside_, outside_, total_, distance_ = _softmax_sums(
-                next_r, next_s, next_weight, next_valid, higher, WEIGHTED
-            )
+            _, inside_, outside_ = _softmax_sums(next_r, next_s, higher)
             shrink = _exp2((top - higher) * LOG2_E)
             inside = inside * shrink + inside_
             outside = outside * shrink + outside_
-            if WEIGHTED:
-                distance += total * (higher - top) + distance_
-                total += total_
             top = higher
     row_top = _row_max(top)
     lane = _exp2((top - _to_lanes(row_top)) * LOG2_E)
@@ -428,131 +322,88 @@ def _softmax_rows(
     here = row < n
     far = here & (mass_in < FAR)
     near = here & (far == 0)
-    share = lane / _to_lanes(mass_in)
-    if WEIGHTED:
-        row_total = _row_sum(total)
-        row_distance = _row_sum(distance + total * (_to_lanes(row_top) - top))
-        if losses is not None:
-            tl.store(losses + row, row_distance + row_total * tl.log(mass), mask=here)
-        inside, outside = share, lane * _to_lanes(factor * row_total / mass)
-    else:
-        if losses is not None:
-            tl.store(losses + row, _log1p(mass_out / mass_in), mask=near)
-        outside = lane * _to_lanes(factor / mass)
-        inside = outside * _to_lanes(-mass_out / mass_in)
-    if (gradient is not None) or (new_weights is not None):
+    loss = _log1p(mass_out / mass_in)
+    # Per-thread factors turn the powers of two into gradients.
+    outside = lane * _to_lanes(factor / mass)
+    inside = outside * _to_lanes(-mass_out / mass_in)
+    if gradient is not None:
         if SINGLE:
-            _store_softmax(
-                power, s, weight, offset, valid, near, gradient, new_weights, factor, inside, outside, share,
-                WEIGHTED,
-            )  # fmt: skip
+            g = power * tl.where(s, _over_lane(inside), _over_lane(outside))
+            tl.store(gradient + offset, g.to(gradient.dtype.element_ty), mask=valid & _over_row(near))
         else:
             for tile in range(0, tl.cdiv(units, G * L)):
-                offset, valid = _place(row, tile, n, units, G, L, V)
-                s = tl.load(mask + offset, mask=valid, other=0) != 0
-                r = _logits(logits, offset, valid, None, tile, G, L, V)
+                r, s, offset, valid = _read(logits, mask, row, tile, n, units, G, L, V)
                 power = _exp2((r - _over_lane(top)) * LOG2_E)
-                weight = _weights(weights, offset, valid, WEIGHTED)
-                _store_softmax(
-                    power, s, weight, offset, valid, near, gradient, new_weights, factor, inside, outside,
-                    share, WEIGHTED,
-                )  # fmt: skip
+                g = power * tl.where(s, _over_lane(inside), _over_lane(outside))
+                tl.store(gradient + offset, g.to(gradient.dtype.element_ty), mask=valid & _over_row(near))
     if tl.max(far.to(tl.int32), 0) != 0:
-        own_top, own_mass = _candidate_softmax(logits, mask, None, row, n, units, G, ROWS, L, V)
-        if not WEIGHTED and losses is not None:
-            loss = (row_top - own_top) + (tl.log(mass) - tl.log(own_mass))
-            tl.store(losses + row, loss, mask=far)
-        for tile in range(0, tl.cdiv(units, G * L)):
-            offset, valid = _place(row, tile, n, units, G, L, V)
-            s = tl.load(mask + offset, mask=valid, other=0) != 0
-            r = _logits(logits, offset, valid, None, tile, G, L, V)
-            own = _exp2((r - _over_row(own_top)) * LOG2_E) / _over_row(own_mass)
-            if WEIGHTED:
-                if new_weights is not None:
-                    tl.store(new_weights + offset, tl.where(s, own, 0.0), mask=valid & _over_row(far))
-            elif gradient is not None:
+        set_top, set_mass = _candidate_softmax(logits, mask, row, n, units, G, L, V)
+        loss = tl.where(far, (row_top - set_top) + (tl.log(mass) - tl.log(set_mass)), loss)
+        if gradient is not None:
+            for tile in range(0, tl.cdiv(units, G * L)):
+                r, s, offset, valid = _read(logits, mask, row, tile, n, units, G, L, V)
+                share = _exp2((r - _over_row(set_top)) * LOG2_E) / _over_row(set_mass)
                 power = _exp2((r - _over_lane(top)) * LOG2_E)
-                g = tl.where(s, -own * _over_row(factor), power * _over_lane(outside))
+                g = tl.where(s, -share * _over_row(factor), power * _over_lane(outside))
                 tl.store(gradient + offset, g.to(gradient.dtype.element_ty), mask=valid & _over_row(far))
-
-
-@triton.jit
-def _row_factor(row, n, incoming, incoming_stride, expected, unit):
-    if incoming is None:
-        factor = tl.zeros_like(row).to(tl.float32) + expected * unit
-    else:
-        factor = tl.load(incoming + row * incoming_stride, mask=row < n, other=0.0) * unit
-    return factor
+    return loss
 
 
 @triton.jit
 def _rows(
-    row, n, units, logits, mask, weights, losses, gradient, new_weights,
-    incoming, incoming_stride, expected, unit, noise,
-    LOSS: tl.constexpr, G: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, V: tl.constexpr,
-    SINGLE: tl.constexpr,
+    row, n, units, logits, mask, gradient, factor,
+    LOSS: tl.constexpr, G: tl.constexpr, L: tl.constexpr, V: tl.constexpr, SINGLE: tl.constexpr,
 ):  # fmt: skip
-    factor = _row_factor(row, n, incoming, incoming_stride, expected, unit)
     if LOSS == "propall":
-        _propall_rows(row, n, units, logits, mask, losses, gradient, factor, noise, G, ROWS, L, V, SINGLE)
+        loss = _propall_rows(row, n, units, logits, mask, gradient, factor, G, L, V, SINGLE)
     else:
-        _softmax_rows(
-            row, n, units, logits, mask, weights, losses, gradient, new_weights, factor,
-            G, ROWS, L, V, SINGLE, LOSS == "proden",
-        )  # fmt: skip
-
-
-@triton.jit
-def _noise(scale, seed, step, keys, scale_stride, seed_stride, step_stride, keys_stride):
-    noise = None
-    if scale is not None:
-        noise = (scale, seed, step, keys, scale_stride, seed_stride, step_stride, keys_stride)
-    return noise
+        loss = _cc_rows(row, n, units, logits, mask, gradient, factor, G, L, V, SINGLE)
+    return loss
 
 
 @triton.jit(do_not_specialize=["n"])
-def candidate_loss_kernel(
-    n, units, logits, mask, weights, losses, gradient, new_weights, incoming, incoming_stride, expected, unit,
-    scale, seed, step, keys, scale_stride, seed_stride, step_stride, keys_stride,
-    LOSS: tl.constexpr, G: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, V: tl.constexpr,
-    SINGLE: tl.constexpr,
+def losses_kernel(
+    n, units, logits, mask, losses, gradient, factor,
+    LOSS: tl.constexpr, MEAN: tl.constexpr, G: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr,
+    V: tl.constexpr, SINGLE: tl.constexpr,
 ):  # fmt: skip
-    """Losses, gradient and new weights of ROWS rows; what is None is not written."""
-    noise = _noise(scale, seed, step, keys, scale_stride, seed_stride, step_stride, keys_stride)
+    """Losses of ROWS rows, or if MEAN their part of the mean; and their gradient, unless it is None."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    _rows(
-        row, n, units, logits, mask, weights, losses, gradient, new_weights,
-        incoming, incoming_stride, expected, unit, noise, LOSS, G, ROWS, L, V, SINGLE,
-    )  # fmt: skip
+    factors = tl.zeros_like(row).to(tl.float32) + factor
+    loss = _rows(row, n, units, logits, mask, gradient, factors, LOSS, G, L, V, SINGLE)
+    if MEAN:
+        tl.store(losses + tl.program_id(0), tl.sum(tl.where(row < n, loss, 0.0), 0) * factor)
+    else:
+        tl.store(losses + row, loss, mask=row < n)
 
 
 @triton.jit(do_not_specialize=["n", "repeat"])
-def repair_kernel(
-    n, repeat, units, logits, mask, weights, gradient, incoming, incoming_stride, expected, unit,
-    scale, seed, step, keys, scale_stride, seed_stride, step_stride, keys_stride,
-    LOSS: tl.constexpr, G: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, V: tl.constexpr,
-    SINGLE: tl.constexpr, WINDOW: tl.constexpr,
+def gradient_kernel(
+    n, repeat, units, logits, mask, gradient, incoming, incoming_stride, expected, unit,
+    LOSS: tl.constexpr, CHECK: tl.constexpr, G: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr,
+    V: tl.constexpr, SINGLE: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradient of `repeat` times ROWS rows again, unless all got what it was written for."""
-    noise = _noise(scale, seed, step, keys, scale_stride, seed_stride, step_stride, keys_stride)
+    """Gradient of `repeat` times ROWS rows; if CHECK, only where a row's `incoming` is not as expected."""
     first = tl.program_id(0) * (ROWS * repeat)
-    ahead = tl.arange(0, WINDOW)
-    mine = (ahead < ROWS * repeat) & (first + ahead < n)
-    arrived = tl.load(incoming + (first + ahead) * incoming_stride, mask=mine, other=expected)
-    if tl.max((arrived != expected).to(tl.int32), 0) != 0:
+    write = True
+    if CHECK:
+        ahead = tl.arange(0, WINDOW)
+        inside = (ahead < ROWS * repeat) & (first + ahead < n)
+        arrived = tl.load(incoming + (first + ahead) * incoming_stride, mask=inside, other=expected)
+        write = tl.max((arrived != expected).to(tl.int32), 0) != 0
+    if write:
         for i in range(0, repeat):
-            _rows(
-                first + i * ROWS + tl.arange(0, ROWS), n, units, logits, mask, weights, None, gradient, None,
-                incoming, incoming_stride, expected, unit, noise, LOSS, G, ROWS, L, V, SINGLE,
-            )  # fmt: skip
+            row = first + i * ROWS + tl.arange(0, ROWS)
+            factor = tl.load(incoming + row * incoming_stride, mask=row < n, other=0.0) * unit
+            _rows(row, n, units, logits, mask, gradient, factor, LOSS, G, L, V, SINGLE)
 
 
-#: Rows that one program of `repair_kernel` looks at, and how many such programs are worth having.
+#: Rows that one program of `gradient_kernel` checks, and how many such programs are worth having.
 WINDOW = 64
 ENOUGH_PROGRAMS = 1024
 
 
-class Plan(NamedTuple):
+class Tiling(NamedTuple):
     """How a program walks over rows of one length; see the top of this file."""
 
     v: int
@@ -562,71 +413,108 @@ class Plan(NamedTuple):
     warps: int
     single: bool
 
+    def constants(self) -> dict[str, int]:
+        """The kernels' keyword arguments."""
+        return {
+            "G": self.stripes,
+            "ROWS": self.rows,
+            "L": self.lanes,
+            "V": self.v,
+            "SINGLE": self.single,
+            "num_warps": self.warps,
+        }
+
 
 @cache
-def plan(k: int, itemsize: int) -> Plan:
+def tiling(k: int, itemsize: int) -> Tiling:
     """Tile and warps for rows of k classes in a type of `itemsize` bytes, as measured on an H200."""
     v = math.gcd(k, 16 // itemsize)
     width = triton.next_power_of_2(k // v)
     stripes = min(width, 16 // v)
     lanes = width // stripes
     if lanes <= 64:
-        return Plan(v, lanes, stripes, rows=64 // lanes, warps=2, single=True)
+        return Tiling(v, lanes, stripes, rows=64 // lanes, warps=2, single=True)
     # Wide programs for wide rows: what a row's second sweep reads should still be in the cache.
     lanes = min(512, max(64, triton.next_power_of_2(k * itemsize // 64 + 1) // 2))
-    return Plan(v, lanes, stripes=8 // v, rows=1, warps=lanes // 32, single=False)
+    return Tiling(v, lanes, stripes=8 // v, rows=1, warps=lanes // 32, single=False)
 
 
-def launch(
+def programs(logits: Tensor) -> int:
+    """Number of parts in which `write_losses` returns a mean."""
+    n, k = logits.shape
+    return triton.cdiv(n, tiling(k, logits.element_size()).rows)
+
+
+def write_losses(
     loss: str,
-    rows: Rows,
-    *,
-    losses: Tensor | None = None,
+    logits: Tensor,
+    candidates: Tensor,
+    losses: Tensor,
     gradient: Tensor | None = None,
-    new_weights: Tensor | None = None,
-    incoming: Tensor | None = None,
-    expected: float = 1.0,
-    unit: float = 1.0,
-    repair: bool = False,
+    *,
+    factor: float = 1.0,
+    mean: bool = False,
 ) -> None:
-    """Writes what is not None of losses, gradient and new weights.
+    """Write losses and gradient.
 
     Args:
-        loss: "propall", "cc" or "proden".
-        rows: with weights for "proden", and with or without noise for "propall".
-        losses: (n,) float32.
-        gradient: (n, k), the logits' type.
-        new_weights: (n, k) float32.
-        incoming: (n,) float32, what came back for the rows' losses; `expected` for every row if None.
-        expected: what `gradient` is written for.
-        unit: rows' gradients are multiplied by `unit` times what came back.
-        repair: `gradient` is complete for `expected`; change it where `incoming` differs.
+        loss: "propall" or "cc".
+        logits: (n, k).
+        candidates: (n, k).
+        losses: (n,) float32; for a mean (programs(logits),), parts whose sum is the mean.
+        gradient: (n, k) contiguous, of the logits' type, or None.
+        factor: scale of the gradient and, for a mean, of the losses.
+        mean: add up the losses of each program's rows.
     """
-    n, k = rows.logits.shape
-    if n == 0 or k == 0:
+    if not logits.numel():
         return
-    if rows.logits.is_cuda and rows.logits.get_device() != torch.cuda.current_device():
-        with torch.cuda.device(rows.logits.device):
-            return launch(
-                loss, rows, losses=losses, gradient=gradient, new_weights=new_weights,
-                incoming=incoming, expected=expected, unit=unit, repair=repair,
-            )  # fmt: skip
-    v, lanes, stripes, tile_rows, warps, single = plan(k, rows.logits.element_size())
-    noise = (rows.scale, rows.seed, rows.step, rows.keys)
-    inputs = (rows.logits.contiguous(), rows.candidates.contiguous().view(torch.uint8))
-    weights = None if rows.weights is None else rows.weights.contiguous()
-    stride = None if incoming is None else incoming.stride(0)
-    strides = (None,) * 4 if rows.scale is None else tuple(part.stride(0) for part in noise)
-    tiles = triton.cdiv(n, tile_rows)
-    if repair:
-        repeat = max(1, min(WINDOW // tile_rows, tiles // ENOUGH_PROGRAMS))
-        repair_kernel[(triton.cdiv(tiles, repeat),)](
-            n, repeat, k // v, *inputs, weights, gradient, incoming, stride, expected, unit, *noise, *strides,
-            LOSS=loss, G=stripes, ROWS=tile_rows, L=lanes, V=v, SINGLE=single, WINDOW=WINDOW, num_warps=warps,
+    n, k = logits.shape
+    tile = tiling(k, logits.element_size())
+    with _device_of(logits):
+        losses_kernel[(triton.cdiv(n, tile.rows),)](
+            n, k // tile.v, logits.contiguous(), candidates.contiguous(), losses, gradient, factor,
+            LOSS=loss, MEAN=mean, **tile.constants(),
         )  # fmt: skip
-    else:
-        candidate_loss_kernel[(tiles,)](
-            n, k // v, *inputs, weights, losses, gradient, new_weights, incoming, stride, expected, unit,
-            *noise, *strides,
-            LOSS=loss, G=stripes, ROWS=tile_rows, L=lanes, V=v, SINGLE=single, num_warps=warps,
+
+
+def write_gradient(
+    loss: str,
+    logits: Tensor,
+    candidates: Tensor,
+    gradient: Tensor,
+    incoming: Tensor,
+    *,
+    expected: float | None = None,
+    unit: float = 1.0,
+) -> None:
+    """Write the gradient, or correct it where it was written for something else.
+
+    Args:
+        loss: "propall" or "cc".
+        logits: (n, k).
+        candidates: (n, k).
+        gradient: (n, k) contiguous, of the logits' type.
+        incoming: gradient of each row's loss, (n,) float32, or 0-d for all rows.
+        expected: the value of `incoming` that the gradient is already complete for; None to write all of it.
+        unit: scale of the gradient where `incoming` is 1.
+    """
+    if not logits.numel():
+        return
+    n, k = logits.shape
+    tile = tiling(k, logits.element_size())
+    tiles, check = triton.cdiv(n, tile.rows), expected is not None
+    repeat = max(1, min(WINDOW // tile.rows, tiles // ENOUGH_PROGRAMS)) if check else 1
+    stride = incoming.stride(0) if incoming.dim() else 0
+    with _device_of(logits):
+        gradient_kernel[(triton.cdiv(tiles, repeat),)](
+            n, repeat, k // tile.v, logits.contiguous(), candidates.contiguous(), gradient,
+            incoming, stride, expected if check else 0.0, unit,
+            LOSS=loss, CHECK=check, WINDOW=WINDOW, **tile.constants(),
         )  # fmt: skip
+
+
+def _device_of(tensor: Tensor) -> AbstractContextManager[object]:
+    """The context in which kernels are launched on a tensor's device."""
+    if tensor.is_cuda and tensor.get_device() != torch.cuda.current_device():
+        return torch.cuda.device(tensor.device)
+    return nullcontext()

@@ -1,4 +1,4 @@
-"""Training MLP-5: one run, many runs at once, and the same step in plain PyTorch."""
+"""Training MLP-5: one run, many stacked runs, and the same step in plain PyTorch."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from propall.bench.clock import wait
-from propall.bench.peers import Epoch, eager_epochs
-from propall.bench.sheet import Line, Sheet, Target, machine
+from propall.bench.peers import EpochTime, eager_epochs
+from propall.bench.results import BenchmarkResult, Measurement, Target, describe_machine
+from propall.bench.timing import synchronize
 from propall.data.dataset import PartialDataset
 from propall.methods.cc import CC
 from propall.methods.proden import PRODEN
@@ -24,21 +24,21 @@ from propall.training.recipe import Precision, Recipe
 from propall.training.trainer import Trainer
 
 EAGER = "plain eager PyTorch, 1 run"
-#: What short trainings do on a GPU: compiling would take longer than it saves.
-AS_IT_IS = "captured without compiling"
+#: The default for short training on a GPU: compiling would take longer than it saves.
+CAPTURED = "captured without compiling"
 
 
 @dataclass(frozen=True)
-class Size:
-    """How much is trained.
+class TrainingSize:
+    """Size of the training benchmark.
 
     Attributes:
         rows: training rows.
-        test_rows: rows that are scored after every epoch.
-        features: of a row.
-        mixed: runs of each of the five settings that are stacked.
-        alike: ProPaLL runs that are stacked.
-        epochs: that are timed; one more comes before them.
+        test_rows: rows scored after every epoch.
+        features: features per row.
+        mixed: stacked runs of each of the five settings.
+        alike: stacked ProPaLL runs.
+        epochs: timed epochs, after a first one that is not timed.
     """
 
     rows: int
@@ -49,26 +49,26 @@ class Size:
     epochs: int
 
 
-GPU = Size(60_000, 10_000, 784, mixed=9, alike=100, epochs=5)
-CPU = Size(6_000, 1_000, 784, mixed=2, alike=10, epochs=3)
-QUICK = Size(512, 128, 16, mixed=1, alike=2, epochs=1)
+GPU = TrainingSize(60_000, 10_000, 784, mixed=9, alike=100, epochs=5)
+CPU = TrainingSize(6_000, 1_000, 784, mixed=2, alike=10, epochs=3)
+QUICK = TrainingSize(512, 128, 16, mixed=1, alike=2, epochs=1)
 CLASSES = 10
-#: Milliseconds that are aimed at on a GPU: a step of one run, or a run's epoch of so many.
-GOALS = {1: 0.2, 45: 5.0, 100: 4.0}
+#: Targets on a GPU by number of runs: milliseconds per step of one run, or per run and epoch of a stack.
+MAXIMUM_MS = {1: 0.2, 45: 5.0, 100: 4.0}
 
 
 class Stopwatch(History):
-    """A history that also notes how long each epoch took, with its evaluation and without."""
+    """A history that also records the time of each epoch, with and without its evaluation."""
 
     def __init__(self, x: Float[Tensor, "n ..."], truth: Tensor) -> None:
         super().__init__(x, truth)
-        self.laps: list[Epoch] = []
+        self.times: list[EpochTime] = []
         self._last = time.perf_counter()
 
     def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
-        """Start."""
+        """Start the clock."""
         super().begin(epochs, runs, done)
-        wait(self.x.device)
+        synchronize(self.x.device)
         self._last = time.perf_counter()
 
     def epoch(
@@ -78,39 +78,40 @@ class Stopwatch(History):
         losses: Float[Tensor, "r"],
         scores: Callable[[Tensor], Float[Tensor, "r n k"]],
     ) -> None:
-        """Evaluate, and stop the time before and after."""
-        wait(self.x.device)
+        """Evaluate, and record the time before and after."""
+        synchronize(self.x.device)
         trained = time.perf_counter()
         super().epoch(epoch, runs, losses, scores)
-        wait(self.x.device)
+        synchronize(self.x.device)
         now = time.perf_counter()
-        self.laps.append(Epoch(trained - self._last, now - self._last))
+        self.times.append(EpochTime(trained - self._last, now - self._last))
         self._last = now
 
 
-def run(device: torch.device, *, quick: bool = False, note: Callable[[str], None] = print) -> Sheet:
-    """Milliseconds per step, and per run and epoch.
+def benchmark_training(
+    device: torch.device, *, quick: bool = False, report: Callable[[str], None] = print
+) -> BenchmarkResult:
+    """Time training per step, and per run and epoch.
 
     Args:
-        device: where.
+        device: where to run.
         quick: few rows, few runs.
-        note: is told what is going on.
+        report: called with progress messages.
     """
     cuda = device.type == "cuda"
     size = QUICK if quick else GPU if cuda else CPU
     precision: Precision = "tf32" if cuda else "float32"
     recipe = Recipe(epochs=size.epochs + 1, batch_size=256, learning_rate=0.05, precision=precision)
-    sheet = Sheet(
-        "train", f"Training MLP-5 on {size.rows} x {size.features}, batch 256", "ms", machine(device)
-    )
-    sheet.notes = [
-        "Values are milliseconds per step of all runs together, the first epoch left out; per run and epoch "
-        f"the evaluation of {size.test_rows} rows after every epoch is part of it.",
-        f"Matrix products in {precision} everywhere, the peer included; SGD with momentum.",
-        "prepared: seconds of the first epoch, in which the step is compiled, if not said otherwise, and "
-        "captured."
+    title = f"Training MLP-5 on {size.rows} x {size.features}, batch 256"
+    result = BenchmarkResult("train", title, "ms", describe_machine(device))
+    result.notes = [
+        "Milliseconds per step of all runs together, the first epoch excluded; times per run and epoch "
+        f"include the evaluation of {size.test_rows} rows after every epoch.",
+        f"Matrix products in {precision} everywhere, including the baseline; SGD with momentum.",
+        "prepared: seconds of the first epoch, in which the step is captured and, unless stated otherwise, "
+        "compiled."
         if cuda
-        else "Steps are neither compiled nor captured on a CPU.",
+        else "On a CPU, steps are neither compiled nor captured.",
     ]
     x, test_x = (
         _images(rows, size.features, device, seed) for seed, rows in enumerate((size.rows, size.test_rows))
@@ -121,16 +122,16 @@ def run(device: torch.device, *, quick: bool = False, note: Callable[[str], None
     partial = PartialDataset(x, candidates)
     steps = len(recipe.batch_sizes(len(x)))
     net: NetFactory = NETS["mlp5"]
-    case = f"{len(x)} rows, {steps} steps an epoch"
+    case = f"{len(x)} rows, {steps} steps per epoch"
 
-    note(f"train: {EAGER}")
+    report(f"train: {EAGER}")
     with matrix_precision(recipe):
         test = (test_x, test_truth)
         module = net((size.features,), CLASSES).to(device)
-        laps = list(
+        times = list(
             eager_epochs(module, x, candidates, test=test, epochs=recipe.epochs, batch_size=recipe.batch_size)
         )
-    _add(sheet, case, EAGER, laps, steps, runs=1)
+    _add(result, case, EAGER, times, steps, runs=1)
 
     settings: list[tuple[Objective, PartialDataset]] = [
         (ProPaLL(), partial),
@@ -149,34 +150,37 @@ def run(device: torch.device, *, quick: bool = False, note: Callable[[str], None
         (f"{size.alike} runs of ProPaLL", [Run(partial, seed) for seed in range(size.alike)], fast),
     ]
     if cuda:
-        stacks += [(f"{what}, {AS_IT_IS}", runs, None) for what, runs, _ in stacks[:2]]
-    for what, runs, fast in stacks:
-        note(f"train: {what}")
+        stacks += [(f"{subject}, {CAPTURED}", runs, None) for subject, runs, _ in stacks[:2]]
+    for subject, runs, fast in stacks:
+        report(f"train: {subject}")
         watch = Stopwatch(test_x, test_truth)
         Trainer(ProPaLL(), net, recipe, fast=fast, stack=len(runs)).fit(runs, monitor=watch)
-        line = _add(sheet, case, what, watch.laps, steps, runs=len(runs))
-        note(f"train: {line.value.median:.3g} ms a step")
+        measurement = _add(result, case, subject, watch.times, steps, runs=len(runs))
+        report(f"train: {measurement.value.median:.3g} ms per step")
         if fast and not quick:
-            step = len(runs) == 1
-            found = line.value.median if step else line.more["per_run_and_epoch"]
-            claim = f"ms per {'step' if step else 'run and epoch with evaluation'}, {what}"
-            sheet.targets.append(Target(claim, found, most=GOALS[len(runs)]))
-    return sheet
+            single = len(runs) == 1
+            ms = measurement.value.median if single else measurement.extra["per_run_and_epoch"]
+            claim = f"ms per {'step' if single else 'run and epoch with evaluation'}, {subject}"
+            result.targets.append(Target(claim, ms, maximum=MAXIMUM_MS[len(runs)]))
+    return result
 
 
-def _add(sheet: Sheet, case: str, what: str, laps: list[Epoch], steps: int, *, runs: int) -> Line:
-    timed = laps[1:]
-    per_run = sorted(1e3 * lap.all / runs for lap in timed)[len(timed) // 2]
-    eager = sheet.line(case, EAGER).more["per_run_and_epoch"] if sheet.lines else per_run
-    return sheet.add(
+def _add(
+    result: BenchmarkResult, case: str, subject: str, times: list[EpochTime], steps: int, *, runs: int
+) -> Measurement:
+    timed = times[1:]
+    per_run = sorted(1e3 * epoch.total / runs for epoch in timed)[len(timed) // 2]
+    first = not result.measurements
+    eager = per_run if first else result.find(case, EAGER).extra["per_run_and_epoch"]
+    return result.add(
         case,
-        what,
-        [1e3 * lap.training / steps for lap in timed],
-        beside=EAGER if sheet.lines else "",
+        subject,
+        [1e3 * epoch.training / steps for epoch in timed],
+        baseline="" if first else EAGER,
         runs=runs,
         per_run_and_epoch=per_run,
         times_faster_per_run=eager / per_run,
-        prepared=laps[0].all,
+        prepared=times[0].total,
     )
 
 
