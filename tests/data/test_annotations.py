@@ -24,15 +24,15 @@ def root(tmp_path: Path) -> Path:
 def labels_of(root: Path) -> dict[str, np.ndarray]:
     truth = load("cifar10", root).truth.numpy().astype(np.uint8)
     rng = np.random.default_rng(2)
-    said = {name: rng.integers(0, 10, len(truth)).astype(np.uint8) for name in (*LABELS, "aggre_label")}
-    return {"clean_label": truth, "worse_label": said["random_label1"], **said}
+    answers = {name: rng.integers(0, 10, len(truth)).astype(np.uint8) for name in (*LABELS, "aggre_label")}
+    return {"clean_label": truth, "worse_label": answers["random_label1"], **answers}
 
 
 def write_labels(root: Path, labels: dict[str, np.ndarray]) -> None:
     np.savez(root / "annotations" / "cifar10n_labels.npz", **labels)
 
 
-def test_what_any_annotator_said_is_a_candidate(root: Path) -> None:
+def test_every_annotators_label_is_a_candidate(root: Path) -> None:
     labels = labels_of(root)
     write_labels(root, labels)
     source = load("cifar10n", root)
@@ -45,12 +45,12 @@ def test_what_any_annotator_said_is_a_candidate(root: Path) -> None:
     assert torch.equal(source.test_x, images.test_x)
     for name in (*LABELS, "aggre_label", "worse_label"):
         assert source.annotations[name].tolist() == labels[name].tolist()
-    # Random labels mostly miss the truth, which a source must bear.
+    # Candidate sets may miss the true class, as random labels mostly do.
     assert not source.candidates[torch.arange(20), source.truth].all()
     assert torch.equal(source.problem().train.candidates, source.candidates)
 
 
-def test_whoever_got_a_vote_is_a_candidate(root: Path) -> None:
+def test_classes_with_votes_are_candidates(root: Path) -> None:
     counts = np.random.default_rng(3).integers(0, 3, (4, 10))
     counts[:, 0] += 1
     np.save(root / "annotations" / "cifar10h-counts.npy", counts)
@@ -76,14 +76,14 @@ def test_votes_need_the_test_images_only(root: Path) -> None:
     [
         (
             {"clean_label": np.zeros(20, np.uint8)},
-            "its clean labels are not those of the images in this order",
+            "the clean labels do not match those of the images",
         ),
-        ({"random_label2": np.zeros(19, np.uint8)}, "its arrays differ in length"),
+        ({"random_label2": np.zeros(19, np.uint8)}, "the arrays differ in length"),
         ({"random_label2": np.full(20, 10, np.uint8)}, "random_label2 must be a vector of labels 0 to 9"),
         ({"random_label2": np.zeros(20)}, "random_label2 must be a vector of labels 0 to 9"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(change: dict[str, np.ndarray], problem: str, root: Path) -> None:
+def test_invalid_labels_are_refused(change: dict[str, np.ndarray], problem: str, root: Path) -> None:
     write_labels(root, {**labels_of(root), **change})
     with pytest.raises(DamagedDataError, match=f"cifar10n_labels.npz: {problem}"):
         load("cifar10n", root)
@@ -105,7 +105,7 @@ def test_pickles_and_other_files_are_refused(root: Path) -> None:
 
 
 @pytest.mark.parametrize("counts", [np.ones((5, 10), np.int64), np.ones((4, 10))], ids=["rows", "fractions"])
-def test_votes_that_do_not_fit_are_refused(counts: np.ndarray, root: Path) -> None:
+def test_invalid_votes_are_refused(counts: np.ndarray, root: Path) -> None:
     np.save(root / "annotations" / "cifar10h-counts.npy", counts)
     with pytest.raises(
         DamagedDataError, match=r"cifar10h-counts.npy: .* expected integers of shape \(4, 10\)"
@@ -113,7 +113,7 @@ def test_votes_that_do_not_fit_are_refused(counts: np.ndarray, root: Path) -> No
         load("cifar10h", root)
 
 
-def test_cut_votes_are_refused(root: Path) -> None:
+def test_truncated_votes_are_refused(root: Path) -> None:
     stream = io.BytesIO()
     np.save(stream, np.ones((4, 10), np.int64))
     (root / "annotations" / "cifar10h-counts.npy").write_bytes(stream.getvalue()[:-8])
@@ -124,8 +124,8 @@ def test_cut_votes_are_refused(root: Path) -> None:
 def test_the_labels_in_a_pickle_must_be_converted_by_hand(root: Path) -> None:
     with pytest.raises(MissingDataError) as caught:
         load("cifar10n", root)
-    assert "CIFAR-10_human.pt, a pickle, which is not opened here" in str(caught.value)
-    assert f"Put it at {root / 'annotations' / 'cifar10n_labels.npz'}" in str(caught.value)
+    assert "CIFAR-10_human.pt, a pickle, which propall does not open" in str(caught.value)
+    assert f"Save it as {root / 'annotations' / 'cifar10n_labels.npz'}" in str(caught.value)
 
 
 # --- the published files ------------------------------------------------------------------------------------

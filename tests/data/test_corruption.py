@@ -46,10 +46,10 @@ SIZED: list[SizedCorruption] = [
     Exactly(3),
     Complementary(),
 ]
-SYMMETRIC = [law for law in SIZED if law.name != "pair"]
+SYMMETRIC = [corruption for corruption in SIZED if corruption.name != "pair"]
 ALL: list[Corruption] = [*SIZED, InstanceDependent(0.4), Annotator(2)]
 
-# A set that holds every label is part of many of these laws, at few classes of many rows.
+# With few classes, many of these corruptions draw sets that contain every label.
 pytestmark = pytest.mark.filterwarnings("ignore::propall.data.corruption.UninformativeSetsWarning")
 
 
@@ -57,14 +57,14 @@ def every_label(n: int, k: int) -> Tensor:
     return torch.arange(n) % k
 
 
-def scores_for(law: Corruption, n: int, k: int) -> Tensor | None:
-    if not law.needs_scores:
+def scores_for(corruption: Corruption, n: int, k: int) -> Tensor | None:
+    if not corruption.needs_scores:
         return None
     return torch.randn(n, k, generator=torch.Generator().manual_seed(3)) * 2
 
 
-def draw(law: Corruption, truth: Tensor, k: int, seed: int = 0, keys: Tensor | None = None) -> Tensor:
-    return law(truth, k, seed, keys=keys, scores=scores_for(law, len(truth), k))
+def draw(corruption: Corruption, truth: Tensor, k: int, seed: int = 0, keys: Tensor | None = None) -> Tensor:
+    return corruption(truth, k, seed, keys=keys, scores=scores_for(corruption, len(truth), k))
 
 
 def subsets(labels: range) -> chain[tuple[int, ...]]:
@@ -72,7 +72,7 @@ def subsets(labels: range) -> chain[tuple[int, ...]]:
 
 
 def p_value(counts: dict[object, int], probabilities: dict[object, float], n: int) -> float:
-    """Of Pearson's chi-square, outcomes expected less than five times pooled; 0 for an impossible one."""
+    """P-value of Pearson's chi-square test, with rare outcomes pooled; 0 if an outcome is impossible."""
     if any(probabilities.get(outcome, 0) == 0 for outcome in counts):
         return 0.0
     expected = np.array([n * p for p in probabilities.values()])
@@ -88,32 +88,32 @@ def p_value(counts: dict[object, int], probabilities: dict[object, float], n: in
     return float(chi2.sf(((observed - expected) ** 2 / expected).sum(), len(expected) - 1))
 
 
-# --- the exact laws -----------------------------------------------------------------------------------------
+# --- exact size distributions -------------------------------------------------------------------------------
 
 
-def law_by_enumeration(law: SizedCorruption, k: int) -> list[Fraction]:
-    """The law of sizes, from what each procedure does, outcome by outcome; the true label is 0."""
+def sizes_by_enumeration(corruption: SizedCorruption, k: int) -> list[Fraction]:
+    """Size distribution by enumerating the outcomes of each procedure; the true label is 0."""
     sizes = [Fraction(0)] * (k + 1)
-    if isinstance(law, UniformProperSupersets):
+    if isinstance(corruption, UniformProperSupersets):
         outcomes = [1 + len(wrong) for wrong in subsets(range(1, k)) if len(wrong) < k - 1]
-    elif isinstance(law, POPUniformSet):
+    elif isinstance(corruption, POPUniformSet):
         outcomes = [1 + len(wrong) for wrong in subsets(range(1, k)) if wrong]
-    elif isinstance(law, RCCCCode):
+    elif isinstance(corruption, RCCCCode):
         outcomes = [len(labels) for labels in subsets(range(k)) if 0 < len(labels) < k]
-    elif isinstance(law, Exactly):
-        outcomes = [law.n]
-    elif isinstance(law, Complementary):
+    elif isinstance(corruption, Exactly):
+        outcomes = [corruption.n]
+    elif isinstance(corruption, Complementary):
         outcomes = [k - 1]
-    elif isinstance(law, Pair):
-        q = Fraction(str(law.q))
+    elif isinstance(corruption, Pair):
+        q = Fraction(str(corruption.q))
         sizes[1], sizes[2] = 1 - q, q
         return sizes
     else:
-        assert isinstance(law, IndependentFlip | PRODENBinomialMin2)
-        q = Fraction(str(law.q))
+        assert isinstance(corruption, IndependentFlip | PRODENBinomialMin2)
+        q = Fraction(str(corruption.q))
         for coins in product([False, True], repeat=k - 1):
             size = 1 + sum(coins)
-            if isinstance(law, PRODENBinomialMin2):
+            if isinstance(corruption, PRODENBinomialMin2):
                 size = max(size, 2)
             sizes[size] += prod((q if coin else 1 - q for coin in coins), start=Fraction(1))
         return sizes
@@ -123,17 +123,17 @@ def law_by_enumeration(law: SizedCorruption, k: int) -> list[Fraction]:
 
 
 @pytest.mark.parametrize("k", [4, 5, 7])
-@pytest.mark.parametrize("law", SIZED, ids=str)
-def test_size_law_is_the_enumerated_one(law: SizedCorruption, k: int) -> None:
-    sizes = law.size_law(k)
-    assert sizes == law_by_enumeration(law, k)
+@pytest.mark.parametrize("corruption", SIZED, ids=str)
+def test_size_probabilities_are_the_enumerated_ones(corruption: SizedCorruption, k: int) -> None:
+    sizes = corruption.size_probabilities(k)
+    assert sizes == sizes_by_enumeration(corruption, k)
     assert sum(sizes) == 1
-    assert law.mean_size(k) == sum(s * p for s, p in enumerate(sizes))
-    assert law.wrong_label_inclusion_probability(k) == (law.mean_size(k) - 1) / (k - 1)
+    assert corruption.mean_size(k) == sum(s * p for s, p in enumerate(sizes))
+    assert corruption.wrong_label_inclusion_probability(k) == (corruption.mean_size(k) - 1) / (k - 1)
 
 
 @pytest.mark.parametrize(
-    ("law", "mean"),
+    ("corruption", "mean"),
     [
         (UniformProperSupersets(), 5.4912),
         (RCCCCode(), 5.0),
@@ -143,8 +143,8 @@ def test_size_law_is_the_enumerated_one(law: SizedCorruption, k: int) -> None:
     ],
     ids=str,
 )
-def test_the_five_uniform_laws_differ_at_ten_classes(law: SizedCorruption, mean: float) -> None:
-    assert round(float(law.mean_size(10)), 4) == mean
+def test_the_five_uniform_models_differ_at_ten_classes(corruption: SizedCorruption, mean: float) -> None:
+    assert round(float(corruption.mean_size(10)), 4) == mean
 
 
 def test_wrong_labels_of_the_code_of_rc_and_cc_are_rarer_than_in_its_theory() -> None:
@@ -153,48 +153,48 @@ def test_wrong_labels_of_the_code_of_rc_and_cc_are_rarer_than_in_its_theory() ->
 
 
 def test_a_decimal_probability_is_taken_exactly() -> None:
-    assert IndependentFlip(0.1).size_law(2) == [0, Fraction(9, 10), Fraction(1, 10)]
+    assert IndependentFlip(0.1).size_probabilities(2) == [0, Fraction(9, 10), Fraction(1, 10)]
 
 
-def test_laws_of_two_hundred_classes_are_exact() -> None:
-    sizes = RCCCCode().size_law(200)
+def test_size_probabilities_of_two_hundred_classes_are_exact() -> None:
+    sizes = RCCCCode().size_probabilities(200)
     assert sum(sizes) == 1
     assert sizes[1] == Fraction(200, 2**200 - 2)
     assert RCCCCode().mean_size(200) == 100
 
 
-# --- the draws follow the laws ------------------------------------------------------------------------------
+# --- draws follow the distributions -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", [4, 10])
-@pytest.mark.parametrize("law", SIZED, ids=str)
-def test_sizes_follow_the_law(law: SizedCorruption, k: int) -> None:
+@pytest.mark.parametrize("corruption", SIZED, ids=str)
+def test_sizes_follow_their_distribution(corruption: SizedCorruption, k: int) -> None:
     n = 20_000
-    sizes = draw(law, every_label(n, k), k).sum(-1).tolist()
-    expected = {size: float(p) for size, p in enumerate(law.size_law(k))}
+    sizes = draw(corruption, every_label(n, k), k).sum(-1).tolist()
+    expected = {size: float(p) for size, p in enumerate(corruption.size_probabilities(k))}
     assert p_value(Counter(sizes), expected, n) > 1e-3
 
 
-@pytest.mark.parametrize("law", SYMMETRIC, ids=str)
-def test_sets_of_equal_size_are_equally_likely(law: SizedCorruption) -> None:
+@pytest.mark.parametrize("corruption", SYMMETRIC, ids=str)
+def test_sets_of_equal_size_are_equally_likely(corruption: SizedCorruption) -> None:
     n, k, true = 20_000, 5, 3
-    sizes = law.size_law(k)
-    candidates = draw(law, torch.full((n,), true), k)
+    sizes = corruption.size_probabilities(k)
+    candidates = draw(corruption, torch.full((n,), true), k)
     drawn = Counter(tuple(row.nonzero().squeeze(-1).tolist()) for row in candidates)
     expected = {}
     for wrong in subsets(range(k - 1)):
         labels = tuple(sorted((true, *((true + 1 + step) % k for step in wrong))))
-        alike = sum(len(other) == len(wrong) for other in subsets(range(k - 1)))
-        expected[labels] = float(sizes[len(labels)]) / alike
+        same_size = sum(len(other) == len(wrong) for other in subsets(range(k - 1)))
+        expected[labels] = float(sizes[len(labels)]) / same_size
     assert p_value(drawn, expected, n) > 1e-3
 
 
-@pytest.mark.parametrize("law", SYMMETRIC, ids=str)
-def test_every_wrong_label_is_equally_likely(law: SizedCorruption) -> None:
+@pytest.mark.parametrize("corruption", SYMMETRIC, ids=str)
+def test_every_wrong_label_is_equally_likely(corruption: SizedCorruption) -> None:
     n, k = 30_000, 10
     truth = every_label(n, k)
-    candidates = draw(law, truth, k, seed=1)
-    q = float(law.wrong_label_inclusion_probability(k))
+    candidates = draw(corruption, truth, k, seed=1)
+    q = float(corruption.wrong_label_inclusion_probability(k))
     for true in range(k):
         rows = candidates[truth == true]
         wrong = [label for label in range(k) if label != true]
@@ -204,7 +204,7 @@ def test_every_wrong_label_is_equally_likely(law: SizedCorruption) -> None:
         assert rows[:, true].all()
 
 
-def test_neighbouring_rows_and_labels_are_not_correlated() -> None:
+def test_neighboring_rows_and_labels_are_not_correlated() -> None:
     n, k = 50_000, 10
     coins = draw(IndependentFlip(0.5), torch.zeros(n, dtype=torch.long), k)[:, 1:].double() - 0.5
     bound = 5 * 0.25 / n**0.5
@@ -226,27 +226,27 @@ def test_instance_dependent_sets_follow_the_flip_probabilities() -> None:
     n, k = 40_000, 6
     scores = torch.tensor([[3.0, 1.0, 0.0, -1.0, 2.0, -4.0]]).expand(n, k)
     truth = torch.zeros(n, dtype=torch.long)
-    law = InstanceDependent(0.4)
-    share = law(truth, k, 0, scores=scores).double().mean(0)
+    corruption = InstanceDependent(0.4)
+    share = corruption(truth, k, 0, scores=scores).double().mean(0)
     flips = flip_probabilities(scores[:1], truth[:1], 0.4)[0]
     expected = flips + one_hot(torch.tensor(0), k)
     assert ((share - expected).abs() <= 4.5 * (expected * (1 - expected) / n).sqrt()).all()
-    assert abs(law.mean_size(scores, truth) - float(expected.sum())) < 1e-12
+    assert abs(corruption.mean_size(scores, truth) - float(expected.sum())) < 1e-12
 
 
 @pytest.mark.parametrize("n_candidates", [1, 2, 4])
 def test_an_annotators_sets_follow_the_posterior(n_candidates: int) -> None:
     n, k = 20_000, 5
     posterior = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.05], dtype=torch.float64)
-    law = Annotator(n_candidates)
-    candidates = law(torch.zeros(n, dtype=torch.long), k, 0, scores=posterior.log().expand(n, k))
+    corruption = Annotator(n_candidates)
+    candidates = corruption(torch.zeros(n, dtype=torch.long), k, 0, scores=posterior.log().expand(n, k))
     sets, probabilities = set_probabilities(posterior, n_candidates)
     drawn = Counter(tuple(row.nonzero().squeeze(-1).tolist()) for row in candidates)
     expected = {tuple(s): p for s, p in zip(sets.tolist(), probabilities.tolist(), strict=True)}
     assert p_value(drawn, expected, n) > 1e-3
 
 
-def test_a_sure_annotator_always_includes_the_label() -> None:
+def test_a_certain_annotator_always_includes_the_label() -> None:
     n, k = 5_000, 4
     truth = every_label(n, k)
     candidates = Annotator(2)(truth, k, 0, scores=one_hot(truth, k).double() * 1e4)
@@ -254,11 +254,11 @@ def test_a_sure_annotator_always_includes_the_label() -> None:
     assert (candidates.sum(-1) == 2).all()
 
 
-def test_the_chi_square_helper_can_refuse() -> None:
-    right = {1: 0.5, 2: 0.5}
-    assert p_value(Counter({1: 500, 2: 500}), right, 1000) > 0.9
-    assert p_value(Counter({1: 600, 2: 400}), right, 1000) < 1e-3
-    assert p_value(Counter({1: 500, 2: 499, 3: 1}), right, 1000) == 0
+def test_the_chi_square_test_can_fail() -> None:
+    expected = {1: 0.5, 2: 0.5}
+    assert p_value(Counter({1: 500, 2: 500}), expected, 1000) > 0.9
+    assert p_value(Counter({1: 600, 2: 400}), expected, 1000) < 1e-3
+    assert p_value(Counter({1: 500, 2: 499, 3: 1}), expected, 1000) == 0
 
 
 # --- exact tables -------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_set_probabilities_sum_to_one_and_give_the_inclusion_probabilities() -> 
         assert (probabilities @ inside - inclusion_probabilities(posterior, n)).abs().max() < 1e-12
 
 
-def test_a_certain_posterior_gives_the_law_of_exactly_n() -> None:
+def test_a_certain_posterior_gives_the_distribution_of_exactly_n() -> None:
     _, probabilities = set_probabilities(torch.tensor([0.0, 1.0, 0.0, 0.0]), 2)
     assert torch.allclose(probabilities, torch.tensor([1, 0, 0, 1, 1, 0], dtype=torch.float64) / 3)
 
@@ -291,7 +291,7 @@ def test_flip_probabilities_are_the_published_order_of_operations(rate: float) -
     assert torch.allclose(flip_probabilities(logits, truth, rate), p.clamp(max=1), rtol=1e-10, atol=1e-14)
 
 
-def test_flip_probabilities_survive_a_sure_teacher() -> None:
+def test_flip_probabilities_survive_a_certain_teacher() -> None:
     logits = torch.tensor([[2000.0, 0.0, 1.0, 2.0, -3.0]])
     flips = flip_probabilities(logits, torch.tensor([0]), 0.4)
     wrong = torch.tensor([0.0, 1.0, 2.0, -3.0], dtype=torch.float64).softmax(-1)
@@ -302,67 +302,71 @@ def test_flip_probabilities_survive_a_sure_teacher() -> None:
 # --- streams ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("law", ALL, ids=str)
-def test_same_seed_same_sets_other_seed_other_sets(law: Corruption) -> None:
+@pytest.mark.parametrize("corruption", ALL, ids=str)
+def test_same_seed_same_sets_other_seed_other_sets(corruption: Corruption) -> None:
     n, k = 400, 6
     truth = every_label(n, k)
-    first = draw(law, truth, k)
-    assert torch.equal(first, draw(law, truth, k))
-    if law != Exactly(1):
-        assert not torch.equal(first, draw(law, truth, k, seed=1))
+    first = draw(corruption, truth, k)
+    assert torch.equal(first, draw(corruption, truth, k))
+    if corruption != Exactly(1):
+        assert not torch.equal(first, draw(corruption, truth, k, seed=1))
 
 
-@pytest.mark.parametrize("law", ALL, ids=str)
-def test_a_row_does_not_depend_on_the_others(law: Corruption) -> None:
+@pytest.mark.parametrize("corruption", ALL, ids=str)
+def test_a_row_does_not_depend_on_the_others(corruption: Corruption) -> None:
     n, k = 300, 6
     truth = every_label(n, k)
-    scores = scores_for(law, n, k)
-    whole = law(truth, k, 7, scores=scores)
+    scores = scores_for(corruption, n, k)
+    whole = corruption(truth, k, 7, scores=scores)
     rows = torch.tensor([299, 3, 150, 4])
-    part = law(truth[rows], k, 7, keys=rows, scores=None if scores is None else scores[rows])
+    part = corruption(truth[rows], k, 7, keys=rows, scores=None if scores is None else scores[rows])
     assert torch.equal(part, whole[rows])
     others = truth.clone()
     others[1:] = (others[1:] + 1) % k
-    assert torch.equal(law(others, k, 7, scores=scores)[0], whole[0])
+    assert torch.equal(corruption(others, k, 7, scores=scores)[0], whole[0])
 
 
-@pytest.mark.parametrize("law", ALL, ids=str)
-def test_the_size_of_the_blocks_changes_nothing(law: Corruption, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("corruption", ALL, ids=str)
+def test_the_size_of_the_blocks_changes_nothing(
+    corruption: Corruption, monkeypatch: pytest.MonkeyPatch
+) -> None:
     n, k = 101, 6
     truth = every_label(n, k)
-    whole = draw(law, truth, k)
+    whole = draw(corruption, truth, k)
     monkeypatch.setattr(module, "_BLOCK", 20)
-    assert torch.equal(draw(law, truth, k), whole)
+    assert torch.equal(draw(corruption, truth, k), whole)
 
 
-@pytest.mark.parametrize("law", ALL, ids=str)
-def test_no_rows_give_no_sets(law: Corruption) -> None:
-    assert draw(law, torch.zeros(0, dtype=torch.long), 5).shape == (0, 5)
+@pytest.mark.parametrize("corruption", ALL, ids=str)
+def test_no_rows_give_no_sets(corruption: Corruption) -> None:
+    assert draw(corruption, torch.zeros(0, dtype=torch.long), 5).shape == (0, 5)
 
 
-@pytest.mark.parametrize("law", SIZED, ids=str)
-def test_two_hundred_classes(law: SizedCorruption) -> None:
+@pytest.mark.parametrize("corruption", SIZED, ids=str)
+def test_two_hundred_classes(corruption: SizedCorruption) -> None:
     n, k = 400, 200
     truth = every_label(n, k)
-    candidates = draw(law, truth, k)
+    candidates = draw(corruption, truth, k)
     assert candidates[torch.arange(n), truth].all()
     sizes = candidates.sum(-1).double()
-    assert abs(float(sizes.mean()) - float(law.mean_size(k))) < 5 * float(sizes.std()) / n**0.5 + 1e-9
+    assert abs(float(sizes.mean()) - float(corruption.mean_size(k))) < 5 * float(sizes.std()) / n**0.5 + 1e-9
 
 
 # --- edges --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("law", [UniformProperSupersets(), RCCCCode(), Exactly(1), Complementary()], ids=str)
-def test_two_classes_leave_the_truth_alone(law: Corruption) -> None:
+@pytest.mark.parametrize(
+    "corruption", [UniformProperSupersets(), RCCCCode(), Exactly(1), Complementary()], ids=str
+)
+def test_two_classes_leave_the_truth_alone(corruption: Corruption) -> None:
     truth = every_label(1000, 2)
-    assert torch.equal(draw(law, truth, 2), one_hot(truth, 2).bool())
+    assert torch.equal(draw(corruption, truth, 2), one_hot(truth, 2).bool())
 
 
-@pytest.mark.parametrize("law", [PRODENBinomialMin2(0.3), POPUniformSet()], ids=str)
-def test_two_classes_and_two_candidates_tell_nothing(law: Corruption) -> None:
-    with pytest.warns(UninformativeSetsWarning, match="1000 of 1000 candidate sets hold all 2 labels"):
-        candidates = draw(law, every_label(1000, 2), 2)
+@pytest.mark.parametrize("corruption", [PRODENBinomialMin2(0.3), POPUniformSet()], ids=str)
+def test_two_classes_and_two_candidates_are_uninformative(corruption: Corruption) -> None:
+    with pytest.warns(UninformativeSetsWarning, match="1000 of 1000 candidate sets contain all 2 labels"):
+        candidates = draw(corruption, every_label(1000, 2), 2)
     assert candidates.all()
     assert uninformative_rows(candidates) == 1000
 
@@ -376,48 +380,48 @@ def test_a_few_full_sets_are_counted_without_a_warning() -> None:
 
 def test_no_probability_means_clean_labels() -> None:
     truth = every_label(100, 5)
-    for law in (IndependentFlip(0.0), PRODENBinomialMin2(0.0), Pair(0.0)):
-        assert torch.equal(draw(law, truth, 5), one_hot(truth, 5).bool())
-        assert law.size_law(5)[1] == 1
+    for corruption in (IndependentFlip(0.0), PRODENBinomialMin2(0.0), Pair(0.0)):
+        assert torch.equal(draw(corruption, truth, 5), one_hot(truth, 5).bool())
+        assert corruption.size_probabilities(5)[1] == 1
 
 
 def test_probability_one_means_every_label() -> None:
     assert draw(IndependentFlip(1.0), every_label(100, 5), 5).all()
-    assert IndependentFlip(1.0).size_law(5)[5] == 1
+    assert IndependentFlip(1.0).size_probabilities(5)[5] == 1
 
 
 @pytest.mark.parametrize("make", [IndependentFlip, PRODENBinomialMin2, Pair])
 @pytest.mark.parametrize("q", [-0.1, 1.5, float("nan")])
-def test_what_is_no_probability_is_refused(make: type, q: float) -> None:
-    with pytest.raises(ValueError, match=r"q: .* is not a probability"):
+def test_invalid_probabilities_are_refused(make: type, q: float) -> None:
+    with pytest.raises(ValueError, match=r"q: got .*; expected a probability"):
         make(q)
 
 
-def test_arguments_that_cannot_be_are_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     truth, scores = every_label(6, 3), torch.zeros(6, 3)
-    with pytest.raises(ValueError, match=r"truth: 2 labels lie outside 0..1 \(first: 2 in row 2\)"):
+    with pytest.raises(ValueError, match=r"truth: 2 labels are outside 0..1 \(first: 2 in row 2\)"):
         UniformProperSupersets()(truth, 2, 0)
-    with pytest.raises(ValueError, match="n_classes: 1"):
+    with pytest.raises(ValueError, match="n_classes: got 1"):
         UniformProperSupersets()(torch.zeros(4, dtype=torch.long), 1, 0)
-    with pytest.raises(ValueError, match="n: 3 candidates out of 3 classes"):
+    with pytest.raises(ValueError, match="n: got 3 candidates of 3 classes"):
         Exactly(3)(truth, 3, 0)
-    with pytest.raises(ValueError, match="n: 0"):
+    with pytest.raises(ValueError, match="n: got 0"):
         Exactly(0)
-    with pytest.raises(ValueError, match="scores: exactly draws from the true labels alone"):
+    with pytest.raises(ValueError, match="scores: exactly uses only the true labels"):
         Exactly(2)(truth, 3, 0, scores=scores)
     with pytest.raises(ValueError, match="scores: instance_dependent needs logits"):
         InstanceDependent()(truth, 3, 0)
     with pytest.raises(ValueError, match=r"scores: shape \(6, 2\), expected \(6, 3\)"):
         InstanceDependent()(truth, 3, 0, scores=scores[:, :2])
-    with pytest.raises(ValueError, match="scores: some are infinite"):
+    with pytest.raises(ValueError, match="scores: some are NaN or infinite"):
         InstanceDependent()(truth, 3, 0, scores=scores / 0)
-    with pytest.raises(ValueError, match="rate: -1"):
+    with pytest.raises(ValueError, match="rate: got -1"):
         InstanceDependent(-1.0)
 
 
-def test_every_law_is_registered_under_its_name() -> None:
-    assert {law.name for law in ALL} == set(CORRUPTIONS)
-    for name, law in CORRUPTIONS.items():
-        assert law().name == name
-        assert law.title
-        assert law.reference
+def test_every_corruption_is_registered_under_its_name() -> None:
+    assert {corruption.name for corruption in ALL} == set(CORRUPTIONS)
+    for name, corruption in CORRUPTIONS.items():
+        assert corruption().name == name
+        assert corruption.title
+        assert corruption.reference

@@ -20,7 +20,7 @@ CLASSES = ("a", "b", "c")
 
 
 def table(n: int = 23) -> Source:
-    """Features on wild scales with candidate sets of their own, no test part."""
+    """Features on very different scales, with candidate sets and without a test set."""
     generator = torch.Generator().manual_seed(0)
     raw = torch.randn(n, 4, generator=generator, dtype=torch.float64) * torch.tensor([1e4, 1e-4, 1.0, 0.0])
     truth = torch.arange(n) % 3
@@ -94,14 +94,14 @@ def test_scaling_one_channel_works_on_flat_rows_and_leaves_its_input_alone() -> 
 
 
 def test_features_have_no_pixel_scaling() -> None:
-    with pytest.raises(ValueError, match="table: these are features, not pixels"):
+    with pytest.raises(ValueError, match="scaling: table has features, not pixels"):
         table().scaled(UNIT_RANGE)
 
 
 # --- official split -----------------------------------------------------------------------------------------
 
 
-def test_the_official_split_corrupts_the_training_part_only() -> None:
+def test_the_official_split_corrupts_only_the_training_set() -> None:
     source = images()
     problem = source.problem(Complementary(), seed=3)
     assert torch.equal(problem.train.candidates, Complementary()(source.truth, 3, 3))
@@ -111,21 +111,21 @@ def test_the_official_split_corrupts_the_training_part_only() -> None:
     assert same(problem.to("cpu"), problem)
 
 
-def test_scores_reach_the_law() -> None:
+def test_scores_reach_the_corruption() -> None:
     source = images()
     scores = torch.randn(12, 3)
-    law = InstanceDependent(0.4)
-    drawn = source.problem(law, 5, scores=scores).train.candidates
-    assert torch.equal(drawn, law(source.truth, 3, 5, scores=scores))
+    corruption = InstanceDependent(0.4)
+    drawn = source.problem(corruption, 5, scores=scores).train.candidates
+    assert torch.equal(drawn, corruption(source.truth, 3, 5, scores=scores))
 
 
-def test_a_law_is_needed_where_there_are_no_sets() -> None:
-    with pytest.raises(ValueError, match="corruption: images has no candidate sets of its own"):
+def test_a_corruption_is_required_without_candidate_sets() -> None:
+    with pytest.raises(ValueError, match="corruption: images comes without candidate sets"):
         images().problem()
 
 
-def test_no_test_part_no_official_split() -> None:
-    with pytest.raises(ValueError, match="table: there is no official test part; take a fold"):
+def test_the_official_split_needs_a_test_set() -> None:
+    with pytest.raises(ValueError, match="table: the data set has no official test set; use `fold`"):
         table().problem()
 
 
@@ -167,7 +167,7 @@ def test_the_single_split_has_the_published_sizes(n: int, train: int, test: int)
     assert same(problem, source.fold(2))
 
 
-def test_every_row_is_tested_once_and_never_trained_on_then() -> None:
+def test_every_row_is_tested_once_and_not_in_that_training_set() -> None:
     source = table()
     seen = []
     for index, test in enumerate(shuffled_folds(len(source))):
@@ -182,7 +182,7 @@ def test_every_row_is_tested_once_and_never_trained_on_then() -> None:
     assert sorted(seen) == list(range(len(source)))
 
 
-def test_the_own_standardisation_is_fitted_on_the_training_rows() -> None:
+def test_the_default_standardization_is_fitted_on_the_training_rows() -> None:
     source = table(60)
     problem = source.fold(1)
     test = shuffled_folds(60)[1]
@@ -197,7 +197,7 @@ def test_the_own_standardisation_is_fitted_on_the_training_rows() -> None:
     assert not same(problem, source.fold(1, standardize="all"))
 
 
-def test_standardising_all_rows_uses_all_rows() -> None:
+def test_standardizing_all_rows_uses_all_rows() -> None:
     source = table(60)
     problem = source.fold(1, standardize="all")
     x = torch.cat([problem.train.x, problem.test_x])[:, :3]
@@ -206,13 +206,13 @@ def test_standardising_all_rows_uses_all_rows() -> None:
 
 
 def test_a_column_constant_in_training_is_shifted_only() -> None:
-    # The mean of three times 0.1 is not 0.1 in floating point: the deviation is tiny instead of zero.
+    # The mean of three times 0.1 is not exactly 0.1, so the deviation is tiny instead of zero.
     train, test = standardized(torch.full((3, 1), 0.1, dtype=torch.float64), torch.tensor([[0.6]]))
     assert train.abs().max() < 1e-15
     assert torch.allclose(test, torch.tensor([[0.5]]))
 
 
-def test_whole_numbers_are_standardised_as_numbers() -> None:
+def test_integers_are_standardized() -> None:
     (x,) = standardized(torch.tensor([[0], [1], [1], [0]], dtype=torch.uint8))
     assert x.squeeze(-1).tolist() == [-1, 1, 1, -1]
 
@@ -225,24 +225,24 @@ def test_images_keep_their_constants_in_folds() -> None:
 
 def test_a_rows_drawn_set_does_not_depend_on_the_fold() -> None:
     source = table()
-    law = IndependentFlip(0.4)
-    whole = source.candidate_sets(law, 9)
+    corruption = IndependentFlip(0.4)
+    whole = source.candidate_sets(corruption, 9)
     for index, test in enumerate(shuffled_folds(len(source))):
         train = [row for row in range(len(source)) if row not in test]
-        assert torch.equal(source.fold(index, corruption=law, seed=9).train.candidates, whole[train])
+        assert torch.equal(source.fold(index, corruption=corruption, seed=9).train.candidates, whole[train])
 
 
-def test_folds_that_are_not_there_are_refused() -> None:
-    with pytest.raises(ValueError, match="index: 5; the 5 folds are numbered 0 to 4"):
+def test_invalid_folds_are_refused() -> None:
+    with pytest.raises(ValueError, match="index: got 5; expected a fold from 0 to 4"):
         table().fold(5)
-    with pytest.raises(ValueError, match="n_folds: 30 folds of 23 rows"):
+    with pytest.raises(ValueError, match="n_folds: got 30 for 23 rows"):
         table().fold(0, 30)
 
 
 # --- parts of a source --------------------------------------------------------------------------------------
 
 
-def test_keeping_classes_relabels_both_parts() -> None:
+def test_keeping_classes_relabels_training_and_test_set() -> None:
     part = images().keep_classes([2, 1])
     assert part.classes == ("c", "b")
     assert set(part.truth.tolist()) == {0, 1}
@@ -254,12 +254,12 @@ def test_keeping_classes_relabels_both_parts() -> None:
     assert len(part.test_raw) == len(part.test_truth)
 
 
-def test_keeping_classes_refuses_what_cannot_be() -> None:
-    with pytest.raises(ValueError, match=r"labels: \[1, 3\]"):
+def test_keeping_classes_refuses_invalid_labels() -> None:
+    with pytest.raises(ValueError, match=r"labels: got \[1, 3\]"):
         images().keep_classes([1, 3])
-    with pytest.raises(ValueError, match=r"labels: \[1, 1\]"):
+    with pytest.raises(ValueError, match=r"labels: got \[1, 1\]"):
         images().keep_classes([1, 1])
-    with pytest.raises(ValueError, match="table: its own candidate sets"):
+    with pytest.raises(ValueError, match="table: classes cannot be dropped"):
         table().keep_classes([0, 1])
 
 
@@ -282,7 +282,7 @@ def test_random_rows_of_each_class() -> None:
 
 
 def test_more_rows_than_a_class_has_are_refused() -> None:
-    with pytest.raises(ValueError, match="n: class c of table has 7 rows, not 8"):
+    with pytest.raises(ValueError, match="n: got 8, but class c of table has only 7 rows"):
         table(23).first_per_class(8)
 
 
@@ -295,11 +295,11 @@ def test_holding_out_splits_the_training_rows() -> None:
     assert rows == {tuple(row) for row in source.raw.tolist()}
     assert torch.equal(part.test_raw, source.hold_out(8, seed=0).test_raw)
     assert not torch.equal(part.test_raw, source.hold_out(8, seed=1).test_raw)
-    with pytest.raises(ValueError, match="n: 30 rows of 30"):
+    with pytest.raises(ValueError, match="n: got 30 for 30 rows"):
         source.hold_out(30)
 
 
-# --- what cannot be a source --------------------------------------------------------------------------------
+# --- invalid sources ----------------------------------------------------------------------------------------
 
 
 def test_sets_may_miss_the_truth_but_not_be_empty() -> None:
@@ -333,7 +333,7 @@ def test_sets_may_miss_the_truth_but_not_be_empty() -> None:
         "test truth",
     ],
 )
-def test_parts_that_do_not_fit_are_refused(wrong: dict[str, torch.Tensor]) -> None:
+def test_inconsistent_parts_are_refused(wrong: dict[str, torch.Tensor]) -> None:
     fields = {"raw": torch.zeros(3, 4), "truth": torch.tensor([0, 1, 2])}
     Source("fits", classes=CLASSES, **fields)
     with pytest.raises((ValueError, TypeError)):

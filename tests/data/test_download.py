@@ -20,51 +20,52 @@ PACKED = gzip.compress(CONTENT, mtime=0)
 
 
 @dataclass
-class Behaviour:
-    """What the server serves and how badly; `requests` remembers the ranges asked for."""
+class Behavior:
+    """Files and faults of the test server; `requests` records the requested ranges."""
 
     files: dict[str, bytes]
     ranges: bool = True
     cuts: list[int] = field(default_factory=list)
-    tells_length: bool = True
+    sends_length: bool = True
     requests: list[str | None] = field(default_factory=list)
     url: str = ""
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Behaviour]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Behavior]:
     monkeypatch.setenv("no_proxy", "*")
-    behaviour = Behaviour({"/file.bin.gz": PACKED})
+    behavior = Behavior({"/file.bin.gz": PACKED})
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked = self.headers.get("Range")
-            behaviour.requests.append(asked)
-            whole = behaviour.files.get(self.path)
+            requested = self.headers.get("Range")
+            behavior.requests.append(requested)
+            whole = behavior.files.get(self.path)
             if whole is None:
                 self.send_error(404)
                 return
-            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and behaviour.ranges else 0
+            resumes = requested and behavior.ranges
+            start = int(requested.removeprefix("bytes=").removesuffix("-")) if resumes else 0
             if start >= len(whole):
                 self.send_error(416)
                 return
             self.send_response(206 if start else 200)
             if start:
                 self.send_header("Content-Range", f"bytes {start}-{len(whole) - 1}/{len(whole)}")
-            if behaviour.tells_length:
+            if behavior.sends_length:
                 self.send_header("Content-Length", str(len(whole) - start))
             self.end_headers()
-            end = start + behaviour.cuts.pop(0) if behaviour.cuts else len(whole)
+            end = start + behavior.cuts.pop(0) if behavior.cuts else len(whole)
             self.wfile.write(whole[start:end])
 
         def log_message(self, format: str, *args: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        behaviour.url = f"http://127.0.0.1:{httpd.server_address[1]}"
+        behavior.url = f"http://127.0.0.1:{httpd.server_address[1]}"
         thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield behaviour
+        yield behavior
         httpd.shutdown()
         thread.join()
 
@@ -86,7 +87,7 @@ def left(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "folder").iterdir())
 
 
-def test_a_file_is_fetched_checked_and_moved_into_place(server: Behaviour, tmp_path: Path) -> None:
+def test_a_file_is_downloaded_verified_and_moved_into_place(server: Behavior, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int | None]] = []
     (row,) = get_files(
         files_at(f"{server.url}/file.bin.gz"), tmp_path, "test", lambda *progress: seen.append(progress)
@@ -98,7 +99,7 @@ def test_a_file_is_fetched_checked_and_moved_into_place(server: Behaviour, tmp_p
     assert [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})
 
 
-def test_what_is_there_is_not_fetched_again(server: Behaviour, tmp_path: Path) -> None:
+def test_existing_files_are_not_downloaded_again(server: Behavior, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "file.bin").write_bytes(CONTENT)
     (row,) = get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
@@ -106,7 +107,7 @@ def test_what_is_there_is_not_fetched_again(server: Behaviour, tmp_path: Path) -
     assert server.requests == []
 
 
-def test_a_damaged_file_is_fetched_again(server: Behaviour, tmp_path: Path) -> None:
+def test_a_damaged_file_is_downloaded_again(server: Behavior, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     target(tmp_path).write_bytes(PACKED[:1000])
     (row,) = get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
@@ -114,14 +115,14 @@ def test_a_damaged_file_is_fetched_again(server: Behaviour, tmp_path: Path) -> N
     assert target(tmp_path).read_bytes() == PACKED
 
 
-def test_a_cut_connection_is_taken_up_where_it_broke(server: Behaviour, tmp_path: Path) -> None:
+def test_an_interrupted_connection_is_resumed(server: Behavior, tmp_path: Path) -> None:
     server.cuts = [100_000, 50_000]
     get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
     assert server.requests == [None, "bytes=100000-", "bytes=150000-"]
     assert target(tmp_path).read_bytes() == PACKED
 
 
-def test_an_earlier_download_is_taken_up(server: Behaviour, tmp_path: Path) -> None:
+def test_an_earlier_download_is_resumed(server: Behavior, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     part(tmp_path).write_bytes(PACKED[:120_000])
     get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
@@ -129,7 +130,7 @@ def test_an_earlier_download_is_taken_up(server: Behaviour, tmp_path: Path) -> N
     assert left(tmp_path) == ["file.bin.gz"]
 
 
-def test_a_server_without_ranges_sends_everything_again(server: Behaviour, tmp_path: Path) -> None:
+def test_a_server_without_ranges_sends_everything_again(server: Behavior, tmp_path: Path) -> None:
     server.ranges = False
     server.cuts = [100_000]
     get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
@@ -137,13 +138,13 @@ def test_a_server_without_ranges_sends_everything_again(server: Behaviour, tmp_p
     assert target(tmp_path).read_bytes() == PACKED
 
 
-def test_a_server_that_tells_no_length(server: Behaviour, tmp_path: Path) -> None:
-    server.tells_length = False
+def test_a_server_that_sends_no_length(server: Behavior, tmp_path: Path) -> None:
+    server.sends_length = False
     get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
     assert target(tmp_path).read_bytes() == PACKED
 
 
-def test_a_complete_earlier_download_only_has_to_be_moved(server: Behaviour, tmp_path: Path) -> None:
+def test_a_complete_earlier_download_is_only_moved(server: Behavior, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     part(tmp_path).write_bytes(PACKED)
     get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
@@ -151,7 +152,7 @@ def test_a_complete_earlier_download_only_has_to_be_moved(server: Behaviour, tmp
     assert left(tmp_path) == ["file.bin.gz"]
 
 
-def test_an_earlier_download_of_something_else_is_dropped(server: Behaviour, tmp_path: Path) -> None:
+def test_an_earlier_download_of_another_file_is_discarded(server: Behavior, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     part(tmp_path).write_bytes(b"another version" * 1000)
     get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
@@ -159,11 +160,9 @@ def test_an_earlier_download_of_something_else_is_dropped(server: Behaviour, tmp
     assert target(tmp_path).read_bytes() == PACKED
 
 
-def test_a_connection_that_is_always_cut_gives_up_and_keeps_what_came(
-    server: Behaviour, tmp_path: Path
-) -> None:
+def test_repeated_interruptions_give_up_and_keep_the_part(server: Behavior, tmp_path: Path) -> None:
     server.cuts = [100_000, 0, 0, 0]
-    with pytest.raises(DownloadError, match=f"cut after 100000 of {len(PACKED)} bytes"):
+    with pytest.raises(DownloadError, match=f"interrupted after 100000 of {len(PACKED)} bytes"):
         get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
     assert left(tmp_path) == ["file.bin.gz.part"]
     get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
@@ -171,22 +170,22 @@ def test_a_connection_that_is_always_cut_gives_up_and_keeps_what_came(
     assert left(tmp_path) == ["file.bin.gz"]
 
 
-def test_wrong_contents_are_not_kept(server: Behaviour, tmp_path: Path) -> None:
+def test_wrong_contents_are_not_kept(server: Behavior, tmp_path: Path) -> None:
     files = files_at(f"{server.url}/file.bin.gz", content=b"what was published")
-    with pytest.raises(DownloadError, match="what came is not the published file, so nothing was kept"):
+    with pytest.raises(DownloadError, match="the file differs from the published one and was discarded"):
         get_files(files, tmp_path, "test")
     assert left(tmp_path) == []
 
 
-def test_contents_that_cannot_be_unpacked_are_not_kept(server: Behaviour, tmp_path: Path) -> None:
+def test_contents_that_cannot_be_unpacked_are_not_kept(server: Behavior, tmp_path: Path) -> None:
     server.files["/file.bin.gz"] = b"<html>moved</html>"
-    with pytest.raises(DownloadError, match="not the published file"):
+    with pytest.raises(DownloadError, match="differs from the published one"):
         get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
     assert left(tmp_path) == []
 
 
-def test_a_good_file_survives_a_failed_download_of_a_bad_one(server: Behaviour, tmp_path: Path) -> None:
-    # Other contents than expected are in place, and the network has not the right ones either.
+def test_a_good_file_survives_a_failed_download_of_a_bad_one(server: Behavior, tmp_path: Path) -> None:
+    # The file in place has unexpected contents, and so has the one on the server.
     (tmp_path / "folder").mkdir()
     target(tmp_path).write_bytes(PACKED)
     with pytest.raises(DownloadError):
@@ -194,30 +193,30 @@ def test_a_good_file_survives_a_failed_download_of_a_bad_one(server: Behaviour, 
     assert target(tmp_path).read_bytes() == PACKED
 
 
-def test_the_mirror_is_asked_when_the_first_address_fails(server: Behaviour, tmp_path: Path) -> None:
+def test_the_mirror_is_asked_when_the_first_address_fails(server: Behavior, tmp_path: Path) -> None:
     files = files_at(f"{server.url}/gone.gz", f"{server.url}/file.bin.gz")
     (row,) = get_files(files, tmp_path, "test")
     assert row.state == "ok"
 
 
-def test_nothing_at_the_address_says_what_to_put_where(server: Behaviour, tmp_path: Path) -> None:
+def test_a_missing_address_explains_what_to_do(server: Behavior, tmp_path: Path) -> None:
     address = f"{server.url}/gone.gz"
     with pytest.raises(DownloadError) as caught:
         get_files(files_at(address), tmp_path, "test")
-    assert str(caught.value).startswith("test: file.bin.gz could not be fetched.")
+    assert str(caught.value).startswith("test: file.bin.gz could not be downloaded.")
     assert f"{address}: the server answered 404 Not Found" in str(caught.value)
-    assert f"fetch {address} elsewhere and put it at {target(tmp_path)}" in str(caught.value)
+    assert f"download {address} elsewhere and save it as {target(tmp_path)}" in str(caught.value)
 
 
-def test_no_network_says_what_to_put_where(server: Behaviour, tmp_path: Path) -> None:
-    address = "http://127.0.0.1:9/file.bin.gz"  # the discard port: nobody listens
+def test_no_network_explains_what_to_do(server: Behavior, tmp_path: Path) -> None:
+    address = "http://127.0.0.1:9/file.bin.gz"  # the discard port: nothing listens
     with pytest.raises(DownloadError) as caught:
         get_files(files_at(address), tmp_path, "test")
     assert "Connection refused" in str(caught.value)
-    assert f"fetch {address} elsewhere and put it at {target(tmp_path)}" in str(caught.value)
+    assert f"download {address} elsewhere and save it as {target(tmp_path)}" in str(caught.value)
 
 
-def test_an_archive_is_checked_member_by_member(server: Behaviour, tmp_path: Path) -> None:
+def test_an_archive_is_checked_member_by_member(server: Behavior, tmp_path: Path) -> None:
     members = {"one.bin": b"1" * 5000, "two.bin": b"2" * 5000}
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
@@ -231,15 +230,15 @@ def test_an_archive_is_checked_member_by_member(server: Behaviour, tmp_path: Pat
     files = Files("folder", contents, (download,), archive="all.tar.gz")
     assert [row.state for row in get_files(files, tmp_path, "test")] == ["ok", "ok"]
     wrong = Files("other", (contents[0], Content("two.bin", sha256(b""))), (download,), archive="all.tar.gz")
-    with pytest.raises(DownloadError, match="not the published file"):
+    with pytest.raises(DownloadError, match="differs from the published one"):
         get_files(wrong, tmp_path, "test")
 
 
-def test_a_file_that_hides_the_fetched_one_is_named(server: Behaviour, tmp_path: Path) -> None:
+def test_a_file_that_hides_the_download_is_named(server: Behavior, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     hiding = tmp_path / "folder" / "file.bin"
     hiding.write_bytes(b"an older version")
-    with pytest.raises(DamagedDataError, match=f"{hiding}: file.bin does not have .* Remove it"):
+    with pytest.raises(DamagedDataError, match=f"{hiding}: file.bin differs from .* Remove it"):
         get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
     assert hiding.read_bytes() == b"an older version"
 
@@ -251,8 +250,8 @@ def test_a_file_that_hides_the_fetched_one_is_named(server: Behaviour, tmp_path:
 def test_archives_that_cannot_be_unpacked_are_left_to_the_user(name: str, tmp_path: Path) -> None:
     with pytest.raises(MissingDataError) as caught:
         get(name, tmp_path)
-    assert ".rar, which cannot be unpacked here" in str(caught.value)
-    assert f"Put it at {tmp_path / 'realworld' / name}.mat" in str(caught.value)
+    assert ".rar, which propall cannot unpack" in str(caught.value)
+    assert f"Save it as {tmp_path / 'realworld' / name}.mat" in str(caught.value)
 
 
 def test_a_file_put_there_by_hand_is_left_alone(tmp_path: Path) -> None:
@@ -261,15 +260,15 @@ def test_a_file_put_there_by_hand_is_left_alone(tmp_path: Path) -> None:
     path.write_bytes(b"another version")
     (row,) = get("lost", tmp_path)
     assert (row.state, row.path) == ("different", path)
-    assert row.note == f"{path}: lost.mat does not have the published contents."
+    assert row.note == f"{path}: lost.mat differs from the published contents."
 
 
-def test_what_is_built_in_needs_nothing(tmp_path: Path) -> None:
+def test_built_in_data_needs_no_files(tmp_path: Path) -> None:
     assert get("digits", tmp_path / "nowhere") == check("blobs", tmp_path / "nowhere") == []
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_check_tells_missing_damaged_and_different_files_apart(tmp_path: Path) -> None:
+def test_a_check_distinguishes_missing_damaged_and_different_files(tmp_path: Path) -> None:
     contents = tuple(
         Content(name, sha256(name.encode())) for name in ("ok", "different", "damaged", "missing")
     )
@@ -294,13 +293,13 @@ def test_the_files_of_an_annotated_set_include_its_images(tmp_path: Path) -> Non
     assert {row.dataset for row in rows} == {"cifar10h"}
 
 
-def test_a_check_of_everything_looks_at_shared_files_once(tmp_path: Path) -> None:
+def test_a_check_of_everything_reads_shared_files_once(tmp_path: Path) -> None:
     write_cifar(tmp_path / "cifar10", "bin", cifar_batches())
     rows = [row for row in check(root=tmp_path) if row.content == "test_batch.bin"]
     assert [(row.dataset, row.state) for row in rows] == [("cifar10", "different")]
 
 
-def test_the_list_says_what_is_there(tmp_path: Path) -> None:
+def test_the_list_shows_which_files_exist(tmp_path: Path) -> None:
     write_cifar(tmp_path / "cifar10", "tar.gz", cifar_batches())
     rows = {row.loader.name: row for row in status(tmp_path)}
     assert list(rows) == list(DATASETS)

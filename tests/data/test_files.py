@@ -59,7 +59,7 @@ def test_the_root_is_the_argument_then_the_variable(tmp_path: Path, monkeypatch:
         ("win32", "LOCALAPPDATA", "AppData/Local"),
     ],
 )
-def test_the_root_is_else_in_the_cache_folder(
+def test_the_root_defaults_to_the_cache_folder(
     platform: str, variable: str | None, below_home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PROPALL_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
@@ -71,12 +71,12 @@ def test_the_root_is_else_in_the_cache_folder(
         assert data_root() == tmp_path / "propall"
 
 
-def test_contents_are_read_whatever_they_are_packed_in(folder: Path) -> None:
+def test_contents_are_read_from_any_compression(folder: Path) -> None:
     (folder / "one.bin.gz").write_bytes(gzip.compress(ONE))
     (folder / "two.bin.xz").write_bytes(lzma.compress(TWO))
     assert data_of(folder.parent) == {"one.bin": ONE, "two.bin": TWO}
-    (folder / "one.bin").write_bytes(b"plain files come first")
-    assert data_of(folder.parent)["one.bin"] == b"plain files come first"
+    (folder / "one.bin").write_bytes(b"plain files take precedence")
+    assert data_of(folder.parent)["one.bin"] == b"plain files take precedence"
 
 
 def test_contents_are_read_from_the_archive(folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_contents_are_found_elsewhere(folder: Path, tmp_path: Path) -> None:
     assert files.read(tmp_path, "test")["two.bin"].data == TWO
 
 
-def test_what_is_missing_is_named_with_its_address_and_its_place(folder: Path) -> None:
+def test_missing_files_are_named_with_their_url_and_path(folder: Path) -> None:
     download = Download("two.bin.gz", ("https://example.org/two.bin.gz",), ("two.bin",))
     files = Files("folder", CONTENTS, (download,))
     (folder / "one.bin").write_bytes(ONE)
@@ -108,29 +108,29 @@ def test_what_is_missing_is_named_with_its_address_and_its_place(folder: Path) -
     message = str(caught.value)
     assert message.startswith(f"test: two.bin not found in {folder}")
     assert "propall data get test" in message
-    assert f"fetch https://example.org/two.bin.gz, put it at {folder / 'two.bin.gz'}" in message
+    assert f"download https://example.org/two.bin.gz and save it as {folder / 'two.bin.gz'}" in message
     assert "one.bin" not in message
     assert files.read(folder.parent, "test", ["one.bin"])["one.bin"].data == ONE
 
 
-def test_what_can_only_be_put_there_by_hand_says_so(folder: Path) -> None:
+def test_files_without_download_have_instructions(folder: Path) -> None:
     files = Files("folder", CONTENTS[:1], by_hand="It is published as one.rar.")
     with pytest.raises(MissingDataError) as caught:
         files.read(folder.parent, "test")
     assert "It is published as one.rar." in str(caught.value)
-    assert f"Put it at {folder / 'one.bin'}" in str(caught.value)
+    assert f"Save it as {folder / 'one.bin'}" in str(caught.value)
     assert "data get" not in str(caught.value)
 
 
 @pytest.mark.parametrize("compressed", [gzip.compress(ONE), lzma.compress(ONE)], ids=["gz", "xz"])
-@pytest.mark.parametrize("damage", ["cut", "foreign", "flipped"])
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "flipped"])
 def test_damaged_files_are_named(compressed: bytes, damage: str, folder: Path) -> None:
     path = folder / ("one.bin.gz" if compressed[:2] == b"\x1f\x8b" else "one.bin.xz")
     middle = len(compressed) // 2
     flipped = bytes([compressed[middle] ^ 255])
     path.write_bytes(
         {
-            "cut": compressed[:-9],
+            "truncated": compressed[:-9],
             "foreign": b"something else entirely",
             "flipped": compressed[:middle] + flipped + compressed[middle + 1 :],
         }[damage]
@@ -148,7 +148,7 @@ def test_damaged_archives_are_named(folder: Path) -> None:
     with pytest.raises(DamagedDataError, match=r"all.tar.gz: cannot be unpacked"):
         unpack(path, CONTENTS)
     tar_gz(path, {"one.bin": ONE})
-    with pytest.raises(DamagedDataError, match=r"all.tar.gz: two.bin not in it"):
+    with pytest.raises(DamagedDataError, match=r"all.tar.gz: does not contain two.bin"):
         unpack(path, CONTENTS)
     path.write_bytes(b"no archive")
     with pytest.raises(DamagedDataError, match="cannot be unpacked"):
@@ -156,17 +156,17 @@ def test_damaged_archives_are_named(folder: Path) -> None:
 
 
 def test_fingerprints() -> None:
-    # What `printf abc | git hash-object --stdin` and `sha256sum` print.
+    # Printed by `printf abc | git hash-object --stdin` and `sha256sum`.
     assert git_blob(b"abc") == "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f"
     assert sha256(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-def test_the_fingerprint_of_labels_looks_at_the_labels_alone() -> None:
+def test_the_fingerprint_of_labels_depends_only_on_the_labels() -> None:
     labels = np.array([3, 1, 2])
     packings = []
-    for save, kind in ((np.savez, np.int64), (np.savez_compressed, np.uint8)):
+    for save, dtype in ((np.savez, np.int64), (np.savez_compressed, np.uint8)):
         stream = io.BytesIO()
-        save(stream, b=labels.astype(kind), a=labels.astype(kind))
+        save(stream, b=labels.astype(dtype), a=labels.astype(dtype))
         packings.append(stream.getvalue())
     content = Content("labels.npz", labels_in_npz(packings[0]), labels_in_npz)
     assert packings[0] != packings[1]

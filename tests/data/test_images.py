@@ -19,7 +19,7 @@ PARTS = {"train": 12, "t10k": 5}
 
 
 def idx(array: np.ndarray) -> bytes:
-    """The idx file of an array of bytes."""
+    """Encode an array of bytes as an IDX file."""
     return struct.pack(f">{1 + array.ndim}I", 2048 + array.ndim, *array.shape) + array.tobytes()
 
 
@@ -67,7 +67,7 @@ def write_cifar(folder: Path, packing: str, batches: dict[str, bytes]) -> None:
         ("kmnist", "kmnist", 0.5, 0.5),
     ],
 )
-def test_idx_files_become_normalised_rows(
+def test_idx_files_become_normalized_rows(
     name: str, folder: str, mean: float, std: float, packed: bool, tmp_path: Path
 ) -> None:
     written = write_idx(tmp_path / folder, packed=packed)
@@ -105,7 +105,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         load("kmnist", tmp_path)
     where = tmp_path / "kmnist" / "t10k-labels-idx1-ubyte.gz"
     address = "http://codh.rois.ac.jp/kmnist/dataset/kmnist/t10k-labels-idx1-ubyte.gz"
-    assert f"fetch {address}, put it at {where}" in str(caught.value)
+    assert f"download {address} and save it as {where}" in str(caught.value)
 
 
 IMAGES = idx(np.zeros((2, 28, 28), np.uint8))
@@ -117,18 +117,18 @@ LABELS = idx(np.array([1, 2], np.uint8))
     [
         (read_idx_images, IMAGES[:-1], "1583 bytes, expected 1584 by its header"),
         (read_idx_images, IMAGES + b"\0", "1585 bytes, expected 1584"),
-        (read_idx_images, IMAGES[:10], "10 bytes, too short"),
-        (read_idx_images, LABELS + IMAGES, "starts with 2049, expected 2051"),
+        (read_idx_images, IMAGES[:10], "10 bytes; an IDX header has 16"),
+        (read_idx_images, LABELS + IMAGES, "magic number 2049, expected 2051"),
         (read_idx_images, idx(np.zeros((2, 32, 32), np.uint8)), "images of 32 x 32 pixels"),
         (read_idx_labels, LABELS[:-1], "9 bytes, expected 10"),
-        (read_idx_labels, IMAGES, "starts with 2051, expected 2049"),
-        (read_idx_labels, idx(np.array([1, 10], np.uint8)), "a label is 10, expected 0 to 9"),
+        (read_idx_labels, IMAGES, "magic number 2051, expected 2049"),
+        (read_idx_labels, idx(np.array([1, 10], np.uint8)), "contains label 10, expected 0 to 9"),
         (read_cifar_batch, b"\0" * 3072, "3072 bytes, expected records of 3073"),
         (read_cifar_batch, b"", "0 bytes, expected records of 3073"),
-        (read_cifar_batch, b"\x0b" + b"\0" * 3072, "a label is 11"),
+        (read_cifar_batch, b"\x0b" + b"\0" * 3072, "contains label 11"),
     ],
 )
-def test_cut_and_foreign_contents_are_refused(
+def test_truncated_and_foreign_contents_are_refused(
     reader: Callable[[bytes, str], object], data: bytes, problem: str
 ) -> None:
     with pytest.raises(DamagedDataError, match=f"/a/file: {problem}"):
@@ -142,11 +142,11 @@ def test_files_of_different_data_sets_are_refused(tmp_path: Path) -> None:
         load("mnist", tmp_path)
 
 
-def test_a_batch_cut_between_two_images_is_refused(tmp_path: Path) -> None:
+def test_a_batch_truncated_between_images_is_refused(tmp_path: Path) -> None:
     batches = cifar_batches()
     batches["data_batch_2.bin"] = batches["data_batch_2.bin"][:-3073]
     write_cifar(tmp_path / "cifar10", "bin", batches)
-    with pytest.raises(DamagedDataError, match="cifar10: batches of different sizes"):
+    with pytest.raises(DamagedDataError, match="cifar10: batches differ in size"):
         load("cifar10", tmp_path)
 
 

@@ -57,7 +57,7 @@ def test_every_layout_and_orientation_gives_the_same_table(
     assert np.array_equal(table.candidates, CANDIDATES.astype(bool))
 
 
-def test_as_many_classes_as_instances_are_told_apart_by_the_truth() -> None:
+def test_with_as_many_classes_as_instances_the_truth_decides() -> None:
     n = 5
     truth = np.array([0, 0, 3, 3, 4])
     one_hot = np.eye(n)[truth]
@@ -86,14 +86,14 @@ def test_files_are_found_under_their_original_names(name: str, original_name: st
     with pytest.raises(MissingDataError) as caught:
         load(name, tmp_path)
     assert "https://palm.seu.edu.cn/zhangml/files/" in str(caught.value)
-    assert f"{original_name.replace(' ', '%20')}.rar, which cannot be unpacked here" in str(caught.value)
-    assert f"Put it at {tmp_path / 'realworld' / name}.mat" in str(caught.value)
+    assert f"{original_name.replace(' ', '%20')}.rar, which propall cannot unpack" in str(caught.value)
+    assert f"Save it as {tmp_path / 'realworld' / name}.mat" in str(caught.value)
     (tmp_path / "realworld").mkdir()
     (tmp_path / "realworld" / f"{original_name}.mat").write_bytes(converted())
     assert load(name, tmp_path).truth.tolist() == TRUTH.tolist()
 
 
-def test_binary_features_stay_bytes_until_they_are_used(tmp_path: Path) -> None:
+def test_binary_features_are_stored_as_bytes(tmp_path: Path) -> None:
     binary = (FEATURES > 0).astype(np.uint8)
     (tmp_path / "realworld").mkdir()
     (tmp_path / "realworld" / "italian.mat").write_bytes(original(binary))
@@ -127,27 +127,28 @@ EMPTY = CANDIDATES * (np.arange(N) != 7)[:, None]
         (original()[:300], "cannot be read as a .mat file"),
         (b"nothing of the kind" * 20, "cannot be read as a .mat file"),
         (b"", "cannot be read as a .mat file"),
-        (mat(data=FEATURES), "expected the fields data/target/partial_target or features/.*, found data"),
+        (mat(data=FEATURES), "expected the variables data/target/partial_target or features/.*, found data"),
         (mat(other=FEATURES), "found none of them"),
         (original(truth=ONE_HOT.T[:-1]), "target has shape .3, 20., partial_target .4, 20."),
-        (original(candidates=CANDIDATES.T * 2), "partial_target holds other numbers than 0 and 1"),
-        (original(features=FEATURES * np.nan), "data holds infinite numbers or NaN"),
-        (original(features=FEATURES[:-1]), "data has shape .19, 6., target .4, 20.; neither in rows nor"),
-        (original(truth=TWO_TRUE.T), "neither in rows nor in columns does every instance get one true label"),
-        (original(candidates=EMPTY.T), "neither in rows nor in columns"),
-        (original(features=np.array(["text"])), "data: <U4 of 1 dimensions, expected a matrix of numbers"),
+        (original(candidates=CANDIDATES.T * 2), "partial_target contains values other than 0 and 1"),
+        (original(features=FEATURES * np.nan), "data contains NaN or infinity"),
+        (original(features=FEATURES[:-1]), "data has shape .19, 6., target .4, 20.; every instance"),
+        (original(truth=TWO_TRUE.T), "needs exactly one true label"),
+        (original(candidates=EMPTY.T), "at least one candidate"),
+        (original(features=np.array(["text"])), "data: <U4 with 1 dimensions, expected a numeric matrix"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
-def test_cut_and_foreign_files_are_refused(data: bytes, problem: str) -> None:
+def test_truncated_and_foreign_files_are_refused(data: bytes, problem: str) -> None:
     with pytest.raises(DamagedDataError, match=f"/a/file.mat: .*{problem}"):
         read_mat(data, "/a/file.mat")
 
 
-def test_files_of_a_newer_format_say_what_to_do() -> None:
+def test_files_of_a_newer_format_explain_what_to_do() -> None:
     header = b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM"
     with pytest.raises(
-        DamagedDataError, match=r"a version 7\.3 file; open it in MATLAB and save it with -v7"
+        DamagedDataError,
+        match=r"version 7\.3 files are not supported; .* save it with -v7",
     ):
         read_mat(header + b"\x89HDF\r\n\x1a\n" + bytes(1000), "file")
 
@@ -187,7 +188,7 @@ def test_published_candidate_sets(
 @pytest.mark.parametrize(
     ("name", "train", "test"), [("lost", 898, 224), ("msrcv2", 1406, 352), ("birdsong", 3998, 1000)]
 )
-def test_published_sets_are_split_and_standardised(
+def test_published_sets_are_split_and_standardized(
     name: str, train: int, test: int, published: Callable[[str], Source]
 ) -> None:
     problem = published(name).single80()

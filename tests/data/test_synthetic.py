@@ -7,11 +7,11 @@ from sklearn.datasets import load_digits
 from propall.data.synthetic import LOADERS, blobs, digits
 
 
-def nearest_centre_accuracy(n: int, d: int, k: int, spread: float) -> float:
+def nearest_center_accuracy(n: int, d: int, k: int, spread: float) -> float:
     source = blobs(n, d, k, spread=spread)
     x, truth = source.x, source.truth
-    centres = torch.stack([x[truth == label].mean(0) for label in range(k)])
-    predicted = torch.cdist(source.test_x, centres).argmin(-1)
+    centers = torch.stack([x[truth == label].mean(0) for label in range(k)])
+    predicted = torch.cdist(source.test_x, centers).argmin(-1)
     return float((predicted == source.test_truth).double().mean())
 
 
@@ -22,12 +22,12 @@ def test_blobs_are_balanced_scaled_and_easy(d: int, k: int) -> None:
     assert torch.bincount(source.truth).tolist() == [200] * k
     assert torch.bincount(source.test_truth).tolist() == [200] * k
     assert abs(float(source.x.square().mean()) - 1) < 0.1
-    assert nearest_centre_accuracy(200 * k, d, k, 1.0) > 0.98
+    assert nearest_center_accuracy(200 * k, d, k, 1.0) > 0.98
 
 
 def test_wide_blobs_overlap() -> None:
-    # Two neighbours at distance 6: with a deviation of 3 a cluster keeps about two thirds of its rows.
-    assert 0.6 < nearest_centre_accuracy(4000, 4, 5, 3.0) < 0.76
+    # Neighbors are 6 apart: with a deviation of 3, about two thirds of the rows are nearest to their center.
+    assert 0.6 < nearest_center_accuracy(4000, 4, 5, 3.0) < 0.76
 
 
 def test_blobs_are_a_function_of_their_seed() -> None:
@@ -36,7 +36,7 @@ def test_blobs_are_a_function_of_their_seed() -> None:
     assert not torch.equal(blobs().x, blobs().test_x)
 
 
-def test_rows_are_normal_around_their_centre() -> None:
+def test_rows_are_normal_around_their_center() -> None:
     n, d, k = 8000, 3, 2
     source = blobs(n, d, k, spread=1.5)
     scale = math.sqrt(9.0 / d + 1.5**2)
@@ -49,12 +49,12 @@ def test_rows_are_normal_around_their_centre() -> None:
 
 
 @pytest.mark.parametrize(("n", "d", "k"), [(10, 1, 3), (10, 2, 1), (2, 2, 3)])
-def test_blobs_that_cannot_be_are_refused(n: int, d: int, k: int) -> None:
-    with pytest.raises(ValueError, match="n, d, k: "):
+def test_invalid_blobs_are_refused(n: int, d: int, k: int) -> None:
+    with pytest.raises(ValueError, match="n, d, k: got "):
         blobs(n, d, k)
 
 
-def test_digits_are_all_there_and_split_once() -> None:
+def test_digits_are_complete_and_the_split_is_fixed() -> None:
     source = digits()
     bundled = load_digits()
     assert (len(source), len(source.test_raw)) == (1437, 360)
@@ -69,7 +69,7 @@ def test_digits_are_all_there_and_split_once() -> None:
 
 
 @pytest.mark.parametrize("loader", LOADERS, ids=lambda loader: loader.name)
-def test_what_is_built_in_is_as_announced(loader, tmp_path) -> None:
+def test_built_in_data_matches_its_description(loader, tmp_path) -> None:
     source = loader.load(tmp_path / "nowhere")
     assert source.name == loader.name
     assert (len(source), len(source.test_raw)) == (loader.n, loader.n_test)

@@ -659,16 +659,20 @@ def noise_schedule(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Che
 def corruption_uniform(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     from propall.data.corruption import CORRUPTIONS, SizedCorruption
 
-    # A law without a probability has no q; one with it gets the decimal as it is written.
-    law = CORRUPTIONS[case["law"]](**({"q": float(case["q"])} if "q" in case else {}))
-    assert isinstance(law, SizedCorruption)
+    # Models without a probability have no q; others get the decimal as it is written.
+    corruption = CORRUPTIONS[case["law"]](**({"q": float(case["q"])} if "q" in case else {}))
+    assert isinstance(corruption, SizedCorruption)
     k = case["K"]
     close = Tolerance(1e-12, 0.0)
-    yield Check("size_probabilities_fraction", lambda: [str(p) for p in law.size_law(k)], EXACT)
-    yield Check("size_probabilities", lambda: [float(p) for p in law.size_law(k)], close)
-    yield Check("mean_size", lambda: float(law.mean_size(k)), close)
     yield Check(
-        "wrong_label_inclusion_probability", lambda: float(law.wrong_label_inclusion_probability(k)), close
+        "size_probabilities_fraction", lambda: [str(p) for p in corruption.size_probabilities(k)], EXACT
+    )
+    yield Check("size_probabilities", lambda: [float(p) for p in corruption.size_probabilities(k)], close)
+    yield Check("mean_size", lambda: float(corruption.mean_size(k)), close)
+    yield Check(
+        "wrong_label_inclusion_probability",
+        lambda: float(corruption.wrong_label_inclusion_probability(k)),
+        close,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a method may learn from: data sets, corruption, splits."""
+"""Data sets, splits, and corruptions that turn true labels into candidate sets."""
 
 from propall.data.catalog import DATASETS as DATASETS
 from propall.data.catalog import load as load

@@ -1,4 +1,4 @@
-"""CIFAR-10N and CIFAR-10H: what people answered when shown CIFAR-10's images, as candidate sets."""
+"""CIFAR-10N and CIFAR-10H: human annotations of CIFAR-10 images as candidate sets."""
 
 import io
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ def _label_arrays(data: bytes, where: str) -> dict[str, Tensor]:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             labels = {name: np.asarray(arrays[name]) for name in _LABEL_ARRAYS}
-    except Exception as error:  # damaged archives fail in many ways, all of them mean the same here
+    except Exception as error:  # a damaged archive can raise almost anything
         raise DamagedDataError(
             f"{where}: cannot be read ({error}); expected an .npz file with the integer arrays "
             f"{', '.join(_LABEL_ARRAYS)}, saved without pickle."
@@ -34,11 +34,11 @@ def _label_arrays(data: bytes, where: str) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class CIFAR10N(Loader):
-    """CIFAR-10's training images, each labelled by three people: the candidates are what any of them said.
+    """CIFAR-10 training images, labeled by three annotators; the candidates are the labels they gave.
 
-    The union misses the truth for 2.1 % of the images. `Source.annotations` keeps every annotator's labels
-    ("random_label1" to "random_label3"), their majority ("aggre_label") and a wrong one of them where there
-    is any ("worse_label").
+    The candidates miss the true class of 2.1 % of the images. `Source.annotations` holds the labels of each
+    annotator ("random_label1" to "random_label3"), their majority ("aggre_label"), and a wrong one of them if
+    there is any ("worse_label").
     """
 
     kind = "human annotations"
@@ -50,16 +50,16 @@ class CIFAR10N(Loader):
         images = CIFAR_10.load(root)
         clean = labels.pop("clean_label")
         if not torch.equal(clean, images.truth):
-            raise DamagedDataError(f"{where}: its clean labels are not those of the images in this order.")
+            raise DamagedDataError(f"{where}: the clean labels do not match those of the images.")
         if any(len(values) != len(clean) for values in labels.values()):
-            raise DamagedDataError(f"{where}: its arrays differ in length.")
-        said = torch.stack([labels[name] for name in _ANNOTATORS], dim=1)
+            raise DamagedDataError(f"{where}: the arrays differ in length.")
+        answers = torch.stack([labels[name] for name in _ANNOTATORS], dim=1)
         return Source(
             self.name,
             images.raw,
             images.truth,
             images.classes,
-            candidates=one_hot(said, images.n_classes).any(1),
+            candidates=one_hot(answers, images.n_classes).any(1),
             test_raw=images.test_raw,
             test_truth=images.test_truth,
             scaling=images.scaling,
@@ -69,9 +69,9 @@ class CIFAR10N(Loader):
 
 @dataclass(frozen=True)
 class CIFAR10H(Loader):
-    """CIFAR-10's test images with the votes of about fifty people each: the candidates got at least one vote.
+    """CIFAR-10 test images, labeled by about fifty annotators; the candidates have at least one vote.
 
-    There is no test part, so problems are folds. `Source.annotations` keeps the votes as "counts".
+    There is no test set, so problems are folds. `Source.annotations` holds the votes as "counts".
     """
 
     kind = "human annotations"
@@ -83,7 +83,7 @@ class CIFAR10H(Loader):
         expected = (len(images), len(CIFAR_10.classes))
         try:
             counts = np.load(io.BytesIO(data), allow_pickle=False)
-        except Exception as error:  # damaged files fail in many ways, all of them mean the same here
+        except Exception as error:  # a damaged file can raise almost anything
             raise DamagedDataError(
                 f"{where}: cannot be read ({error}); expected an .npy file of counts."
             ) from error
@@ -126,8 +126,8 @@ CIFAR_10N = CIFAR10N(
             ),
             by_hand=(
                 "It is published as https://github.com/UCSC-REAL/cifar-10-100n/raw/main/data/CIFAR-10_human.pt"
-                ", a pickle, which is not opened here: where you trust it, load it and save its six arrays "
-                "with numpy.savez_compressed, under their own names and as uint8."
+                ", a pickle, which propall does not open. If you trust it, load it and save its six arrays "
+                "as uint8 with numpy.savez_compressed, under their original names."
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Every data set by its name."""
+"""Registry of data sets."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ _LOADERS: tuple[Loader, ...] = (
     *annotations.LOADERS,
     *realworld.LOADERS,
 )
-#: Every data set under its own name.
+#: Data sets by name.
 DATASETS: Registry[Loader] = Registry("data set", ((loader.name, loader) for loader in _LOADERS))
 
 
@@ -22,6 +22,6 @@ def load(name: str, root: Path | str | None = None) -> Source:
 
     Args:
         name: its name in `DATASETS`.
-        root: folder of all data sets; by default PROPALL_DATA, or else the user's cache folder.
+        root: folder of all data sets; defaults to PROPALL_DATA or the user's cache folder.
     """
     return DATASETS[name].load(data_root(root))

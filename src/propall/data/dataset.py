@@ -1,4 +1,4 @@
-"""What a method may learn from, what is kept from it, and where both come from."""
+"""Training data with candidate sets, problems with held-out truth, and the data sets they come from."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,17 +15,17 @@ from propall import counter_rng
 from propall.data.corruption import Corruption
 from propall.data.files import Files
 
-#: The fold whose sizes are those of the single 80/20 split in the literature.
+#: The fold (of 5) that has the sizes of the single 80/20 split in the literature.
 SINGLE_80 = 2
 
 
 @dataclass(frozen=True)
 class PartialDataset:
-    """Features and candidate sets; there is no truth in it, so no method can peek.
+    """Features and candidate sets, without the true labels.
 
     Attributes:
         x: features, one row per instance: (n, d) or images (n, c, h, w).
-        candidates: (n, k), True on the labels an instance may have.
+        candidates: (n, k), True on the candidate labels.
     """
 
     x: Float[Tensor, "n ..."]
@@ -34,8 +34,8 @@ class PartialDataset:
     def __post_init__(self) -> None:
         if self.x.shape[0] != self.candidates.shape[0]:
             raise ValueError(
-                f"candidates: {self.candidates.shape[0]} rows for {self.x.shape[0]} rows of x; "
-                "give one candidate set per instance."
+                f"candidates: {self.candidates.shape[0]} rows, but x has {self.x.shape[0]}; "
+                "expected one candidate set per instance."
             )
 
     def __len__(self) -> int:
@@ -52,21 +52,21 @@ class PartialDataset:
         return tuple(self.x.shape[1:])
 
     def to(self, device: torch.device | str) -> Self:
-        """The same data on another device."""
+        """Move the data to a device."""
         return type(self)(self.x.to(device), self.candidates.to(device))
 
     def subset(self, index: Int[Tensor, "m"]) -> Self:
-        """Some of the rows."""
+        """Select rows."""
         return type(self)(self.x[index], self.candidates[index])
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A training set with the truth that scores it, and a test set.
+    """A training set, a test set, and the true labels of both for evaluation.
 
     Attributes:
-        train: what a method may see.
-        truth: (n,) true class of each training row, for transductive accuracy only.
+        train: the data a method sees.
+        truth: (n,) true class of each training row, only for transductive accuracy.
         test_x: test features.
         test_truth: (m,) true class of each test row.
         classes: class names in order.
@@ -79,7 +79,7 @@ class Problem:
     classes: tuple[str, ...]
 
     def to(self, device: torch.device | str) -> Self:
-        """The same problem on another device."""
+        """Move the problem to a device."""
         return type(self)(
             self.train.to(device),
             self.truth.to(device),
@@ -91,12 +91,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Scaling:
-    """How pixels become features: (pixel / top - mean) / std, channel by channel.
+    """Normalization of pixels, per channel: (pixel / top - mean) / std.
 
     Attributes:
-        mean: one number per channel, or one for all.
-        std: the same.
-        top: the largest value a pixel can have.
+        mean: one value per channel, or one for all.
+        std: one value per channel, or one for all.
+        top: largest possible pixel value.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -104,25 +104,25 @@ class Scaling:
     top: float = 255.0
 
     def __call__(self, pixels: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Features of (n, d) or (n, c, h, w) pixels."""
+        """Convert (n, d) or (n, c, h, w) pixels to features."""
         per_channel = (1, -1, *(1 for _ in pixels.shape[2:]))
         mean, std = (torch.tensor(constants).view(per_channel) for constants in (self.mean, self.std))
         return pixels.to(torch.float32, copy=True).div_(self.top).sub_(mean).div_(std)
 
 
-#: Pixels from 0 to 1 and nothing else, as several public codes feed them.
+#: Pixels scaled to [0, 1] and nothing else, as in several public implementations.
 UNIT_RANGE = Scaling()
 
 
 def shuffled_folds(n: int, n_folds: int = 5, seed: int = 0) -> list[Int[Tensor, "m"]]:
-    """Test rows (ascending) of each fold of a shuffled k-fold split.
+    """Return the test rows (ascending) of each fold of a shuffled k-fold split.
 
     Notes:
-        Equal to scikit-learn's `KFold(n_folds, shuffle=True, random_state=seed)`, and with seed 0 to the
-        index lists that circulate with the real-world data sets. Hence NumPy's legacy generator, here alone.
+        Equal to scikit-learn's `KFold(n_folds, shuffle=True, random_state=seed)` and, with seed 0, to the
+        index lists distributed with the real-world data sets, hence NumPy's legacy generator.
     """
     if not 2 <= n_folds <= n:
-        raise ValueError(f"n_folds: {n_folds} folds of {n} rows; give 2 to {n}.")
+        raise ValueError(f"n_folds: got {n_folds} for {n} rows; expected 2 to {n}.")
     shuffled = np.arange(n)
     np.random.RandomState(seed).shuffle(shuffled)
     return [torch.from_numpy(np.sort(part)) for part in np.array_split(shuffled, n_folds)]
@@ -131,31 +131,32 @@ def shuffled_folds(n: int, n_folds: int = 5, seed: int = 0) -> list[Int[Tensor, 
 def standardized(
     x: Shaped[Tensor, "n *d"], *others: Shaped[Tensor, "_ *d"]
 ) -> tuple[Float[Tensor, "_ *d"], ...]:
-    """`x` and further rows, with the mean and population standard deviation of `x` taken out of each column.
+    """Standardize each column of `x`, and of further rows by the mean and standard deviation of `x`.
 
-    Columns constant in `x` are divided by 1. Computed in 64 bits, returned in 32.
+    Uses the population standard deviation; constant columns are divided by 1. Computed in float64, returned
+    in float32.
     """
     fitted = x.double()
     mean, std = fitted.mean(0), fitted.std(0, correction=0)
-    # The mean of a constant column can be off by a rounding, and then its deviation is not exactly zero.
+    # Rounding of the mean can make the deviation of a constant column nonzero.
     std = std.where(fitted.amin(0) != fitted.amax(0), 1.0)
     return tuple(((rows.double() - mean) / std).float() for rows in (x, *others))
 
 
 @dataclass(frozen=True)
 class Source:
-    """What the files of a data set hold, before any split or corruption.
+    """Contents of a data set before any split or corruption.
 
     Attributes:
         name: name of the data set.
         raw: training rows as stored: (n, d) features or pixels, or (n, c, h, w) images.
         truth: (n,) true classes.
         classes: class names in order.
-        candidates: (n, k) real candidate sets, where people gave some; they may miss the truth.
-        test_raw: test rows, where the data set has an official test part.
+        candidates: (n, k) candidate sets from annotators, if there are any; they may miss the true class.
+        test_raw: rows of the official test set, if there is one.
         test_truth: their true classes.
-        scaling: how pixels become features; None for features that are used as they are.
-        annotations: what else is known of the training rows, such as the labels of single annotators.
+        scaling: normalization of pixels; None if the rows are features.
+        annotations: further annotations of the training rows, such as the labels of each annotator.
     """
 
     name: str
@@ -172,14 +173,14 @@ class Source:
         k = len(self.classes)
         parts = [("truth", self.raw, self.truth)]
         if (self.test_raw is None) != (self.test_truth is None):
-            raise ValueError(f"{self.name}: test_raw and test_truth go together; give both or neither.")
+            raise ValueError(f"test_truth: {self.name} needs both test_raw and test_truth, or neither.")
         if self.test_raw is not None and self.test_truth is not None:
             parts.append(("test_truth", self.test_raw, self.test_truth))
-        for what, rows, truth in parts:
+        for argument, rows, truth in parts:
             if len(rows) != len(truth):
-                raise ValueError(f"{what}: {len(truth)} labels for {len(rows)} rows of {self.name}.")
+                raise ValueError(f"{argument}: {len(truth)} labels for {len(rows)} rows of {self.name}.")
             if len(truth) and (int(truth.min()) < 0 or int(truth.max()) >= k):
-                raise ValueError(f"{what}: labels of {self.name} must lie in 0..{k - 1}.")
+                raise ValueError(f"{argument}: labels of {self.name} must be in 0..{k - 1}.")
         if self.candidates is not None:
             if self.candidates.shape != (len(self.raw), k):
                 raise ValueError(
@@ -189,7 +190,7 @@ class Source:
             if len(empty):
                 raise ValueError(
                     f"candidates: {len(empty)} rows of {self.name} are empty (first: {int(empty[0])}); "
-                    "every instance needs a label."
+                    "every row needs at least one candidate."
                 )
 
     def __len__(self) -> int:
@@ -197,17 +198,17 @@ class Source:
 
     @property
     def n_classes(self) -> int:
-        """Number of classes k, those that never are the truth included."""
+        """Number of classes k, including classes without instances."""
         return len(self.classes)
 
     @property
     def x(self) -> Float[Tensor, "n ..."]:
-        """Features of the training rows, computed at every access: images are kept as bytes."""
+        """Features of the training rows; computed at every access, since images are stored as bytes."""
         return self._features(self.raw)
 
     @property
     def test_x(self) -> Float[Tensor, "m ..."] | None:
-        """Features of the official test rows, where there are some."""
+        """Features of the official test rows, if there are any."""
         return None if self.test_raw is None else self._features(self.test_raw)
 
     def _features(self, raw: Tensor) -> Tensor:
@@ -220,19 +221,19 @@ class Source:
         *,
         scores: Float[Tensor, "n k"] | None = None,
     ) -> Bool[Tensor, "n k"]:
-        """The data set's own candidate sets, or sets drawn from the truth.
+        """Return the candidate sets of the data set, or draw them from the true labels.
 
         Args:
-            corruption: the law to draw from; None for the data set's own sets.
-            seed: the run's seed.
-            scores: logits for all training rows, for laws that need them.
+            corruption: corruption to draw from; None for the sets of the data set.
+            seed: seed of the run.
+            scores: logits of all training rows, for corruptions that need them.
         """
         if corruption is not None:
             return corruption(self.truth, self.n_classes, seed, scores=scores)
         if self.candidates is None:
             raise ValueError(
-                f"corruption: {self.name} has no candidate sets of its own; "
-                "name a law to draw them from, such as PRODENBinomialMin2(q=0.5)."
+                f"corruption: {self.name} comes without candidate sets; "
+                "pass a corruption such as PRODENBinomialMin2(q=0.5)."
             )
         return self.candidates
 
@@ -243,18 +244,16 @@ class Source:
         *,
         scores: Float[Tensor, "n k"] | None = None,
     ) -> Problem:
-        """The official split: candidate sets for the training rows, true labels for the test rows.
+        """Build the problem of the official split.
 
         Args:
-            corruption: the law of the candidate sets; None for the data set's own.
-            seed: the run's seed.
-            scores: logits for all training rows, for laws that need them.
+            corruption: corruption to draw from; None for the candidate sets of the data set.
+            seed: seed of the run.
+            scores: logits of all training rows, for corruptions that need them.
         """
         test_x = self.test_x
         if test_x is None or self.test_truth is None:
-            raise ValueError(
-                f"{self.name}: there is no official test part; take a fold (`fold`, `single80`)."
-            )
+            raise ValueError(f"{self.name}: the data set has no official test set; use `fold` or `single80`.")
         train = PartialDataset(self.x, self.candidate_sets(corruption, seed, scores=scores))
         return Problem(train, self.truth, test_x, self.test_truth, self.classes)
 
@@ -268,20 +267,20 @@ class Source:
         seed: int = 0,
         scores: Float[Tensor, "n k"] | None = None,
     ) -> Problem:
-        """One fold of the fixed shuffled split of the training rows (see `shuffled_folds`).
+        """Build the problem of one fold of the training rows (see `shuffled_folds`).
 
         Args:
-            index: which fold is the test set, from 0.
+            index: the fold that is the test set, from 0.
             n_folds: number of folds.
-            standardize: take mean and deviation out of every feature, those of the fold's training rows
-                ("train") or of all rows ("all", as some public codes do, which lets the test rows leak in);
-                None for neither. "own" is "train", except for images, which have published constants.
-            corruption: the law of the candidate sets; None for the data set's own.
-            seed: the run's seed for the corruption; the folds are the same for every seed.
-            scores: logits for all rows, for laws that need them.
+            standardize: standardize features by the fold's training rows ("train") or by all rows ("all", as
+                some public code does, which leaks the test rows), or not at all (None). "own" means "train"
+                for features and None for images, which have published constants.
+            corruption: corruption to draw from; None for the candidate sets of the data set.
+            seed: seed of the corruption; the folds are the same for every seed.
+            scores: logits of all rows, for corruptions that need them.
         """
         if not 0 <= index < n_folds:
-            raise ValueError(f"index: {index}; the {n_folds} folds are numbered 0 to {n_folds - 1}.")
+            raise ValueError(f"index: got {index}; expected a fold from 0 to {n_folds - 1}.")
         if standardize == "own":
             standardize = "train" if self.scaling is None else None
         test = shuffled_folds(len(self), n_folds)[index]
@@ -312,36 +311,38 @@ class Source:
         seed: int = 0,
         scores: Float[Tensor, "n k"] | None = None,
     ) -> Problem:
-        """The one split with round(0.8 n) training rows: fold 2 of 5. The arguments are those of `fold`."""
+        """Build the problem of the 80/20 split with round(0.8 n) training rows, fold 2 of 5; see `fold`."""
         return self.fold(
             SINGLE_80, 5, standardize=standardize, corruption=corruption, seed=seed, scores=scores
         )
 
     def subset(self, index: Int[Tensor, "m"]) -> Self:
-        """Some of the training rows, numbered anew; the test part stays."""
+        """Select training rows; the test set is kept."""
         return replace(
             self,
             raw=self.raw[index],
             truth=self.truth[index],
             candidates=None if self.candidates is None else self.candidates[index],
-            annotations={what: values[index] for what, values in self.annotations.items()},
+            annotations={name: values[index] for name, values in self.annotations.items()},
         )
 
     def keep_classes(self, labels: Sequence[int]) -> Self:
-        """Only the instances of some classes, relabelled 0, 1, ... in the order given, in both parts."""
+        """Keep only some classes, relabeled 0, 1, ... in the given order, in training and test set."""
         if self.candidates is not None:
             raise ValueError(
-                f"{self.name}: its own candidate sets may hold other classes; they cannot be dropped."
+                f"{self.name}: classes cannot be dropped, since its candidate sets may contain them."
             )
         if len(set(labels)) != len(labels) or not set(labels) <= set(range(self.n_classes)):
-            raise ValueError(f"labels: {list(labels)}; give different labels from 0 to {self.n_classes - 1}.")
-        renamed = torch.full((self.n_classes,), -1)
-        renamed[list(labels)] = torch.arange(len(labels))
-        truth, test_truth = renamed[self.truth], self.test_truth
+            raise ValueError(
+                f"labels: got {list(labels)}; expected distinct labels from 0 to {self.n_classes - 1}."
+            )
+        new_labels = torch.full((self.n_classes,), -1)
+        new_labels[list(labels)] = torch.arange(len(labels))
+        truth, test_truth = new_labels[self.truth], self.test_truth
         kept = truth >= 0
         test_raw = self.test_raw
         if test_raw is not None and test_truth is not None:
-            test_truth = renamed[test_truth]
+            test_truth = new_labels[test_truth]
             test_raw, test_truth = test_raw[test_truth >= 0], test_truth[test_truth >= 0]
         return replace(
             self,
@@ -350,16 +351,17 @@ class Source:
             classes=tuple(self.classes[label] for label in labels),
             test_raw=test_raw,
             test_truth=test_truth,
-            annotations={what: values[kept] for what, values in self.annotations.items()},
+            annotations={name: values[kept] for name, values in self.annotations.items()},
         )
 
     def first_per_class(self, n: int, seed: int | None = None) -> Self:
-        """n training rows of every class: the first ones, or with a seed random ones. Their order is kept."""
+        """Select n training rows of every class, the first or (with a seed) random ones, in their order."""
         sizes = torch.bincount(self.truth, minlength=self.n_classes)
         if int(sizes.min()) < n:
             smallest = int(sizes.argmin())
             raise ValueError(
-                f"n: class {self.classes[smallest]} of {self.name} has {int(sizes[smallest])} rows, not {n}."
+                f"n: got {n}, but class {self.classes[smallest]} of {self.name} has only "
+                f"{int(sizes[smallest])} rows."
             )
         rows = torch.arange(len(self))
         if seed is not None:
@@ -369,36 +371,36 @@ class Source:
         return self.subset(torch.cat(chosen).sort().values)
 
     def hold_out(self, n: int, seed: int = 0) -> Self:
-        """The same source with n random training rows as its test part, to select models on."""
+        """Replace the test set by n random training rows, for model selection."""
         if not 0 < n < len(self):
-            raise ValueError(f"n: {n} rows of {len(self)}; something must be held out and something left.")
+            raise ValueError(f"n: got {n} for {len(self)} rows; expected 1 to {len(self) - 1}.")
         order = counter_rng.order(counter_rng.seed_for(seed, "split"), torch.arange(len(self)))
-        held, kept = order[:n].sort().values, order[n:].sort().values
-        return replace(self.subset(kept), test_raw=self.raw[held], test_truth=self.truth[held])
+        held_out, kept = order[:n].sort().values, order[n:].sort().values
+        return replace(self.subset(kept), test_raw=self.raw[held_out], test_truth=self.truth[held_out])
 
     def scaled(self, scaling: Scaling) -> Self:
-        """The same images with other constants, such as `UNIT_RANGE`."""
+        """Replace the normalization of the pixels, for example by `UNIT_RANGE`."""
         if self.scaling is None:
-            raise ValueError(f"{self.name}: these are features, not pixels; standardise them (`fold`).")
+            raise ValueError(f"scaling: {self.name} has features, not pixels; see `standardize` in `fold`.")
         return replace(self, scaling=scaling)
 
 
 @dataclass(frozen=True)
 class Loader(ABC):
-    """A data set by its name: what it is, which files it needs and how they become a `Source`.
+    """A data set: its description, the files it needs, and how to read them.
 
     Attributes:
-        name: what it is asked for by.
-        title: what tables print.
-        reference: key of the publication.
-        n: number of training rows, or of all rows where there is no official test part.
-        n_test: number of rows of the official test part, or 0.
-        shape: shape of one instance's features.
+        name: name in the registry.
+        title: name in tables.
+        reference: BibTeX key of the publication.
+        n: number of training rows, or of all rows if there is no official test set.
+        n_test: number of rows of the official test set, or 0.
+        shape: shape of one instance.
         n_classes: number of classes.
-        files: the files it is read from; empty for what is generated or comes with a dependency.
+        files: files to read; empty if the data is generated or comes with a dependency.
     """
 
-    #: In words: "images", "real-world", "human annotations" or "built in".
+    #: "images", "real-world", "human annotations" or "built in".
     kind: ClassVar[str]
 
     name: str
@@ -412,4 +414,4 @@ class Loader(ABC):
 
     @abstractmethod
     def load(self, root: Path) -> Source:
-        """Read the files under the root folder."""
+        """Read the data set from its files under the root folder."""

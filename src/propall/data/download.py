@@ -1,8 +1,8 @@
-"""Fetching the data sets' files, and checking those that are there."""
+"""Download the files of data sets and verify their contents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
@@ -23,34 +23,34 @@ from propall.data.files import (
 )
 
 _TIMEOUT = 30.0  # seconds without a byte
-_FRUITLESS_TRIES = 3
+_MAX_STALLS = 3  # attempts in a row without progress
 _BLOCK = 1 << 18
 
 
 class DownloadError(OSError):
-    """A file could not be fetched; the message says which one to put where by hand."""
+    """A download failed; the message says how to obtain the file by hand."""
 
 
-#: Looks on while files are fetched, such as a progress bar. Called with the file's name, the number of bytes
-#: that are there, and the number of all its bytes where the server tells.
-Progress = Callable[[str, int, int | None], None]
+#: Callback for progress bars, called with the file name, the number of bytes received, and the size of the
+#: file if the server sends it.
+DownloadProgress = Callable[[str, int, int | None], None]
 
 
-def _unseen(file: str, done: int, total: int | None) -> None:
+def _ignore_progress(file: str, done: int, total: int | None) -> None:
     pass
 
 
 @dataclass(frozen=True)
 class FileStatus:
-    """What is known of one file of a data set.
+    """State of one file of a data set.
 
     Attributes:
         dataset: name of the data set.
-        content: name of the file, unpacked.
-        path: the file it was found in, or None.
-        state: "ok"; "missing"; "damaged", where it cannot be unpacked; or "different", where its contents are
-            not the published ones, which may also be another version that can be read.
-        note: what is wrong, in words.
+        content: name of the unpacked file.
+        path: the file that contains it, or None.
+        state: "ok", "missing", "damaged" (cannot be unpacked) or "different" (not the published contents,
+            perhaps another version that can still be read).
+        note: description of the problem.
     """
 
     dataset: str
@@ -62,13 +62,13 @@ class FileStatus:
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """One line of the list of data sets.
+    """Availability of a data set.
 
     Attributes:
-        loader: what is known of the data set: name, title, kind, sizes, reference.
-        present: whether all its files are there (their contents are not looked at).
-        where: the folder its files are in or belong in; None where it needs none.
-        note: how to get it, where it is not there.
+        loader: the data set.
+        present: whether all files exist (their contents are not checked).
+        where: the folder of the files; None if there are none.
+        note: how to get missing files.
     """
 
     loader: Loader
@@ -78,7 +78,7 @@ class DatasetStatus:
 
 
 def status(root: Path | str | None = None) -> list[DatasetStatus]:
-    """What data sets there are, and which of them are on this machine."""
+    """List all data sets and whether their files are available."""
     folder = data_root(root)
     return [_status(loader, folder) for loader in DATASETS.values()]
 
@@ -86,23 +86,23 @@ def status(root: Path | str | None = None) -> list[DatasetStatus]:
 def _status(loader: Loader, root: Path) -> DatasetStatus:
     if not loader.files:
         return DatasetStatus(loader, True, None)
-    # The last group is the data set's own, those before it belong to others it builds on.
-    own = loader.files[-1]
-    found = next((path.parent for path in own.locate(root).values() if path is not None), root / own.folder)
-    lacking = [files for files in loader.files if None in files.locate(root).values()]
+    # The last group belongs to this data set, the others to data sets that it builds on.
+    last = loader.files[-1]
+    paths = (path.parent for path in last.locate(root).values() if path is not None)
+    incomplete = [files for files in loader.files if None in files.locate(root).values()]
     note = ""
-    if lacking:
+    if incomplete:
         command = f"propall data get {loader.name}"
-        note = command if all(files.downloads for files in lacking) else f"by hand: see {command}"
-    return DatasetStatus(loader, not lacking, found, note)
+        note = command if all(files.downloads for files in incomplete) else f"by hand: see {command}"
+    return DatasetStatus(loader, not incomplete, next(paths, root / last.folder), note)
 
 
 def check(name: str | None = None, root: Path | str | None = None) -> list[FileStatus]:
     """Compare the contents of a data set's files with the published ones.
 
     Args:
-        name: name of the data set; None for all of them, where files that several share are checked once.
-        root: folder of all data sets; by default PROPALL_DATA, or else the user's cache folder.
+        name: name of the data set; None for all, with files that several share checked once.
+        root: folder of all data sets; defaults to PROPALL_DATA or the user's cache folder.
     """
     folder = data_root(root)
     loaders = DATASETS.values() if name is None else [DATASETS[name]]
@@ -114,7 +114,7 @@ def check(name: str | None = None, root: Path | str | None = None) -> list[FileS
 
 
 def check_files(files: Files, root: Path, dataset: str) -> list[FileStatus]:
-    """Compare the contents of some files with the published ones; `dataset` names them in the rows."""
+    """Compare the contents of some files with the published ones."""
     rows: dict[Content, FileStatus] = {}
     packed: dict[Path, list[Content]] = {}
     for content, path in files.locate(root).items():
@@ -140,50 +140,53 @@ def _compare(
         if content.is_published(unpacked[content.name]):
             rows[content] = FileStatus(dataset, content.name, path, "ok")
         else:
-            note = f"{path}: {content.name} does not have the published contents."
+            note = f"{path}: {content.name} differs from the published contents."
             rows[content] = FileStatus(dataset, content.name, path, "different", note)
     return rows
 
 
-def get(name: str, root: Path | str | None = None, progress: Progress = _unseen) -> list[FileStatus]:
-    """Fetch the files of a data set that are missing or not as published, and check all of them.
+def get(
+    name: str, root: Path | str | None = None, progress: DownloadProgress = _ignore_progress
+) -> list[FileStatus]:
+    """Download files of a data set that are missing or not as published, and verify all of them.
 
-    A download goes on where an earlier one was cut, and is moved into place only when its contents are the
-    published ones.
+    An interrupted download is resumed. A file is moved into place only after its contents are verified.
 
     Args:
         name: name of the data set.
-        root: folder of all data sets; by default PROPALL_DATA, or else the user's cache folder.
-        progress: called with every block that arrives.
+        root: folder of all data sets; defaults to PROPALL_DATA or the user's cache folder.
+        progress: called after every block.
 
     Returns:
-        One row per file. All are "ok", except that a file which can only be put there by hand is left alone:
-        it may be a version that is read as well, and its row says what it is.
+        One row per file. All are "ok", except files that can only be obtained by hand: they are not replaced,
+        since they may be another readable version.
     """
     folder = data_root(root)
     loader = DATASETS[name]
     return [row for files in loader.files for row in get_files(files, folder, name, progress)]
 
 
-def get_files(files: Files, root: Path, dataset: str, progress: Progress = _unseen) -> list[FileStatus]:
-    """Fetch some files; see `get`."""
+def get_files(
+    files: Files, root: Path, dataset: str, progress: DownloadProgress = _ignore_progress
+) -> list[FileStatus]:
+    """Download some files; see `get`."""
     rows = check_files(files, root, dataset)
     if not files.downloads:
         if missing := [row.content for row in rows if row.state == "missing"]:
             raise MissingDataError(files.explain_missing(root, dataset, missing))
         return rows
-    wrong = {row.content for row in rows if row.state != "ok"}
+    outdated = {row.content for row in rows if row.state != "ok"}
     for download in files.downloads:
-        if wrong & set(download.holds):
+        if outdated & set(download.holds):
             _fetch(download, files, root, dataset, progress)
-    rows = check_files(files, root, dataset) if wrong else rows
-    if hidden := [row for row in rows if row.state != "ok"]:
-        # A file in another packing that is looked at first; deleting what a user put there is not ours to do.
-        raise DamagedDataError(f"{hidden[0].note} Remove it: it hides the file that was fetched.")
+    rows = check_files(files, root, dataset) if outdated else rows
+    if hiding := [row for row in rows if row.state != "ok"]:
+        # A user's file in a format that takes precedence; it is not ours to delete.
+        raise DamagedDataError(f"{hiding[0].note} Remove it: it hides the downloaded file.")
     return rows
 
 
-def _fetch(download: Download, files: Files, root: Path, dataset: str, progress: Progress) -> None:
+def _fetch(download: Download, files: Files, root: Path, dataset: str, progress: DownloadProgress) -> None:
     target = root / files.folder / download.target
     part = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -202,15 +205,15 @@ def _fetch(download: Download, files: Files, root: Path, dataset: str, progress:
                 part.replace(target)
                 return
             part.unlink()
-            # What an earlier download left may be of another version of the file: once more from the start.
+            # The part of an earlier download may be from another version of the file: start again once.
             if not resumed:
-                failures.append(f"{address}: what came is not the published file, so nothing was kept")
+                failures.append(f"{address}: the file differs from the published one and was discarded")
                 break
     raise DownloadError(
-        f"{dataset}: {download.target} could not be fetched.\n  "
+        f"{dataset}: {download.target} could not be downloaded.\n  "
         + "\n  ".join(failures)
-        + f"\n  Without a network: fetch {download.addresses[0]} elsewhere and put it at {target}"
-        + "\n  The root folder is PROPALL_DATA where that is set."
+        + f"\n  Without network access, download {download.addresses[0]} elsewhere and save it as {target}"
+        + "\n  Set PROPALL_DATA to use another root folder."
     )
 
 
@@ -220,56 +223,52 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "reason", "")) or str(error) or type(error).__name__
 
 
-def _transfer(address: str, part: Path, name: str, progress: Progress) -> None:
-    """Fetch what is missing of a file; returns when the server has sent all of it."""
-    fruitless = 0
+def _transfer(address: str, part: Path, name: str, progress: DownloadProgress) -> None:
+    """Download the rest of a file; return when the server has sent all of it."""
+    stalls = 0
     while True:
-        have = part.stat().st_size if part.exists() else 0
+        received = part.stat().st_size if part.exists() else 0
         request = Request(address, headers={"User-Agent": "propall"})
-        if have:
-            request.add_header("Range", f"bytes={have}-")
+        if received:
+            request.add_header("Range", f"bytes={received}-")
         try:
             response = urlopen(request, timeout=_TIMEOUT)
         except HTTPError as error:
             error.close()
-            if error.code == 416 and have:
-                return  # nothing is left to send; whether that is the whole file, its contents will tell
+            if error.code == 416 and received:
+                return  # nothing left to send; the digest shows whether the file is complete
             raise
         with response:
-            start, total = _extent(response, have)
-            cut = _receive(response, part, start, total, name, progress)
-        if cut is None:
+            start, total = _extent(response, received)
+            interruption = _receive(response, part, start, total, name, progress)
+        if interruption is None:
             return
-        fruitless = 0 if part.stat().st_size > have else fruitless + 1
-        if fruitless >= _FRUITLESS_TRIES:
-            raise ConnectionError(f"cut after {part.stat().st_size} of {total or 'unknown'} bytes ({cut})")
+        size = part.stat().st_size
+        stalls = 0 if size > received else stalls + 1
+        if stalls >= _MAX_STALLS:
+            raise ConnectionError(f"interrupted after {size} of {total or 'unknown'} bytes ({interruption})")
 
 
-def _extent(response: HTTPResponse, have: int) -> tuple[int, int | None]:
-    """Where in the file the answer starts, and how long the file is where the server tells."""
+def _extent(response: HTTPResponse, received: int) -> tuple[int, int | None]:
+    """Return where in the file the response starts, and the size of the file if the server sends it."""
     # A server that cannot resume answers 200 and sends the whole file.
-    start = have if response.status == 206 else 0
+    start = received if response.status == 206 else 0
     length = response.headers.get("Content-Length")
     return start, start + int(length) if length is not None else None
 
 
 def _receive(
-    response: HTTPResponse, part: Path, start: int, total: int | None, name: str, progress: Progress
+    response: HTTPResponse, part: Path, start: int, total: int | None, name: str, progress: DownloadProgress
 ) -> str | None:
-    """Append what comes to the file; None when it is complete, else why it is not."""
+    """Append the response to the file; return None if it is complete, else the reason why not."""
     with part.open("r+b" if start else "wb") as out:
         out.seek(start)
         done = start
         try:
-            for block in _blocks(response):
+            while block := response.read(_BLOCK):
                 out.write(block)
                 done += len(block)
                 progress(name, done, total)
         except (HTTPException, ConnectionError, TimeoutError) as error:
             return _reason(error)
-    return None if total is None or done >= total else "the connection ended"
-
-
-def _blocks(response: HTTPResponse) -> Iterator[bytes]:
-    while block := response.read(_BLOCK):
-        yield block
+    return None if total is None or done >= total else "the connection was closed"

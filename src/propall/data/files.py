@@ -1,4 +1,4 @@
-"""Where the files of the data sets are, and how they are read whatever they are packed in."""
+"""Locate the files of data sets and read them, plain, compressed or from an archive."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-_PACKINGS = ("", ".gz", ".xz")
+_COMPRESSIONS = ("", ".gz", ".xz")
 
 
 class MissingDataError(FileNotFoundError):
-    """A data set's file is not there; the message says which one to put where."""
+    """A file of a data set is missing; the message says which one and where to put it."""
 
 
 class DamagedDataError(ValueError):
-    """A data set's file is cut, damaged or something else than its name says."""
+    """A file of a data set is truncated, damaged or has unexpected contents."""
 
 
 def data_root(root: Path | str | None = None) -> Path:
-    """The folder of all data sets: `root`, else PROPALL_DATA, else `propall` in the user's cache folder."""
+    """Return the folder of all data sets: `root`, PROPALL_DATA, or `propall` in the user's cache folder."""
     chosen = root or os.environ.get("PROPALL_DATA")
     return Path(chosen).expanduser() if chosen else _cache_folder() / "propall"
 
@@ -44,17 +44,17 @@ def _cache_folder() -> Path:
 
 
 def sha256(data: bytes) -> str:
-    """SHA-256 of the bytes."""
+    """Compute the SHA-256 digest of the bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
 def git_blob(data: bytes) -> str:
-    """The name git gives to a file with these contents; what some public copies are known by."""
+    """Compute the git blob hash of the bytes, by which some public copies are identified."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def labels_in_npz(data: bytes) -> str:
-    """SHA-256 of the label arrays in a .npz file, whatever their integer type and compression."""
+    """Compute the SHA-256 digest of the label arrays in a .npz file, regardless of dtype and compression."""
     digest = hashlib.sha256()
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         for name in sorted(arrays.files):
@@ -68,10 +68,10 @@ class Content:
     """One unpacked file of a data set.
 
     Attributes:
-        name: its name when unpacked.
-        digest: fingerprint of its contents.
-        fingerprint: what computes the fingerprint.
-        also: other names it goes by.
+        name: file name.
+        digest: digest of the published contents.
+        fingerprint: function that computes the digest.
+        also: alternative file names.
     """
 
     name: str
@@ -80,21 +80,21 @@ class Content:
     also: tuple[str, ...] = ()
 
     def is_published(self, data: bytes) -> bool:
-        """Whether these are the published contents."""
+        """Check whether these are the published contents."""
         try:
             return self.fingerprint(data) == self.digest
-        except Exception:  # a fingerprint that cannot even be taken, whatever the parser raises, is no match
+        except Exception:  # contents that cannot be parsed do not match
             return False
 
 
 @dataclass(frozen=True)
 class Download:
-    """A file on the network that can be fetched and read as it is.
+    """A file that can be downloaded and read as published.
 
     Attributes:
-        target: its name in the data set's folder.
-        addresses: where it is, tried in this order: the official address, then mirrors.
-        holds: names of the contents packed in it.
+        target: file name in the folder of the data set.
+        addresses: URLs in order of preference: the official one, then mirrors.
+        holds: names of the contents in the file.
     """
 
     target: str
@@ -103,7 +103,7 @@ class Download:
 
 
 class Unpacked(NamedTuple):
-    """The bytes of a content and where they were found, for messages."""
+    """Bytes of a content, and the path they were read from, for error messages."""
 
     data: bytes
     where: str
@@ -114,12 +114,12 @@ class Files:
     """The files of one data set.
 
     Attributes:
-        folder: their folder under the root.
-        contents: what they hold.
-        downloads: where they come from, where they can be fetched and read as published.
-        by_hand: where they come from otherwise, and what has to be done to them.
-        archive: name of an archive that may hold all contents, in place of single files.
-        elsewhere: a folder outside the root that is searched as well.
+        folder: folder under the root.
+        contents: the unpacked files.
+        downloads: downloads that contain them, if they can be read as published.
+        by_hand: otherwise, instructions for obtaining them.
+        archive: name of an archive that may contain all of them.
+        elsewhere: another folder to search.
     """
 
     folder: str
@@ -130,26 +130,26 @@ class Files:
     elsewhere: Path | None = None
 
     def locate(self, root: Path) -> dict[Content, Path | None]:
-        """The file each content is in, plain, compressed or in the archive; None where there is none."""
+        """Find the file of each content, plain, compressed or in the archive; None if there is none."""
         folders = [root / self.folder, *([self.elsewhere] if self.elsewhere else [])]
-        return {content: next(self._places(content, folders), None) for content in self.contents}
+        return {content: next(self._existing_paths(content, folders), None) for content in self.contents}
 
-    def _places(self, content: Content, folders: list[Path]) -> Iterator[Path]:
+    def _existing_paths(self, content: Content, folders: list[Path]) -> Iterator[Path]:
         for folder in folders:
             for name in (content.name, *content.also):
-                for packing in _PACKINGS:
-                    if (path := folder / (name + packing)).is_file():
+                for suffix in _COMPRESSIONS:
+                    if (path := folder / (name + suffix)).is_file():
                         yield path
             if self.archive and (path := folder / self.archive).is_file():
                 yield path
 
     def read(self, root: Path, dataset: str, names: Collection[str] | None = None) -> dict[str, Unpacked]:
-        """Contents by their names.
+        """Read contents by name.
 
         Args:
             root: the root folder.
-            dataset: name of the data set, for the message where a file is missing.
-            names: which contents, where not all of them are needed.
+            dataset: name of the data set, for error messages.
+            names: names of the contents to read; all by default.
         """
         files: dict[Path, list[Content]] = {}
         missing = []
@@ -162,44 +162,45 @@ class Files:
                 files.setdefault(path, []).append(content)
         if missing:
             raise MissingDataError(self.explain_missing(root, dataset, missing))
-        # Decompression lets other threads run: six batches of CIFAR-10 take as long as the slowest.
+        # Decompression releases the GIL, so files are unpacked in parallel.
         with ThreadPoolExecutor() as pool:
             unpacked = list(pool.map(unpack, files.keys(), files.values()))
         return {
-            name: Unpacked(data, f"{path}" if len(part) == 1 else f"{path} ({name})")
-            for path, part in zip(files, unpacked, strict=True)
-            for name, data in part.items()
+            name: Unpacked(data, f"{path}" if len(contents) == 1 else f"{path} ({name})")
+            for path, contents in zip(files, unpacked, strict=True)
+            for name, data in contents.items()
         }
 
     def explain_missing(self, root: Path, dataset: str, missing: Collection[str]) -> str:
-        """What to put where.
+        """Explain how to obtain missing files.
 
         Args:
             root: the root folder.
             dataset: name of the data set.
-            missing: names of the contents that are not there.
+            missing: names of the missing contents.
         """
         folder = root / self.folder
-        lines = [f"{dataset}: {', '.join(missing)} not found in {folder}, plain or as .gz or .xz."]
+        lines = [f"{dataset}: {', '.join(missing)} not found in {folder} (plain, .gz or .xz)."]
         if self.downloads:
-            lines.append(f"Run `propall data get {dataset}`, or without a network")
-            wanted = [download for download in self.downloads if set(download.holds) & set(missing)]
+            lines.append(f"Run `propall data get {dataset}`. Without network access,")
             lines += [
-                f"fetch {download.addresses[0]}, put it at {folder / download.target}" for download in wanted
+                f"download {download.addresses[0]} and save it as {folder / download.target}"
+                for download in self.downloads
+                if set(download.holds) & set(missing)
             ]
         else:
             lines.append(self.by_hand)
-            lines += [f"Put it at {folder / name}" for name in missing]
-        return "\n  ".join([*lines, "The root folder is PROPALL_DATA where that is set."])
+            lines += [f"Save it as {folder / name}" for name in missing]
+        return "\n  ".join([*lines, "Set PROPALL_DATA to use another root folder."])
 
 
 def unpack(path: Path, contents: Collection[Content], name: str | None = None) -> dict[str, bytes]:
-    """Contents of a file by their names: the one of a plain, .gz or .xz file, some members of a .tar.gz.
+    """Read contents from a plain, .gz or .xz file (one content) or a .tar.gz archive, by name.
 
     Args:
         path: the file.
-        contents: which contents to read.
-        name: the name that tells the packing, where it is not the path's own (a file not yet in place).
+        contents: contents to read.
+        name: file name that determines the format, if not that of the path (an unfinished download).
     """
     name = name or path.name
     try:
@@ -213,20 +214,20 @@ def unpack(path: Path, contents: Collection[Content], name: str | None = None) -
         return {content.name: path.read_bytes()}
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, tarfile.TarError) as error:
         raise DamagedDataError(
-            f"{path}: cannot be unpacked ({error}); it is cut or damaged, fetch it again."
+            f"{path}: cannot be unpacked ({error}); it is truncated or damaged. Download it again."
         ) from error
 
 
 def _members(path: Path, contents: Collection[Content]) -> dict[str, bytes]:
-    wanted = {content.name for content in contents}
-    found: dict[str, bytes] = {}
+    names = {content.name for content in contents}
+    members: dict[str, bytes] = {}
     with tarfile.open(path, mode="r|gz") as archive:
         for member in archive:
-            short = member.name.rpartition("/")[2]
-            if short in wanted and member.isfile():
+            name = member.name.rpartition("/")[2]
+            if name in names and member.isfile():
                 stream = archive.extractfile(member)
                 assert stream is not None
-                found[short] = stream.read()
-    if missing := wanted - found.keys():
-        raise DamagedDataError(f"{path}: {', '.join(sorted(missing))} not in it; fetch it again.")
-    return found
+                members[name] = stream.read()
+    if missing := names - members.keys():
+        raise DamagedDataError(f"{path}: does not contain {', '.join(sorted(missing))}. Download it again.")
+    return members

@@ -1,4 +1,4 @@
-"""MNIST, Fashion-MNIST, Kuzushiji-MNIST and CIFAR-10: published files to tensors."""
+"""Loaders of MNIST, Fashion-MNIST, Kuzushiji-MNIST and CIFAR-10."""
 
 import struct
 from collections.abc import Collection
@@ -18,25 +18,21 @@ _IMAGES_MAGIC, _LABELS_MAGIC = 2051, 2049
 _SIDE = 28
 _N_CLASSES = 10
 
-#: Name of CIFAR-10's batch of test images.
+#: Name of CIFAR-10's test batch.
 CIFAR_TEST = "test_batch.bin"
 
 
 def _header(data: bytes, magic: int, n_sizes: int, where: str) -> tuple[int, ...]:
     length = 4 * (1 + n_sizes)
     if len(data) < length:
-        raise DamagedDataError(
-            f"{where}: {len(data)} bytes, too short for the {length} bytes of an idx header."
-        )
-    found, *sizes = struct.unpack(f">{1 + n_sizes}I", data[:length])
-    if found != magic:
-        raise DamagedDataError(
-            f"{where}: starts with {found}, expected {magic}; this is another kind of file."
-        )
+        raise DamagedDataError(f"{where}: {len(data)} bytes; an IDX header has {length}.")
+    magic_found, *sizes = struct.unpack(f">{1 + n_sizes}I", data[:length])
+    if magic_found != magic:
+        raise DamagedDataError(f"{where}: magic number {magic_found}, expected {magic}; wrong type of file.")
     expected = length + prod(sizes)
     if len(data) != expected:
         raise DamagedDataError(
-            f"{where}: {len(data)} bytes, expected {expected} by its header; it is cut or damaged."
+            f"{where}: {len(data)} bytes, expected {expected} by its header; it is truncated or damaged."
         )
     return tuple(sizes)
 
@@ -44,12 +40,12 @@ def _header(data: bytes, magic: int, n_sizes: int, where: str) -> tuple[int, ...
 def _check_labels(labels: np.ndarray, where: str) -> None:
     if labels.size and labels.max() >= _N_CLASSES:
         raise DamagedDataError(
-            f"{where}: a label is {labels.max()}, expected 0 to {_N_CLASSES - 1}; it is damaged."
+            f"{where}: contains label {labels.max()}, expected 0 to {_N_CLASSES - 1}; it is damaged."
         )
 
 
 def read_idx_images(data: bytes, where: str) -> UInt8[Tensor, "n 784"]:
-    """Pixels of an unpacked idx file of 28 x 28 images, one image per row; `where` names it in errors."""
+    """Read an IDX file of 28 x 28 images, one per row; `where` is the path in error messages."""
     n, height, width = _header(data, _IMAGES_MAGIC, 3, where)
     if (height, width) != (_SIDE, _SIDE):
         raise DamagedDataError(f"{where}: images of {height} x {width} pixels, expected {_SIDE} x {_SIDE}.")
@@ -57,7 +53,7 @@ def read_idx_images(data: bytes, where: str) -> UInt8[Tensor, "n 784"]:
 
 
 def read_idx_labels(data: bytes, where: str) -> Int[Tensor, "n"]:
-    """Labels of an unpacked idx file; `where` names it in errors."""
+    """Read an IDX file of labels; `where` is the path in error messages."""
     _header(data, _LABELS_MAGIC, 1, where)
     labels = np.frombuffer(data, np.uint8, offset=8)
     _check_labels(labels, where)
@@ -65,11 +61,11 @@ def read_idx_labels(data: bytes, where: str) -> Int[Tensor, "n"]:
 
 
 def read_cifar_batch(data: bytes, where: str) -> tuple[UInt8[Tensor, "n 3 32 32"], Int[Tensor, "n"]]:
-    """Images and labels of an unpacked batch of CIFAR-10's binary version; `where` names it in errors."""
+    """Read a batch of CIFAR-10's binary version; `where` is the path in error messages."""
     record = 1 + 3 * 32 * 32
     if not data or len(data) % record:
         raise DamagedDataError(
-            f"{where}: {len(data)} bytes, expected records of {record}; it is cut or damaged."
+            f"{where}: {len(data)} bytes, expected records of {record}; it is truncated or damaged."
         )
     records = np.frombuffer(data, np.uint8).reshape(-1, record)
     _check_labels(records[:, 0], where)
@@ -79,7 +75,7 @@ def read_cifar_batch(data: bytes, where: str) -> tuple[UInt8[Tensor, "n 3 32 32"
 
 @dataclass(frozen=True)
 class IdxImages(Loader):
-    """MNIST and the data sets made in its image: four idx files, images flattened to 784 pixels."""
+    """MNIST and data sets of the same format: four IDX files, images flattened to 784 pixels."""
 
     kind = "images"
 
@@ -97,7 +93,7 @@ class IdxImages(Loader):
             if len(images) != len(labels):
                 raise DamagedDataError(
                     f"{unpacked[images_file].where}: {len(images)} images, but {len(labels)} labels in "
-                    f"{unpacked[labels_file].where}; they belong to different data sets."
+                    f"{unpacked[labels_file].where}; they are from different data sets."
                 )
             parts.append((images, labels))
         (raw, truth), (test_raw, test_truth) = parts
@@ -114,7 +110,7 @@ class IdxImages(Loader):
 
 @dataclass(frozen=True)
 class CIFAR10(Loader):
-    """CIFAR-10, binary version: five training batches and one of test images, 3 x 32 x 32."""
+    """CIFAR-10, binary version: five training batches and a test batch of 3 x 32 x 32 images."""
 
     kind = "images"
 
@@ -124,7 +120,7 @@ class CIFAR10(Loader):
     def batches(
         self, root: Path, names: Collection[str] | None = None
     ) -> dict[str, tuple[UInt8[Tensor, "n 3 32 32"], Int[Tensor, "n"]]]:
-        """Images and labels of some batches, by default of all, by their names."""
+        """Read images and labels of some batches (all by default), by name."""
         unpacked = self.files[0].read(root, self.name, names)
         return {name: read_cifar_batch(*content) for name, content in unpacked.items()}
 
@@ -133,7 +129,7 @@ class CIFAR10(Loader):
         batches = self.batches(root)
         sizes = {name: len(labels) for name, (_, labels) in batches.items()}
         if len(set(sizes.values())) != 1:
-            raise DamagedDataError(f"{self.name}: batches of different sizes ({sizes}); some are cut.")
+            raise DamagedDataError(f"{self.name}: batches differ in size ({sizes}); some are truncated.")
         train = [batches[f"data_batch_{number}.bin"] for number in range(1, 6)]
         test_raw, test_truth = batches[CIFAR_TEST]
         return Source(
@@ -199,7 +195,7 @@ FASHION_MNIST = IdxImages(
             "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
             "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
         },
-        # Where the Debian package dataset-fashion-mnist puts them.
+        # Installed by the Debian package dataset-fashion-mnist.
         elsewhere=Path("/usr/share/datasets/fashion-mnist"),
     ),
     classes=(
@@ -214,7 +210,7 @@ FASHION_MNIST = IdxImages(
         "bag",
         "ankle boot",
     ),
-    # The public codes use MNIST's constants here too.
+    # Public implementations use MNIST's constants here too.
     scaling=_MNIST_SCALING,
 )
 

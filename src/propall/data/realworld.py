@@ -1,4 +1,4 @@
-"""Lost, MSRCv2, BirdSong, Soccer Player, Yahoo! News, FG-NET and Italian: .mat files to tensors."""
+"""Loaders of Lost, MSRCv2, BirdSong, Soccer Player, Yahoo! News, FG-NET and Italian (.mat files)."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -17,13 +17,13 @@ _FOLDER = "realworld"
 
 
 class Layout(NamedTuple):
-    """The names a .mat file stores things under.
+    """Variable names in a .mat file.
 
     Attributes:
-        features: features.
-        truth: one-hot true labels.
-        candidates: candidate sets.
-        labels_in_columns: whether the label matrices usually have a column per instance.
+        features: name of the features.
+        truth: name of the one-hot true labels.
+        candidates: name of the candidate sets.
+        labels_in_columns: whether the label matrices usually have one column per instance.
     """
 
     features: str
@@ -32,49 +32,47 @@ class Layout(NamedTuple):
     labels_in_columns: bool
 
 
-#: The layouts in circulation: as published, and as converted for the code of VALEN. The latter also stores
-#: the index lists of a 5-fold split, which are those of `shuffled_folds` and need not be read.
+#: Known layouts: as published, and as converted for the code of VALEN. The latter also stores the indices of
+#: a 5-fold split, which equal `shuffled_folds` and are not read.
 LAYOUTS = (
     Layout("data", "target", "partial_target", labels_in_columns=True),
     Layout("features", "logitlabels", "p_labels", labels_in_columns=False),
 )
 
 
-class Table(NamedTuple):
-    """Features (n, d), truth (n,) and candidates (n, k) of a data set, one row per instance."""
+class MatContents(NamedTuple):
+    """Features (n, d), truth (n,) and candidates (n, k) from a .mat file."""
 
     features: np.ndarray
     truth: np.ndarray
     candidates: np.ndarray
 
 
-def read_mat(data: bytes, where: str) -> Table:
-    """Read a .mat file in either layout, its label matrices dense or sparse, instances in rows or in columns.
+def read_mat(data: bytes, where: str) -> MatContents:
+    """Read a .mat file in any layout, dense or sparse, with instances in rows or in columns.
 
     Args:
         data: contents of the file.
-        where: names the file in errors.
+        where: path for error messages.
     """
     from scipy.io import loadmat
 
-    wanted = [name for layout in LAYOUTS for name in layout[:3]]
+    names = [name for layout in LAYOUTS for name in layout[:3]]
     try:
-        stored: dict[str, Any] = loadmat(cast(Any, io.BytesIO(data)), variable_names=wanted)
+        stored: dict[str, Any] = loadmat(cast(Any, io.BytesIO(data)), variable_names=names)
     except NotImplementedError as error:
         raise DamagedDataError(
-            f"{where}: a version 7.3 file; open it in MATLAB and save it with -v7."
+            f"{where}: version 7.3 files are not supported; open it in MATLAB and save it with -v7."
         ) from error
-    except (
-        Exception
-    ) as error:  # a cut file makes the parser fail in many ways, all of them mean the same here
+    except Exception as error:  # a damaged file can raise almost anything
         raise DamagedDataError(
-            f"{where}: cannot be read as a .mat file ({error}); it is cut or damaged."
+            f"{where}: cannot be read as a .mat file ({error}); it is truncated or damaged."
         ) from error
     layout = next((layout for layout in LAYOUTS if all(name in stored for name in layout[:3])), None)
     if layout is None:
         expected = " or ".join("/".join(layout[:3]) for layout in LAYOUTS)
-        found = ", ".join(name for name in stored if not name.startswith("__")) or "none of them"
-        raise DamagedDataError(f"{where}: expected the fields {expected}, found {found}.")
+        present = ", ".join(name for name in stored if not name.startswith("__")) or "none of them"
+        raise DamagedDataError(f"{where}: expected the variables {expected}, found {present}.")
     features, truth, candidates = (_dense(stored[name], f"{where}: {name}") for name in layout[:3])
     if truth.shape != candidates.shape:
         raise DamagedDataError(
@@ -82,16 +80,16 @@ def read_mat(data: bytes, where: str) -> Table:
         )
     for name, labels in ((layout.truth, truth), (layout.candidates, candidates)):
         if not ((labels == 0) | (labels == 1)).all():
-            raise DamagedDataError(f"{where}: {name} holds other numbers than 0 and 1.")
+            raise DamagedDataError(f"{where}: {name} contains values other than 0 and 1.")
     if not np.isfinite(features).all():
-        raise DamagedDataError(f"{where}: {layout.features} holds infinite numbers or NaN.")
-    for rows, flip in _orientations(features, truth, layout):
-        one_hot = flip(truth)
-        if (one_hot.sum(1) == 1).all() and flip(candidates).any(1).all():
-            return Table(rows, one_hot.argmax(1), flip(candidates).astype(bool))
+        raise DamagedDataError(f"{where}: {layout.features} contains NaN or infinity.")
+    for rows, orient in _orientations(features, truth, layout):
+        one_hot = orient(truth)
+        if (one_hot.sum(1) == 1).all() and orient(candidates).any(1).all():
+            return MatContents(rows, one_hot.argmax(1), orient(candidates).astype(bool))
     raise DamagedDataError(
-        f"{where}: {layout.features} has shape {features.shape}, {layout.truth} {truth.shape}; neither in "
-        "rows nor in columns does every instance get one true label and a candidate set."
+        f"{where}: {layout.features} has shape {features.shape}, {layout.truth} {truth.shape}; every "
+        "instance (row or column) needs exactly one true label and at least one candidate."
     )
 
 
@@ -101,7 +99,7 @@ def _dense(matrix: Any, where: str) -> np.ndarray:
     dense: np.ndarray = cast(Any, matrix).toarray() if issparse(matrix) else np.asarray(matrix)
     if dense.ndim != 2 or dense.dtype.kind not in "buif":
         raise DamagedDataError(
-            f"{where}: {dense.dtype} of {dense.ndim} dimensions, expected a matrix of numbers."
+            f"{where}: {dense.dtype} with {dense.ndim} dimensions, expected a numeric matrix."
         )
     return dense
 
@@ -109,21 +107,21 @@ def _dense(matrix: Any, where: str) -> np.ndarray:
 def _orientations(
     features: np.ndarray, labels: np.ndarray, layout: Layout
 ) -> Iterator[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]]:
-    """The ways to read the matrices in which the numbers of instances agree, the layout's own way first."""
+    """Yield the orientations in which the numbers of instances agree, the usual one of the layout first."""
 
     def as_stored(matrix: np.ndarray) -> np.ndarray:
         return matrix
 
-    label_readings = (np.transpose, as_stored) if layout.labels_in_columns else (as_stored, np.transpose)
+    orientations = (np.transpose, as_stored) if layout.labels_in_columns else (as_stored, np.transpose)
     for rows in (features, features.T):
-        for reading in label_readings:
-            if len(reading(labels)) == len(rows):
-                yield rows, reading
+        for orient in orientations:
+            if len(orient(labels)) == len(rows):
+                yield rows, orient
 
 
 @dataclass(frozen=True)
 class RealWorld(Loader):
-    """A table of features whose candidate sets come from captions, screenplays or taggers."""
+    """Features with candidate sets from captions, screenplays or taggers."""
 
     kind = "real-world"
 
@@ -132,11 +130,11 @@ class RealWorld(Loader):
         (files,) = self.files
         (content,) = files.read(root, self.name).values()
         table = read_mat(*content)
-        # Integer features stay as they are: the largest table is binary and eight times as large in 64 bits.
-        kind = table.features.dtype if table.features.dtype == np.uint8 else np.float64
+        # Bytes are kept: the largest data set is binary and would be eight times as large in float64.
+        dtype = table.features.dtype if table.features.dtype == np.uint8 else np.float64
         return Source(
             self.name,
-            torch.from_numpy(np.ascontiguousarray(table.features, dtype=kind)),
+            torch.from_numpy(np.ascontiguousarray(table.features, dtype=dtype)),
             torch.from_numpy(table.truth.astype(np.int64)),
             tuple(str(label) for label in range(table.candidates.shape[1])),
             candidates=torch.from_numpy(np.ascontiguousarray(table.candidates)),
@@ -155,9 +153,9 @@ def _mat_file(
     also = (f"{original}.mat",) if original != name else ()
     if official:
         address = f"https://palm.seu.edu.cn/zhangml/files/{quote(original, safe='!')}.rar"
-        by_hand = f"It is published as {address}, which cannot be unpacked here: unpack it elsewhere."
+        by_hand = f"It is published as {address}, which propall cannot unpack; unpack it first."
     else:
-        by_hand = "It has no official address; it circulates with other partial-label data sets."
+        by_hand = "It has no official URL; it is distributed with other partial-label data sets."
     return (Files(_FOLDER, (Content(mat, digest, fingerprint, also),), by_hand=by_hand),)
 
 
@@ -193,7 +191,7 @@ BIRDSONG = RealWorld(
         "birdsong", "BirdSong", "2170d46765a151ac80623d9a1242e0299802236e5574442bdb596bef90f50743"
     ),
 )
-# Of these two, public copies are known by the names git gave them.
+# Public copies of these two are identified by their git blob hashes.
 SOCCER_PLAYER = RealWorld(
     name="soccer_player",
     title="Soccer Player",

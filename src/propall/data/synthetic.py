@@ -1,4 +1,4 @@
-"""Small problems that need no files: generated clusters, and the digits that come with scikit-learn."""
+"""Small data sets that need no files: generated clusters, and the digits of scikit-learn."""
 
 import math
 from collections.abc import Callable
@@ -21,36 +21,34 @@ def _normal(seed: int, purpose: str, n: int, d: int) -> Float[Tensor, "n d"]:
 
 
 def blobs(n: int = 500, d: int = 4, k: int = 5, *, seed: int = 0, spread: float = 1.0) -> Source:
-    """Gaussian clusters, one per class and equally large, with as many test rows as training rows.
+    """Generate Gaussian clusters, one of equal size per class, with as many test rows as training rows.
 
-    The centres lie on a circle in a random plane, 6 apart from their neighbours, so that a linear model
-    can tell the classes apart: with `spread` 1 all but about 0.3 % of the rows, with 3 about two thirds. The
-    features are scaled to an average square of 1.
+    The centers lie on a circle in a random plane, 6 apart from their neighbors, so a linear model separates
+    the classes: about 99.7 % of the rows with `spread` 1, about two thirds with 3. Features have a mean
+    square of 1.
 
     Args:
         n: number of training rows.
         d: number of features, at least 2.
         k: number of classes, at least 2.
-        seed: another seed gives another plane and other rows.
+        seed: seed of the plane and the rows.
         spread: standard deviation of every cluster.
     """
     if d < 2 or k < 2 or n < k:
-        raise ValueError(
-            f"n, d, k: {n}, {d}, {k}; blobs need 2 features, 2 classes and a row for each class."
-        )
+        raise ValueError(f"n, d, k: got {n}, {d}, {k}; expected d >= 2, k >= 2 and n >= k.")
     plane = torch.linalg.qr(_normal(seed, "blobs/plane", d, 2)).Q
     angle = torch.arange(k, dtype=torch.float64) * (2 * math.pi / k)
     radius = 3 / math.sin(math.pi / k)
-    centres = radius * torch.stack([angle.cos(), angle.sin()], dim=1) @ plane.T
+    centers = radius * torch.stack([angle.cos(), angle.sin()], dim=1) @ plane.T
     truth = torch.arange(2 * n) % n % k
-    x = centres[truth] + spread * _normal(seed, "blobs/rows", 2 * n, d)
+    x = centers[truth] + spread * _normal(seed, "blobs/rows", 2 * n, d)
     x = (x / math.sqrt(radius**2 / d + spread**2)).float()
     classes = tuple(str(label) for label in range(k))
     return Source("blobs", x[:n], truth[:n], classes, test_raw=x[n:], test_truth=truth[n:])
 
 
 def digits() -> Source:
-    """1797 images of handwritten digits, 8 x 8 pixels; 360 of them, always the same, are the test part."""
+    """Load 1797 images of handwritten digits with 8 x 8 pixels; a fixed 360 of them are the test set."""
     from sklearn.datasets import load_digits
 
     bundled = load_digits()
@@ -73,7 +71,7 @@ class BuiltIn(Loader):
     make: Callable[[], Source] = blobs
 
     def load(self, root: Path) -> Source:
-        """Make it; the root folder is not looked at."""
+        """Generate the data; the root folder is not used."""
         return self.make()
 
 
