@@ -21,17 +21,13 @@ from propall import __version__, atomic_files
 from propall.data import Corruption, load
 from propall.data.corruption import UniformProperSupersets
 from propall.data.dataset import Problem
-from propall.estimators.calibration import expected_calibration_error, reliability
-from propall.estimators.classifier import PartialLabelClassifier, Resolution
-from propall.estimators.search import (
-    CRITERIA,
-    DEFAULT_CRITERION,
-    CandidateStratifiedKFold,
-    Folds,
-    PartialLabelClassifierCV,
-    cross_calibrated,
-    resolve_out_of_fold,
-)
+from propall.estimators.calibration import cross_calibrate, expected_calibration_error, reliability
+from propall.estimators.classifier import PartialLabelClassifier
+from propall.estimators.cross_fitting import CrossFitting
+from propall.estimators.folds import CandidateStratifiedKFold
+from propall.estimators.resolution import Resolution
+from propall.estimators.scorers import CRITERIA, DEFAULT_CRITERION
+from propall.estimators.search import PartialLabelClassifierCV, resolve_out_of_fold
 from propall.labels.candidates import CandidateLabels
 from propall.paper.tables import real
 from propall.paper.tables.paper_table import PaperCell
@@ -146,7 +142,7 @@ def _measure_fold(
     everything = (np.arange(len(x)), np.arange(0))
     truth = problem.test_truth.numpy()
     accuracy = [0.0] * len(models)
-    for i, _, fitted, _ in Folds(x, labels, None, [everything]).fit(models):
+    for i, _, fitted, _ in CrossFitting(x, labels, None, [everything]).fit(models):
         accuracy[i] = float((fitted.predict_log_proba(problem.test_x.numpy()).argmax(1) == truth).mean())
     criteria = {name: search.cv_results_[f"mean_test_{name}"] for name in CRITERIA}
     raw = "" if common["standardize"] else ", raw features"
@@ -294,7 +290,7 @@ def measure_calibration(
         for net in nets:
             model = PartialLabelClassifier(method, net, epochs=epochs, device=device, random_state=SEED)
             before = resolve_out_of_fold(model, x, labels, cv=folds, calibrate=False)
-            tempered = cross_calibrated(before.log_probabilities, before.candidates, folds)
+            tempered = cross_calibrate(before.log_probabilities, before.candidates, folds)
             right = before.column == truth
             line: dict[str, Any] = {
                 "data": data,

@@ -6,7 +6,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax as scipy_log_softmax
 
 from propall.estimators.calibration import (
-    HOTTEST,
+    MAX_TEMPERATURE,
     expected_calibration_error,
     fit_temperature,
     log_mass,
@@ -73,7 +73,7 @@ def test_extreme_scores_stay_within_reach(scale):
     always_right = np.eye(5, dtype=bool)[logits.argmax(1)]
     for mask in (always_right, ~always_right, candidates_of(truth, 5, 0.2)):
         found = fit_temperature(scale * logits, mask)
-        assert 1 / HOTTEST <= found <= HOTTEST
+        assert 1 / MAX_TEMPERATURE <= found <= MAX_TEMPERATURE
 
 
 def test_never_wrong_is_not_infinitely_sure():

@@ -14,21 +14,19 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from propall import CandidateLabels, PartialLabelClassifier
-from propall.estimators import search
-from propall.estimators.search import (
+from propall.estimators import cross_fitting
+from propall.estimators.cross_fitting import EARLY_STOPS, CrossFitting
+from propall.estimators.folds import CandidateStratifiedKFold
+from propall.estimators.scorers import (
     CRITERIA,
     SCORERS,
-    STOPS,
-    CandidateStratifiedKFold,
-    Folds,
-    PartialLabelClassifierCV,
     approximated_accuracy,
     candidate_log_likelihood,
     covering_rate,
-    resolve_out_of_fold,
     tempered_log_likelihood,
     weighted_covering_rate,
 )
+from propall.estimators.search import PartialLabelClassifierCV, resolve_out_of_fold
 from propall.methods.propall import ProPaLL
 
 SMALL = PartialLabelClassifierCV(
@@ -191,7 +189,7 @@ def test_unknown_names_are_answered_with_near_ones():
         PartialLabelClassifierCV(scoring="log_likelihood").fit([[0.0], [1.0]], [0, 1])
 
 
-# Folds
+# CrossFitting
 
 
 def uneven_sets(n, k, seed=0):
@@ -289,7 +287,7 @@ def test_a_copy_tells_nothing_about_its_row():
 
 def test_splitters_refuse_in_words():
     X = np.zeros((4, 1))
-    with pytest.raises(ValueError, match="n_splits: 5 folds of 4 rows; give 2 to 4"):
+    with pytest.raises(ValueError, match="n_splits: 5 folds for 4 rows; expected 2 to 4"):
         list(CandidateStratifiedKFold(5).split(X, np.eye(4, dtype=bool)))
     with pytest.raises(ValueError, match="y: None"):
         list(CandidateStratifiedKFold(2).split(X))
@@ -298,7 +296,7 @@ def test_splitters_refuse_in_words():
 
 @pytest.mark.parametrize("most", [1 << 30, 10_000], ids=["all folds at once", "one by one"])
 def test_models_trained_together_are_those_trained_alone(most, monkeypatch):
-    monkeypatch.setattr(search, "STACK_BYTES", most)
+    monkeypatch.setattr(cross_fitting, "STACK_BYTES", most)
     X, S, _ = problem(90)
     labels = CandidateLabels.from_matrix(S)
     models = [
@@ -310,7 +308,7 @@ def test_models_trained_together_are_those_trained_alone(most, monkeypatch):
         PartialLabelClassifier("pl_knn"),
     ]
     parts = list(KFold(4).split(X))
-    folds = Folds(X, labels, None, parts)
+    folds = CrossFitting(X, labels, None, parts)
     assert len(folds.stacks(models)) == (3 if most > 10_000 else 12)
     seen = set()
     for i, fold, fitted, _ in folds.fit(models):
@@ -401,7 +399,7 @@ def test_early_stopping_refits_for_the_best_number_of_epochs():
     stopped = PartialLabelClassifierCV(**settings, early_stopping=True).fit(X, S)
     epochs = stopped.best_params_["epochs"]
     assert epochs < 40
-    assert epochs % (40 // STOPS) == 0
+    assert epochs % (40 // EARLY_STOPS) == 0
     assert stopped.best_estimator_.epochs == epochs == stopped.cv_results_["epochs"][0]
     through = PartialLabelClassifierCV(**settings).fit(X, S)
     assert through.best_params_["epochs"] == 40
@@ -532,7 +530,7 @@ def test_the_search_reads_names_frames_and_weights():
 
 @pytest.mark.parametrize("missing", ["methods", "nets", "learning_rates", "weight_decays"])
 def test_nothing_to_choose_from(missing):
-    with pytest.raises(ValueError, match="methods: no combination to choose from"):
+    with pytest.raises(ValueError, match="methods: there are no combinations to compare"):
         PartialLabelClassifierCV(**{missing: []}).fit([[0.0], [1.0]], [0, 1])
 
 
@@ -598,7 +596,7 @@ def test_out_of_fold_takes_weights_class_names_and_only_folds():
     assert found.classes.tolist() == list("abcd")
     several = S.sum(1) > 1
     assert (found.label[several] == "a").mean() < 0.05
-    with pytest.raises(ValueError, match="cv: some rows are held out never or more than once"):
+    with pytest.raises(ValueError, match="cv: some rows are never held out, or more than once"):
         resolve_out_of_fold(clf, X, S, cv=ShuffleSplit(3, random_state=0))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from propall.estimators.search import CRITERIA
+from propall.estimators.scorers import CRITERIA
 from propall.report.model_pages import (
     CRITERION_WORDS,
     fit_page,

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, logit
 
 from propall.estimators.calibration import log_mass
-from propall.estimators.classifier import Resolution
+from propall.estimators.resolution import Resolution
 from propall.tables.label_columns import Labelled
 
 #: Upper bound on an annotator's accuracy: at 1, a single mistake would rule out the truth.

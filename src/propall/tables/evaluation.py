@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from propall.estimators.calibration import Reliability, reliability
-from propall.estimators.classifier import Resolution
+from propall.estimators.resolution import Resolution
 from propall.tables.consensus import reach_consensus
 from propall.tables.label_columns import (
     NO_LABEL,

@@ -16,7 +16,7 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from propall.estimators.search import COPIES
+from propall.estimators.folds import MAX_COPIES
 from propall.labels.parsing import is_missing
 from propall.tables.images import ImageColumn
 from propall.tables.label_columns import as_text
@@ -268,7 +268,7 @@ def report_duplicates(group: NDArray[np.int64], rows: pd.Index) -> list[Remark]:
         rows: row numbers in the file.
     """
     times = np.bincount(group)[group]
-    copies = (times > 1) & (times <= COPIES)
+    copies = (times > 1) & (times <= MAX_COPIES)
     if not copies.any():
         return []
     text = f"{int(copies.sum())} rows have the same features as another row"

@@ -15,12 +15,9 @@ from torch import Tensor
 
 from propall.data.dataset import PartialDataset
 from propall.estimators.classifier import PartialLabelClassifier
-from propall.estimators.search import (
-    CandidateStratifiedKFold,
-    PartialLabelClassifierCV,
-    covering_rate,
-    equal_rows,
-)
+from propall.estimators.folds import CandidateStratifiedKFold, group_equal_rows
+from propall.estimators.scorers import covering_rate
+from propall.estimators.search import PartialLabelClassifierCV
 from propall.labels.candidates import UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
@@ -218,8 +215,8 @@ def fit_table(
     )
     remarks = [*table.remarks, *copies.values(), *features.remarks]
     X = features.transform(frame, embedding=given, folder=table.sheet.folder)
-    if (alike := equal_rows(X, len(X))) is not None:
-        remarks += report_duplicates(alike, frame.index)
+    if (group := group_equal_rows(X, len(X))) is not None:
+        remarks += report_duplicates(group, frame.index)
     grid = _grid(options, effort, X)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninformativeRowsWarning)
@@ -381,17 +378,18 @@ def _curves(
 ) -> Curves | None:
     """Train the chosen setting once more on all folds but one, looking on."""
     chosen = search.best_estimator_
-    if not isinstance(chosen._method(), Objective) or not isinstance(chosen.net, str):
+    ensemble = chosen.ensemble()
+    if not isinstance(ensemble.method, Objective) or not isinstance(chosen.net, str):
         return None
     mask = labels.to_numpy()
     held_out = CandidateStratifiedKFold(search.n_splits_, random_state=options.seed).assign(mask, X) == 0
-    device = chosen._device()
+    device = ensemble.device
     seen, unseen = (torch.from_numpy(X[part]).to(device) for part in (~held_out, held_out))
     train = PartialDataset(seen, torch.from_numpy(mask[~held_out]).to(device))
     few = slice(0, WATCHED)
     parts = {"trained on": (seen[few], mask[~held_out][few]), "held out": (unseen[few], mask[held_out][few])}
     watch = _Watch(parts, chosen.epochs)
-    trainer = chosen._algorithm(weighted=False)
+    trainer = ensemble.algorithm()
     seeds = range(min(3, chosen.n_estimators) if X.ndim == 2 else 1)
     trainer.fit([Run(train, seed) for seed in seeds], monitor=watch)
     return Curves(watch.stops, {name: np.array(values) for name, values in watch.covering.items()})

@@ -15,7 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from propall import __version__, atomic_files, counter_rng
-from propall.estimators.classifier import PartialLabelClassifier, Resolution
+from propall.estimators.classifier import PartialLabelClassifier
+from propall.estimators.resolution import Resolution
 from propall.tables.features import Features
 from propall.tables.label_columns import LabelSource, as_text
 from propall.training.checkpoint import write_tensors

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from propall.estimators.classifier import Resolution
+from propall.estimators.resolution import Resolution
 from propall.tables.consensus import Consensus, reach_consensus
 from propall.tables.evaluation import candidates_of
 from propall.tables.fitting import Curves, Fitted

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from propall.atomic_files import replacing
-from propall.estimators.classifier import Resolution
+from propall.estimators.resolution import Resolution
 from propall.tables.label_columns import Labelled
 from propall.tables.model import TableModel
 from propall.tables.reading import FORMATS, NEEDED, Sheet

@@ -28,9 +28,9 @@ from torch.nn.functional import one_hot
 from propall import __version__, atomic_files, counter_rng
 from propall.data import load
 from propall.data.dataset import PartialDataset, Source
-from propall.estimators.calibration import log_softmax, reliability
-from propall.estimators.classifier import Resolution
-from propall.estimators.search import CandidateStratifiedKFold, Fold, cross_calibrated
+from propall.estimators.calibration import cross_calibrate, log_softmax, reliability
+from propall.estimators.folds import CandidateStratifiedKFold, Fold
+from propall.estimators.resolution import Resolution
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.provenance import commit, hardware
@@ -349,7 +349,7 @@ def resolved(
         folds: how the rows were held out.
     """
     before = Resolution(log_softmax(logs), candidates, np.arange(candidates.shape[1]))
-    tempered = cross_calibrated(before.log_probabilities, candidates, folds)
+    tempered = cross_calibrate(before.log_probabilities, candidates, folds)
     after = Resolution(tempered, candidates, before.classes)
     right = after.column == truth
     weighed = combine_answers(tempered, answers)

@@ -1,0 +1,218 @@
+"""Fitting models on all folds of a data set at once."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from propall.estimators.classifier import PartialLabelClassifier
+from propall.estimators.folds import Fold
+from propall.estimators.scorers import Criterion, score_or_nan
+from propall.labels.candidates import CandidateLabels
+from propall.training.contract import Classifier, Monitor, Objective, Run
+from propall.training.metrics import Together
+
+#: Number of epochs at which early stopping may stop.
+EARLY_STOPS = 20
+#: Memory limit, in bytes, for the data and the method memories of runs trained together.
+STACK_BYTES = 1 << 30
+
+
+class FoldModel(NamedTuple):
+    """A model fitted on all rows but those of one fold.
+
+    Attributes:
+        position: position of the model in the list of models.
+        fold: index of the fold.
+        model: the fitted model.
+        curve: held-out criterion by epoch, if one was monitored.
+    """
+
+    position: int
+    fold: int
+    model: PartialLabelClassifier
+    curve: dict[int, float]
+
+
+class CrossFitting:
+    """Fits models on every fold of a data set, in as few stacks as possible.
+
+    Models that differ only in objective, learning rate and weight decay are trained together, on all folds of
+    one size at once if memory permits: runs on the same fold share its rows.
+
+    Args:
+        features: (n, ...) finite numbers.
+        labels: candidate sets.
+        weight: one weight per row, or None.
+        folds: rows to fit on and rows to hold out.
+    """
+
+    def __init__(
+        self,
+        features: NDArray[Any],
+        labels: CandidateLabels,
+        weight: NDArray[Any] | None,
+        folds: Sequence[Fold],
+    ) -> None:
+        self.features, self.labels, self.weight, self.folds = features, labels, weight, folds
+        self.mask = labels.to_numpy()
+
+    def refusal(self, model: PartialLabelClassifier) -> str:
+        """Return why the model's objective cannot learn from the rows of some fold; empty if it can."""
+        method = model.ensemble().method
+        try:
+            if isinstance(method, Objective):
+                for fit, _ in self.folds:
+                    method.init(self.labels.mask[torch.from_numpy(fit)])
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def held_out_weight(self, fold: int) -> NDArray[Any] | None:
+        """Return the weights of the rows that a fold holds out."""
+        return None if self.weight is None else self.weight[self.folds[fold][1]]
+
+    def fit(
+        self,
+        models: Sequence[PartialLabelClassifier],
+        *,
+        criterion: Criterion | None = None,
+        monitor: Monitor | None = None,
+    ) -> Iterator[FoldModel]:
+        """Fit every model on every fold.
+
+        Args:
+            models: unfitted models; they are not changed.
+            criterion: evaluated on the held-out rows during training.
+            monitor: notified of every epoch.
+        """
+        for positions, folds in self.stacks(models):
+            yield from self._fit_stack(models, positions, folds, criterion, monitor)
+
+    def stacks(self, models: Sequence[PartialLabelClassifier]) -> list[tuple[list[int], list[int]]]:
+        """Return which models (by position) are trained together on which folds."""
+        groups: dict[Any, list[int]] = {}
+        for i, model in enumerate(models):
+            groups.setdefault(_stack_key(i, model), []).append(i)
+        all_folds = list(range(len(self.folds)))
+        memory = 8 * self.mask.size  # upper bound: one number per row and class, as in PRODEN
+        stacks = []
+        for group in groups.values():
+            if (self.features.nbytes + memory) * len(all_folds) * len(group) <= STACK_BYTES:
+                stacks.append((group, all_folds))
+                continue
+            limit = max(1, STACK_BYTES // memory)
+            parts = [group[start : start + limit] for start in range(0, len(group), limit)]
+            stacks += [(part, [fold]) for fold in all_folds for part in parts]
+        return stacks
+
+    def _fit_stack(
+        self,
+        models: Sequence[PartialLabelClassifier],
+        positions: Sequence[int],
+        folds: Sequence[int],
+        criterion: Criterion | None,
+        monitor: Monitor | None,
+    ) -> Iterator[FoldModel]:
+        ensembles = {i: models[i].ensemble() for i in positions}
+        leader = ensembles[positions[0]]
+        standardizations, held_out = {}, {}
+        owners: list[tuple[int, int]] = []
+        runs: list[Run] = []
+        for fold in folds:
+            fit, hold = self.folds[fold]
+            weight = None if self.weight is None else self.weight[fit]
+            standardization = leader.standardization(self.features[fit], weight)
+            shared = leader.runs(self.features[fit], self.labels[fit], weight, standardization)[0]
+            standardizations[fold] = standardization
+            held_out[fold] = (
+                standardization.apply(self.features[hold]).to(shared.train.x.device),
+                self.mask[hold],
+                self.held_out_weight(fold),
+            )
+            for i, ensemble in ensembles.items():
+                method = ensemble.method
+                for seed in ensemble.seeds():
+                    owners.append((i, fold))
+                    run = dataclasses.replace(
+                        shared,
+                        seed=seed,
+                        objective=method if isinstance(method, Objective) else None,
+                        learning_rate=ensemble.recipe.learning_rate,
+                        weight_decay=ensemble.recipe.weight_decay,
+                    )
+                    runs.append(run)
+        # Epochs of an algorithm's phases are not the recipe's epochs, so only objectives can stop early.
+        curves = None
+        if criterion is not None and isinstance(leader.method, Objective):
+            curves = _HeldOutCurves(criterion, owners, held_out)
+        together = Together(*(m for m in (curves, monitor) if m is not None))
+        classifiers = leader.algorithm(weighted=self.weight is not None).fit(runs, monitor=together)
+        members: dict[tuple[int, int], list[Classifier]] = {}
+        for owner, classifier in zip(owners, classifiers, strict=True):
+            members.setdefault(owner, []).append(classifier)
+        classes = self.labels.decode(range(self.labels.n_classes))
+        for (i, fold), model_members in members.items():
+            model = type(models[i])(**models[i].get_params(deep=False)).adopt(
+                model_members,
+                classes=classes,
+                in_shape=tuple(self.features.shape[1:]),
+                standardization=standardizations[fold],
+            )
+            yield FoldModel(i, fold, model, {} if curves is None else curves.curves[i, fold])
+
+
+def _stack_key(position: int, model: PartialLabelClassifier) -> Any:
+    """Equal for models that can be trained together."""
+    if not isinstance(model.ensemble().method, Objective):
+        return position
+    per_run = {"method", "learning_rate", "weight_decay", "n_estimators", "random_state", "verbose"}
+    shared = {k: v for k, v in model.get_params(deep=False).items() if k not in per_run}
+    return repr({**shared, "net": model.net if isinstance(model.net, str) else id(model.net)})
+
+
+class _HeldOutCurves(Monitor):
+    """Evaluates a criterion on each run's held-out rows at `EARLY_STOPS` epochs.
+
+    Args:
+        criterion: criterion to evaluate.
+        owners: (model, fold) of each run.
+        held_out: features, candidate matrix and weights of each fold's held-out rows.
+    """
+
+    def __init__(
+        self,
+        criterion: Criterion,
+        owners: Sequence[tuple[int, int]],
+        held_out: Mapping[int, tuple[Tensor, NDArray[np.bool_], NDArray[Any] | None]],
+    ) -> None:
+        self.criterion, self.owners, self.held_out = criterion, owners, held_out
+        self.curves: dict[tuple[int, int], dict[int, float]] = {owner: {} for owner in owners}
+        self._epochs = 0
+
+    def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
+        """Record the number of epochs."""
+        self._epochs = epochs
+
+    def epoch(
+        self,
+        epoch: int,
+        runs: Sequence[int],
+        losses: Float[Tensor, "r"],
+        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
+    ) -> None:
+        """Evaluate every run on the rows its fold holds out."""
+        if epoch % max(1, self._epochs // EARLY_STOPS) and epoch != self._epochs:
+            return
+        for fold in {self.owners[run][1] for run in runs}:
+            x, mask, weight = self.held_out[fold]
+            probabilities = scores(x).softmax(-1).cpu().numpy()
+            for place, run in enumerate(runs):
+                if self.owners[run][1] == fold:
+                    value = score_or_nan(self.criterion, probabilities[place], mask, weight)
+                    self.curves[self.owners[run]][epoch] = value

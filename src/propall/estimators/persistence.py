@@ -1,0 +1,171 @@
+"""Saving and loading fitted estimators: one file of tensors and JSON, never executed."""
+
+import copy
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from propall import __version__, counter_rng
+from propall.estimators.ensemble import Ensemble, Standardization
+from propall.methods import METHODS
+from propall.training.checkpoint import write_tensors
+from propall.training.contract import Classifier, NetFactory, Objective, State
+from propall.training.networks import NetClassifier
+
+if TYPE_CHECKING:
+    from propall.estimators.classifier import PartialLabelClassifier
+
+    Model = TypeVar("Model", bound=PartialLabelClassifier)
+
+#: Version of the file layout; files with a higher one are refused.
+LAYOUT = 1
+#: Settings that files of version 0.1.0 list among a method's hyper-parameters.
+TRAINING_SETTINGS = ("fast", "stack")
+
+
+def save_model(model: "PartialLabelClassifier", path: str | Path) -> None:
+    """Write a fitted estimator to a safetensors file whose header is JSON."""
+    tensors: dict[str, Tensor] = {}
+    members = []
+    for i, classifier in enumerate(model.classifiers_):
+        member_tensors, other_fields = _split_fields(classifier)
+        # Members without a network share the training rows; the file format does not allow that.
+        tensors |= {f"member/{i}/{n}": t.cpu().clone().contiguous() for n, t in member_tensors.items()}
+        members.append({"classifier": classifier.name, "plain": other_fields})
+    for name in ("mean_", "scale_"):
+        if getattr(model, name) is not None:
+            tensors[name] = torch.as_tensor(getattr(model, name))
+    method = model.ensemble().method
+    parameters = model.get_params(deep=False) | {"method": method.name, "random_state": None}
+    if not isinstance(model.net, str):
+        parameters["net"] = None
+    header = {
+        "layout": LAYOUT,
+        "version": __version__,
+        "parameters": parameters,
+        "method_fields": method.hyperparameters(),
+        "classes": {"dtype": model.classes_.dtype.str, "names": model.classes_.tolist()},
+        "in_shape": list(model.in_shape_),
+        "temperature": model.temperature_,
+        "feature_names": getattr(model, "feature_names_in_", np.array([])).tolist(),
+        "n_features_in": getattr(model, "n_features_in_", None),
+        "members": members,
+    }
+    try:
+        text = json.dumps(header)
+    except TypeError as error:
+        raise ValueError(
+            f"save: class names and parameters must be JSON values ({error}). Use strings or numbers as "
+            "class names."
+        ) from error
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_tensors(path, tensors, {"propall": text, "digest": _digest(text, tensors)})
+
+
+def load_model(
+    estimator: type["Model"], path: str | Path, net: NetFactory | nn.Module | None = None
+) -> "Model":
+    """Read a file written by `save_model`.
+
+    Args:
+        estimator: class of the estimator.
+        path: the file.
+        net: the network, if it is not named in `propall.nets.NETS`.
+    """
+    header, tensors = _read(path)
+    parameters = dict(header["parameters"])
+    if parameters["net"] is None:
+        if net is None:
+            raise ValueError("net: None; the model was fitted with a custom network. Pass it as net=.")
+        parameters["net"] = net
+    fields = {name: v for name, v in header["method_fields"].items() if name not in TRAINING_SETTINGS}
+    parameters["method"] = METHODS[parameters["method"]](**fields)
+    model = estimator(**parameters)
+    if header["n_features_in"] is not None:
+        model.n_features_in_ = header["n_features_in"]
+    if header["feature_names"]:
+        model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
+    in_shape, names = tuple(header["in_shape"]), header["classes"]["names"]
+    ensemble = model.ensemble()
+    classifiers = [
+        _build_classifier(member, _with_prefix(tensors, f"member/{i}/"), ensemble, in_shape, len(names))
+        for i, member in enumerate(header["members"])
+    ]
+    mean, scale = (tensors[name].numpy() if name in tensors else None for name in ("mean_", "scale_"))
+    return model.adopt(
+        classifiers,
+        classes=np.array(names, dtype=header["classes"]["dtype"]),
+        in_shape=in_shape,
+        standardization=Standardization(mean, scale),
+        temperature=header["temperature"],
+    )
+
+
+def _read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with safe_open(Path(path), framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        header, digest = json.loads(metadata["propall"]), metadata["digest"]
+        layout = int(header["layout"])
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise ValueError(f"path: {path} is not a complete, unmodified propall model ({error}).") from error
+    if layout > LAYOUT:
+        raise ValueError(
+            f"path: {path} was written by propall {header['version']} in layout {layout}; this version "
+            f"({__version__}) reads up to {LAYOUT}. Upgrade propall."
+        )
+    if digest != _digest(metadata["propall"], tensors):
+        raise ValueError(f"path: {path} was modified after it was saved. Use an unmodified copy.")
+    return header, tensors
+
+
+def _digest(text: str, tensors: dict[str, Tensor]) -> str:
+    return counter_rng.digest(text, *(part for name in sorted(tensors) for part in (name, tensors[name])))
+
+
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start with a prefix, under the rest of their names."""
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def _split_fields(classifier: Classifier) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """A classifier's tensors, and its other fields as JSON values."""
+    if isinstance(classifier, NetClassifier):
+        tensors = {f"net/{name}": tensor for name, tensor in classifier.net.state_dict().items()}
+        for part in ("shared", "trained"):
+            tensors |= {f"{part}/{n}": t.clone() for n, t in getattr(classifier.state, part).items()}
+        return tensors, {}
+    fields = {f.name: getattr(classifier, f.name) for f in dataclasses.fields(classifier)}  # type: ignore[arg-type]
+    tensors = {name: value for name, value in fields.items() if isinstance(value, Tensor)}
+    return tensors, {name: value for name, value in fields.items() if name not in tensors}
+
+
+def _build_classifier(
+    member: dict[str, Any],
+    tensors: dict[str, Tensor],
+    ensemble: Ensemble,
+    in_shape: tuple[int, ...],
+    n_classes: int,
+) -> Classifier:
+    method = ensemble.method
+    if member["classifier"] != NetClassifier.name:
+        kind = method.classifier  # type: ignore[union-attr]
+        assert kind.name == member["classifier"]
+        return kind(**tensors, **member["plain"])  # type: ignore[no-any-return]
+    net = ensemble.net
+    module = copy.deepcopy(net) if isinstance(net, nn.Module) else net(in_shape, n_classes)
+    weights = _with_prefix(tensors, "net/")
+    module = module.to(next(iter(weights.values())).dtype)
+    module.load_state_dict(weights)
+    module.eval()
+    objective = method if isinstance(method, Objective) else method.objective()  # type: ignore[attr-defined]
+    state = State(*(_with_prefix(tensors, f"{part}/") for part in State._fields))
+    return NetClassifier(module.to(ensemble.device), objective, state)

@@ -1,0 +1,189 @@
+"""Evaluation of held-out predictions without true labels: criteria on candidate sets, and scorers.
+
+A criterion takes (n, k) probabilities of held-out rows, their (n, k) candidate matrix and optionally a weight
+per row.
+
+scikit-learn's functions (`cross_val_score`, `GridSearchCV`, ...) accept candidate sets as `CandidateLabels`
+or as a matrix. Do not pass strings such as "cat|dog": some of these functions encode distinct strings, so
+that every combination becomes a class. Convert them with `CandidateLabels.from_any(y)`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from propall.estimators.calibration import LOWEST_LOG, fit_temperature, log_mass, log_softmax
+from propall.estimators.validation import align_candidates
+from propall.registry import Registry
+
+#: A criterion: probabilities, candidate matrix, weights -> a number; higher is better.
+Criterion = Callable[[ArrayLike, ArrayLike, ArrayLike | None], float]
+
+
+def covering_rate(
+    probabilities: ArrayLike, candidates: ArrayLike, sample_weight: ArrayLike | None = None
+) -> float:
+    """Share of rows whose predicted class is a candidate; scores work like probabilities.
+
+    References:
+        [wang2025realistic].
+    """
+    chances, mask = _check_shapes(probabilities, candidates)
+    return _mean(mask[np.arange(len(mask)), chances.argmax(1)], sample_weight)
+
+
+def weighted_covering_rate(
+    probabilities: ArrayLike, candidates: ArrayLike, sample_weight: ArrayLike | None = None
+) -> float:
+    r"""Share of rows whose predicted class is a candidate, weighted by the inverse set size.
+
+    .. math:: \sum_i [\hat y_i \in S_i] \, \lvert S_i \rvert^{-1} \Big/ \sum_i \lvert S_i \rvert^{-1}
+
+    Proportional to the expected accuracy if every candidate were equally likely to be the true label. Large
+    sets are easy to hit, especially by labels that often co-occur with the true one.
+    """
+    chances, mask = _check_shapes(probabilities, candidates)
+    weight = np.ones(len(mask)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    return covering_rate(chances, mask, weight / np.maximum(mask.sum(1), 1))
+
+
+def approximated_accuracy(
+    probabilities: ArrayLike, candidates: ArrayLike, sample_weight: ArrayLike | None = None
+) -> float:
+    r"""Mean probability of the predicted class among the candidates; 0 if it is not a candidate.
+
+    .. math:: \frac1n \sum_i [\hat y_i \in S_i] \; p_{i \hat y_i} \Big/ \sum_{j \in S_i} p_{ij}
+
+    The accuracy of a model whose probabilities are correct within the candidate sets; overconfident models
+    score too high.
+
+    References:
+        [wang2025realistic].
+    """
+    chances, mask = _check_shapes(probabilities, candidates)
+    row, predicted = np.arange(len(mask)), chances.argmax(1)
+    hit = mask[row, predicted]
+    # If the predicted class is a candidate the sum is at least 1/k; otherwise it may be 0.
+    inside = np.where(mask, chances, 0.0).sum(1)
+    share = np.where(hit, chances[row, predicted], 0.0) / np.where(hit, inside, 1.0)
+    return _mean(share, sample_weight)
+
+
+def candidate_log_likelihood(
+    probabilities: ArrayLike, candidates: ArrayLike, sample_weight: ArrayLike | None = None
+) -> float:
+    r"""Mean log-probability of the candidate sets.
+
+    .. math:: \frac1n \sum_i \log \sum_{j \in S_i} p_{ij}
+
+    For complementary labels, the set holds every class that is not excluded. Rows with every class add 0.
+    """
+    chances, mask = _check_shapes(probabilities, candidates)
+    return _mean(log_mass(clipped_log(chances), mask), sample_weight)
+
+
+def tempered_log_likelihood(
+    probabilities: ArrayLike, candidates: ArrayLike, sample_weight: ArrayLike | None = None
+) -> float:
+    """`candidate_log_likelihood` at the temperature that maximizes it (see `fit_temperature`).
+
+    Compares methods whose probabilities are calibrated to different degrees: their overall confidence does
+    not count.
+    """
+    chances, mask = _check_shapes(probabilities, candidates)
+    logs = clipped_log(chances)
+    temperature = fit_temperature(logs, mask, sample_weight)
+    return _mean(log_mass(log_softmax(logs, temperature), mask), sample_weight)
+
+
+def _check_shapes(probabilities: ArrayLike, candidates: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    chances, mask = np.asarray(probabilities, dtype=float), np.asarray(candidates, dtype=bool)
+    if chances.ndim != 2 or chances.shape != mask.shape or not len(chances):
+        raise ValueError(
+            f"candidates: shape {mask.shape} for probabilities of shape {chances.shape}; expected two "
+            "matrices of the same shape (rows, classes) with at least one row."
+        )
+    return chances, mask
+
+
+def _mean(values: NDArray[Any], weight: ArrayLike | None) -> float:
+    return float(np.average(values, weights=None if weight is None else np.asarray(weight, dtype=float)))
+
+
+def clipped_log(probabilities: NDArray[Any]) -> NDArray[Any]:
+    """Logarithm of probabilities, at least `LOWEST_LOG`."""
+    with np.errstate(divide="ignore"):
+        logs: NDArray[Any] = np.maximum(np.log(probabilities), LOWEST_LOG)
+    return logs
+
+
+def score_or_nan(
+    criterion: Criterion,
+    probabilities: NDArray[Any],
+    candidates: NDArray[np.bool_],
+    sample_weight: NDArray[Any] | None = None,
+) -> float:
+    """Evaluate a criterion; NaN for a diverged model, since argmax picks an arbitrary class among NaNs."""
+    if not np.isfinite(probabilities).all():
+        return float("nan")
+    return criterion(probabilities, candidates, sample_weight)
+
+
+#: All criteria by name.
+CRITERIA: Registry[Criterion] = Registry(
+    "criterion",
+    (
+        (function.__name__, function)
+        for function in (
+            covering_rate,
+            weighted_covering_rate,
+            approximated_accuracy,
+            candidate_log_likelihood,
+            tempered_log_likelihood,
+        )
+    ),
+)
+#: Default criterion. On average over Lost, MSRCv2 and BirdSong it loses least accuracy compared with
+#: selection by true labels (results/scripts/selection.py). If no setting works well, as on FG-NET, no
+#: criterion is informative.
+DEFAULT_CRITERION = weighted_covering_rate.__name__
+
+
+@dataclass(frozen=True)
+class CandidateScorer:
+    """A criterion as a scikit-learn scorer: `scorer(estimator, X, y)` with candidate sets in y.
+
+    Works with every classifier that has `predict_proba` and `classes_`, including pipelines. Candidates that
+    are not among the classifier's classes are ignored.
+
+    Attributes:
+        criterion: function of probabilities, candidate matrix and weights.
+
+    Examples:
+        >>> from propall import CandidateLabels, CandidateStratifiedKFold, PartialLabelClassifier
+        >>> from sklearn.model_selection import cross_val_score
+        >>> X = [[0.0, 1.0], [1.0, 0.0], [0.1, 0.9], [0.9, 0.2], [0.9, 0.9], [1.0, 0.8]]
+        >>> y = CandidateLabels.from_strings(["cat|dog", "dog", "cat", "dog|cow", "cow|cat", "cow"])
+        >>> clf = PartialLabelClassifier(epochs=20, random_state=0)
+        >>> scores = cross_val_score(
+        ...     clf, X, y, scoring=SCORERS["covering_rate"], cv=CandidateStratifiedKFold(2)
+        ... )
+        >>> len(scores)
+        2
+    """
+
+    criterion: Criterion
+
+    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Evaluate the estimator's probabilities on X against the candidate sets y."""
+        mask = align_candidates(y, estimator.classes_)
+        return self.criterion(estimator.predict_proba(X), mask, sample_weight)
+
+
+#: All criteria as scikit-learn scorers; `GridSearchCV(scoring=SCORERS)` evaluates all of them.
+SCORERS: Registry[CandidateScorer] = Registry(
+    "criterion", ((name, CandidateScorer(criterion)) for name, criterion in CRITERIA.items())
+)

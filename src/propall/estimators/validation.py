@@ -1,0 +1,137 @@
+"""Checks of the data that estimators receive."""
+
+import warnings
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, assert_all_finite, column_or_1d, validate_data
+
+from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
+from propall.labels.parsing import native, with_new_names
+from propall.wording import class_hint, listed
+
+
+def check_training_data(
+    estimator: Any, X: Any, y: Any, sample_weight: ArrayLike | None
+) -> tuple[NDArray[Any], CandidateLabels, NDArray[Any] | None]:
+    """Check the arguments of `fit`; the estimator records shape and names of the features.
+
+    Returns:
+        (n, ...) features, candidate sets and (n,) weights or None.
+    """
+    features = check_features(estimator, X, reset=True)
+    labels = check_labels(y, estimator.classes)
+    if len(labels) != len(features):
+        raise ValueError(
+            f"y: {len(labels)} entries for {len(features)} rows of X, inconsistent numbers of samples; "
+            "expected one label or candidate set per row."
+        )
+    weight = None
+    if sample_weight is not None:
+        weight = _check_sample_weight(sample_weight, X, dtype=features.dtype, ensure_non_negative=True)
+    return features, labels, weight
+
+
+def check_features(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
+    """Return X as a dense array of finite float32 or float64 numbers.
+
+    Args:
+        estimator: whose `in_shape_` is compared with the shape of a row.
+        X: features.
+        reset: set `in_shape_` instead.
+    """
+    has_image_shape = getattr(X, "ndim", 2) > 2
+    features: Any = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse="csr",
+        dtype=[np.float64, np.float32],
+        allow_nd=has_image_shape,
+    )
+    if issparse(features):
+        features = features.toarray()  # type: ignore[attr-defined]
+    shape = tuple(features.shape[1:])
+    if reset:
+        estimator.in_shape_ = shape
+    elif shape != estimator.in_shape_:
+        raise ValueError(f"X: rows have shape {shape}; the model was fitted on {estimator.in_shape_}.")
+    return features  # type: ignore[no-any-return]
+
+
+def check_labels(y: Any, classes: Sequence[Hashable] | None) -> CandidateLabels:
+    """Return ordinary labels or candidate sets as `CandidateLabels`."""
+    if y is None:
+        raise ValueError("y: this classifier requires y to be passed, but the target y is None.")
+    if _is_ordinary(y):
+        if isinstance(y, list | tuple) and len({isinstance(value, str) for value in y}) > 1:
+            y = np.array(y, dtype=object)  # numpy would turn NaN among strings into the word
+        y = column_or_1d(y, warn=True)
+        if y.dtype.kind in "fc":
+            assert_all_finite(y, input_name="y")
+        if y.dtype.kind != "O":
+            check_classification_targets(y)
+        if classes is None and len(y) and len(set(y.tolist())) == 1:
+            raise ValueError(f"y: 1 class given ({native(y[0])!r}); a classifier needs at least two classes.")
+    return CandidateLabels.from_any(y, classes=classes)
+
+
+def _is_ordinary(y: Any) -> bool:
+    """Whether y is one plain label per row, to be checked like any scikit-learn target."""
+    if isinstance(y, CandidateLabels) or issparse(y):
+        return False
+    if not hasattr(y, "__len__") and hasattr(y, "__array__"):
+        y = np.asarray(y)
+    shape = getattr(y, "shape", None)
+    if shape is not None and len(shape) != 1:
+        return tuple(shape[1:]) == (1,)
+    values = y.tolist() if isinstance(y, np.ndarray) and y.dtype == object else y
+    if isinstance(values, np.ndarray):
+        return values.dtype.kind not in "US" or not any("|" in text for text in values.tolist())
+    scalars = str | bytes | int | float | complex | np.generic
+    return all(isinstance(v, scalars) for v in values) and not any(
+        "|" in v for v in values if isinstance(v, str)
+    )
+
+
+def read_candidates(y: Any, classes: Iterable[Hashable] | None = None) -> CandidateLabels:
+    """Read candidate sets without warning about uninformative rows; fitting on them will."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UninformativeRowsWarning)
+        return CandidateLabels.from_any(y, classes)
+
+
+def align_candidates(y: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return the candidate matrix of y with a column per class; other candidates are dropped."""
+    names = classes.tolist()
+    labels = read_candidates(y, None if isinstance(y, CandidateLabels) else with_new_names(names, y, "y"))
+    mask = np.zeros((len(labels), len(names)), dtype=bool)
+    column = {name: j for j, name in enumerate(labels.classes)}
+    for j, name in enumerate(names):
+        if name in column:
+            mask[:, j] = labels.mask[:, column[name]].cpu().numpy()
+    return mask
+
+
+def candidate_matrix(candidates: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return the candidate matrix with a column per class; unknown classes are an error.
+
+    Blank entries stand for every class: such rows cannot be learned from, but can be resolved.
+    """
+    names, parameter = classes.tolist(), "candidates"
+    if getattr(candidates, "shape", ())[1:] == (1,):
+        candidates = column_or_1d(candidates)
+    if not isinstance(candidates, CandidateLabels):
+        new = (with_new_names(names, candidates, parameter, blanks=True) or names)[len(names) :]
+        if new:
+            raise ValueError(
+                f"{parameter}: {new[0]!r} is not a class of the model{class_hint(new[0], names)}; its "
+                f"classes are {listed(names)}. Correct the rows, or fit a model with this class."
+            )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UninformativeRowsWarning)
+        return CandidateLabels.from_any(candidates, names, empty="all", parameter=parameter).to_numpy()
