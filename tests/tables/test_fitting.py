@@ -162,7 +162,7 @@ def test_a_model_of_images_and_other_files(tmp_path) -> None:
     assert predicted.frame["propall_label"].notna().tolist() == [i != 3 for i in range(12)]
     (remark,) = predicted.remarks
     assert remark.action == "left blank"
-    assert str(remark) == "the file is no image, or a damaged one; not predicted (row 4)"
+    assert str(remark) == "the file is not an image or is damaged; not predicted (row 4)"
     assert evaluate(model, read(tmp_path / "here" / "t.csv"), "truth").rows == 11
     with pytest.raises(ValueError, match="images: they are learnt from alone"):
         fit_table(table, options, images=ImageColumn("file", 8), columns=["truth"])
