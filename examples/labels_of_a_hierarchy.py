@@ -1,4 +1,4 @@
-"""Digits labelled as coarsely as people like: "round" or "straight" where nobody looked closely."""
+"""Digits labeled as coarsely as people like: "round" or "straight" where nobody looked closely."""
 
 import numpy as np
 from sklearn.datasets import load_digits

@@ -1,4 +1,4 @@
-"""Three people labelled each image and disagree: keep all they said instead of the majority.
+"""Three people labeled each image and disagree: keep all they said instead of the majority.
 
 With a GPU and CIFAR-10N under PROPALL_DATA it uses those images and answers, otherwise generated answers on
 scikit-learn's digits, from `three_annotators.csv`.

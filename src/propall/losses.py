@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from propall.labels.candidates import CandidateLabels, check
-from propall.labels.parsing import described
+from propall.labels.inputs import describe_type
 from propall.methods.propall import ProPaLL, propall_loss
 from propall.numerics import is_traced
 from propall.training.contract import Objective, RowwiseObjective, State, Step, check_weight
@@ -44,7 +44,9 @@ def _as_tensor(candidates: CandidateMatrix) -> Tensor:
 def _row_weights(weight: Tensor, batch: list[int]) -> Tensor:
     """Flatten weights given per instance, or per position (such as a pixel) of each instance."""
     if not isinstance(weight, Tensor):
-        raise TypeError(f"weight: got {described(weight)}; expected a tensor. Use torch.as_tensor(weight).")
+        raise TypeError(
+            f"weight: got {describe_type(weight)}; expected a tensor. Use torch.as_tensor(weight)."
+        )
     if list(weight.shape) != batch[: weight.dim()]:
         dense = f", or {tuple(batch)}" if len(batch) > 1 else ""
         raise ValueError(
@@ -207,7 +209,7 @@ class PartialLabelLoss(nn.Module):
     def _flatten(self, logits: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, list[int]]:
         """Return logits and candidates as (rows, classes), and the batch dimensions."""
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
-            what = str(logits.dtype) if isinstance(logits, Tensor) else described(logits)
+            what = str(logits.dtype) if isinstance(logits, Tensor) else describe_type(logits)
             raise TypeError(f"logits: got {what}; expected a floating-point tensor.")
         shape = logits.shape
         if shape != candidates.shape:

@@ -22,9 +22,13 @@ def listed(names: Sequence[Hashable], limit: int = 6) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """Suggest known names close to a mistyped one: `did you mean 'cat' or 'cut'?`; empty if none is close."""
-    close = get_close_matches(str(name), [other for other in known if isinstance(other, str)], n=3)
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
+    """Suggest the known names closest to a mistyped one; empty if none is close."""
+    return suggest(get_close_matches(str(name), [other for other in known if isinstance(other, str)], n=3))
+
+
+def suggest(names: Sequence[str]) -> str:
+    """Suggest the first three names: `did you mean 'cat' or 'cut'?`; empty without names."""
+    return f"did you mean {' or '.join(map(repr, names[:3]))}?" if names else ""
 
 
 def class_hint(label: Hashable, classes: Sequence[Hashable]) -> str:

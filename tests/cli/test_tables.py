@@ -41,18 +41,18 @@ def test_inspect_answers_dirt_well(run, dirty_birds) -> None:
         "300 rows, 8 columns",
         "'herrng gull' is read as 'herring gull' (row 18)",
         "'comon tern' is read as 'common tern' (row 24)",
-        "'wing_mm' stands twice in the heading",
+        "'wing_mm' is in the header twice",
         "class 'great auk' is in one row only",
-        "says both what is possible and what is not (row 43)",
+        "lists both candidates and labels that are ruled out (row 43)",
         "'abt. 400' is not a number",
-        "no label at all: every class is possible",
+        "no label; every class is possible",
         "298 of 300 rows can be used for training: 6 classes",
         f"Next: propall fit {dirty_birds} --label species --out model",
     ):
         assert part in out, part
     found = json.loads(run("inspect", dirty_birds, "--label", "species", "--json")[1])
     assert found["rows"] == 300
-    assert {remark["kind"] for remark in found["remarks"]} >= {"slip of the pen", "duplicate heading"}
+    assert {note["kind"] for note in found["remarks"]} >= {"typo", "duplicate heading"}
 
 
 def test_inspect_says_where_nothing_is_left_to_learn_from(run, tmp_path) -> None:
@@ -280,9 +280,9 @@ def test_interrupted_it_leaves_a_model(run, birds_file, tmp_path, monkeypatch) -
 
 def test_errors_are_one_line(run, dirty_birds, tmp_path) -> None:
     for words, part in [
-        (("inspect", tmp_path / "none.csv"), "there is no"),
+        (("inspect", tmp_path / "none.csv"), "does not exist"),
         (("inspect", dirty_birds, "--label", "specie"), "did you mean 'species'"),
-        (("fit", dirty_birds, "--out", tmp_path / "m"), "no column is named"),
+        (("fit", dirty_birds, "--out", tmp_path / "m"), "no label column is named"),
         (
             ("fit", dirty_birds, "--label", "species", "--method", "prodn", "--out", tmp_path / "m"),
             "did you mean 'proden'",

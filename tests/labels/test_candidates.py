@@ -314,7 +314,7 @@ def test_labels_are_brought_to_other_classes() -> None:
     assert CandidateLabels.from_any(LABELS, classes=CLASSES) is LABELS
     wider = CandidateLabels.from_any(LABELS, classes=["fox", "emu", "dog", "cat"])
     assert wider.sets() == [("dog", "cat"), ("emu",), ("emu", "dog")]
-    with pytest.raises(ValueError, match=r"y: 2 rows hold labels outside classes \(first: 1, 'emu'\)"):
+    with pytest.raises(ValueError, match=r"y: 2 rows have labels outside classes \(first: 1, 'emu'\)"):
         CandidateLabels.from_any(LABELS, classes=["cat", "dog"])
 
 
@@ -363,7 +363,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "empty set": (
         lambda: CandidateLabels.from_sets([{"a"}, {"b"}, set(), []]),
         ValueError,
-        "sets: 2 rows are empty (first: 2); every instance needs a label. Drop these rows",
+        "sets: 2 rows are empty (first: 2); every row needs at least one candidate. Drop them",
     ),
     "empty set, one class": (
         lambda: CandidateLabels.from_any([{"a"}, set()]),
@@ -393,40 +393,40 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "loose separator": (
         lambda: CandidateLabels.from_strings(["a|b", "a|", "a||b"]),
         ValueError,
-        "strings: 2 rows have blank names (first: 1, 'a|'); a name stands on each side of '|'",
+        "strings: 2 rows have blank names (first: 1, 'a|'); a name must stand on each side of '|'",
     ),
     "label outside classes": (
         lambda: CandidateLabels.from_labels(["cat", "cow", "dog", "cow"], classes=["cat", "dog"]),
         ValueError,
-        "y: 2 rows hold labels outside classes (first: 1, 'cow'); classes are 'cat', 'dog'. "
+        "y: 2 rows have labels outside classes (first: 1, 'cow'); classes are 'cat', 'dog'. "
         "Add it to classes= or correct the rows.",
     ),
     "misspelt label": (
         lambda: CandidateLabels.from_sets([{"cat"}, {"dig", "cat"}], classes=["cat", "dog"]),
         ValueError,
-        "sets: 1 row holds a label outside classes (first: 1, 'dig'); classes are 'cat', 'dog' (did you mean "
+        "sets: 1 row has a label outside classes (first: 1, 'dig'); classes are 'cat', 'dog' (did you mean "
         "'dog'?). Add it",
     ),
     "label of another type": (
         lambda: CandidateLabels.from_strings(["0|1", "2"], classes=range(3)),
         ValueError,
-        "strings: 2 rows hold labels outside classes (first: 0, '0'); classes are 0, 1, 2 "
+        "strings: 2 rows have labels outside classes (first: 0, '0'); classes are 0, 1, 2 "
         "(the label has type str, that class int)",
     ),
     "number outside classes": (
         lambda: CandidateLabels.from_any(np.array([0, 1, 7]), classes=range(3)),
         ValueError,
-        "y: 1 row holds a label outside classes (first: 2, 7)",
+        "y: 1 row has a label outside classes (first: 2, 7)",
     ),
     "complement outside classes": (
         lambda: CandidateLabels.from_complementary(["cat", "cow"], classes=CLASSES),
         ValueError,
-        "labels: 1 row holds a label outside classes (first: 1, 'cow')",
+        "labels: 1 row has a label outside classes (first: 1, 'cow')",
     ),
     "NaN among numbers": (
         lambda: CandidateLabels.from_any(np.array([0.0, 1.0, np.nan, np.nan])),
         ValueError,
-        "y: 2 rows have no usable label (first: 2, nan); None, NaN and infinity name no class. Drop these",
+        "y: 2 rows have no usable label (first: 2, nan); None, NaN and infinity are not labels. Drop them",
     ),
     "infinity among numbers": (
         lambda: CandidateLabels.from_any(np.array([0.0, np.inf, 1.0])),
@@ -481,7 +481,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "NaN in a matrix": (
         lambda: CandidateLabels.from_any(np.array([[0, 1.0], [1, np.nan]])),
         ValueError,
-        "y: 1 row holds values other than 0 and 1 (first: 1, nan in column 1)",
+        "y: 1 row has values other than 0 and 1 (first: 1, nan in column 1)",
     ),
     "NA in a data frame": (
         lambda: CandidateLabels.from_any(
@@ -493,28 +493,28 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "other value in a matrix": (
         lambda: CandidateLabels.from_matrix(np.array([[0, 1], [1, 0], [2, 3], [0, -1]])),
         ValueError,
-        "matrix: 2 rows hold values other than 0 and 1 (first: 2, 2 in column 0); 1 marks a candidate, 0 any "
-        "other class. Compare scores with a threshold, such as matrix > 0.5",
+        "matrix: 2 rows have values other than 0 and 1 (first: 2, 2 in column 0); 1 marks a candidate, 0 any "
+        "other class. Threshold scores first, such as matrix > 0.5",
     ),
     "other value in a tensor": (
         lambda: CandidateLabels.from_matrix(torch.tensor([[0.0, 1.0], [0.25, 1.0]])),
         ValueError,
-        "matrix: 1 row holds values other than 0 and 1 (first: 1, 0.25 in column 0)",
+        "matrix: 1 row has values other than 0 and 1 (first: 1, 0.25 in column 0)",
     ),
     "other value in a sparse matrix": (
         lambda: CandidateLabels.from_matrix(sp.csc_array([[0, 1], [1, 2]])),
         ValueError,
-        "matrix: 1 row holds values other than 0 and 1 (first: 1, 2 in column 1)",
+        "matrix: 1 row has values other than 0 and 1 (first: 1, 2 in column 1)",
     ),
     "entry stored twice": (
         lambda: CandidateLabels.from_matrix(sp.coo_array(([1, 1, 1], ([0, 1, 1], [0, 1, 1])), shape=(2, 2))),
         ValueError,
-        "matrix: 1 row holds values other than 0 and 1 (first: 1, 2 in column 1)",
+        "matrix: 1 row has values other than 0 and 1 (first: 1, 2 in column 1)",
     ),
     "other object in a matrix": (
         lambda: CandidateLabels.from_matrix(np.array([[0, 1], ["1", 0]], dtype=object)),
         ValueError,
-        "matrix: 1 row holds values other than 0 and 1 (first: 1, '1' in column 0)",
+        "matrix: 1 row has values other than 0 and 1 (first: 1, '1' in column 0)",
     ),
     "matrix of strings": (
         lambda: CandidateLabels.from_any(np.array([["a", "b"], ["b", "c"]])),
@@ -524,22 +524,22 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "lists of 0 and 1": (
         lambda: CandidateLabels.from_any([[0, 1, 1], [1, 0, 0]]),
         ValueError,
-        "y: 2 lists of 3 numbers, all 0 or 1, may be a matrix or sets of the labels 0 and 1. Say which",
+        "y: 2 lists of 3 numbers, all 0 or 1, could be a matrix or sets of the labels 0 and 1. Use",
     ),
     "rows of different length": (
         lambda: CandidateLabels.from_matrix([[0, 1, 1], [1, 0]]),
         ValueError,
-        "matrix: 1 row differs in length from row 0 (first: 1); every row has one entry per class",
+        "matrix: 1 row differs in length from row 0 (first: 1); every row needs one entry per class",
     ),
     "one dimension for a matrix": (
         lambda: CandidateLabels.from_matrix(np.array([0, 1])),
         ValueError,
-        "matrix: ndarray of shape (2,); expected two dimensions (n, k). Give a row per instance",
+        "matrix: ndarray of shape (2,); expected two dimensions (n, k): one row per instance",
     ),
     "one sparse dimension": (
         lambda: CandidateLabels.from_any(sp.coo_array(np.array([0, 1]))),
         ValueError,
-        "y: coo_array of shape (2,); expected two dimensions (n, k). Give a row per instance",
+        "y: coo_array of shape (2,); expected two dimensions (n, k): one row per instance",
     ),
     "three dimensions": (
         lambda: CandidateLabels.from_any(np.zeros((2, 3, 4))),
@@ -564,33 +564,33 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "column vector": (
         lambda: CandidateLabels.from_any(np.array([[0], [1]])),
         ValueError,
-        "y: shape (2, 1); expected a column for each of two or more classes. Pass ordinary labels in one "
+        "y: shape (2, 1); expected one column per class, at least two. Pass ordinary labels in one "
         "dimension, such as y.ravel()",
     ),
     "one class": (
         lambda: CandidateLabels.from_any(["a", "a"]),
         ValueError,
-        "y: only 'a' in 2 rows; a classifier needs two or more classes. Name those not seen with classes=.",
+        "y: only 'a' in 2 rows; a classifier needs at least two classes. Pass all of them as classes=.",
     ),
     "no rows": (
         lambda: CandidateLabels.from_any([]),
         ValueError,
-        "y: no class in 0 rows; a classifier needs two or more classes",
+        "y: no class in 0 rows; a classifier needs at least two classes",
     ),
     "one class given": (
         lambda: CandidateLabels.from_any(["a"], classes=["a"]),
         ValueError,
-        "classes: 'a'; a classifier needs two or more. Name them all.",
+        "classes: 'a'; a classifier needs at least two. Pass all of them.",
     ),
     "no class given": (
         lambda: CandidateLabels.from_any(["a"], classes=[]),
         ValueError,
-        "classes: none; a classifier needs two or more",
+        "classes: none; a classifier needs at least two",
     ),
     "class given twice": (
         lambda: CandidateLabels.from_any(["a"], classes=["a", "b", "a"]),
         ValueError,
-        "classes: 'a' more than once; name every class once.",
+        "classes: 'a' more than once; names must be unique.",
     ),
     "equal classes": (
         lambda: CandidateLabels.from_any([0, 1], classes=[0, 1, True]),
@@ -600,7 +600,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "missing class": (
         lambda: CandidateLabels.from_any(["a"], classes=["a", None]),
         ValueError,
-        "classes: entry 1 is None, which names nothing. Leave it out.",
+        "classes: entry 1 is None, which is not a name. Remove it.",
     ),
     "NaN class": (
         lambda: CandidateLabels.from_any(["a"], classes=["a", float("nan")]),
@@ -610,17 +610,17 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "unhashable class": (
         lambda: CandidateLabels.from_any(["a"], classes=["a", ["b"]]),
         TypeError,
-        "classes: entry 1 is list; names are hashable",
+        "classes: entry 1 is list; names must be hashable",
     ),
     "classes without order": (
         lambda: CandidateLabels.from_any(["a"], classes={"a", "b"}),
         TypeError,
-        "classes: a set has no order; give a list, such as sorted(classes).",
+        "classes: a set has no order; pass a list, such as sorted(classes).",
     ),
     "classes in a string": (
         lambda: CandidateLabels.from_any(["a"], classes="ab"),
         TypeError,
-        "classes: 'ab' is one name; give a list of all names.",
+        "classes: 'ab' is a single name; pass a list of all names.",
     ),
     "number of classes": (
         lambda: CandidateLabels.from_any([0, 1], classes=3),  # type: ignore[arg-type]
@@ -630,7 +630,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "names for other columns": (
         lambda: CandidateLabels.from_matrix(NUMBERS, classes=["a", "b"]),
         ValueError,
-        "classes: 2 names for 3 columns of matrix; give one for each column.",
+        "classes: 2 names for 3 columns of matrix; pass one for each column.",
     ),
     "names for another mask": (
         lambda: CandidateLabels(torch.tensor(MASK), ("a", "b")),
@@ -642,7 +642,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
             pd.DataFrame(NUMBERS, columns=list(CLASSES)), classes=["a", "b", "c"]
         ),
         ValueError,
-        "classes: 'a' is no column of y, which has 'cat', 'dog', 'emu'. Rename the columns",
+        "classes: y has no column 'a'; it has 'cat', 'dog', 'emu'. Rename the columns",
     ),
     "columns of one name": (
         lambda: CandidateLabels.from_any(pd.DataFrame(NUMBERS, columns=["a", "b", "a"])),
@@ -652,48 +652,48 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "string among sets": (
         lambda: CandidateLabels.from_any([{"a"}, "ab", 7]),
         TypeError,
-        "y: 2 rows are no collections (first: 1, 'ab'); every row is a set or list of labels. Write a single "
-        "label as [label]",
+        "y: 2 rows are not collections (first: 1, 'ab'); every row must be a set or list of labels. Write a "
+        "single label as [label]",
     ),
     "strings for sets": (
         lambda: CandidateLabels.from_sets(["cat", "dog"]),
         TypeError,
-        "sets: 2 rows are no collections (first: 0, 'cat')",
+        "sets: 2 rows are not collections (first: 0, 'cat')",
     ),
     "numbers for sets": (
         lambda: CandidateLabels.from_sets(np.array([1, 2])),
         TypeError,
-        "sets: 2 rows are no collections (first: 0, 1)",
+        "sets: 2 rows are not collections (first: 0, 1)",
     ),
     "numbers for strings": (
         lambda: CandidateLabels.from_strings(np.array([1, 2])),
         TypeError,
-        "strings: 2 rows are no strings (first: 0, 1); every row is a string such as 'cat|dog'",
+        "strings: 2 rows are not strings (first: 0, 1); every row must be a string such as 'cat|dog'",
     ),
     "number among strings": (
         lambda: CandidateLabels.from_any(["a|b", 3]),
         TypeError,
-        "y: 1 row is no string (first: 1, 3)",
+        "y: 1 row is not a string (first: 1, 3)",
     ),
     "sets for labels": (
         lambda: CandidateLabels.from_labels([{"a"}, {"b"}]),
         TypeError,
-        "y: row 0 has {'a'} for a label; a label is hashable, as a str is. Use CandidateLabels.from_sets",
+        "y: row 0 has the label {'a'}; labels must be hashable, such as str. Use CandidateLabels.from_sets",
     ),
     "list in a set": (
         lambda: CandidateLabels.from_sets([["a"], ["b", ["c"]]]),
         TypeError,
-        "sets: row 1 has ['c'] for a label",
+        "sets: row 1 has the label ['c']",
     ),
     "blank separator": (
         lambda: CandidateLabels.from_strings(["a", "b"], separator=""),
         ValueError,
-        "separator: ''; expected what stands between two names, such as '|'.",
+        "separator: ''; expected the text between two names, such as '|'.",
     ),
     "one string": (
         lambda: CandidateLabels.from_any("cat|dog"),
         TypeError,
-        "y: str; expected one entry per row. Give a list, an array or a column.",
+        "y: str; expected one entry per row. Pass a list, an array or a column.",
     ),
     "nothing": (lambda: CandidateLabels.from_any(None), TypeError, "y: None; expected one entry per row"),
     "one number": (lambda: CandidateLabels.from_labels(3), TypeError, "y: int; expected one entry per row"),
@@ -710,13 +710,13 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "complementary without classes": (
         lambda: CandidateLabels.from_complementary(["a", "b"]),
         ValueError,
-        "classes: not given; a class that no row rules out is nowhere in labels, so they cannot tell which "
-        "classes there are. Pass classes= with the names of all.",
+        "classes: missing; classes that no row rules out do not appear in labels. Pass the names of all "
+        "classes.",
     ),
     "everything ruled out": (
         lambda: CandidateLabels.from_complementary([{"a"}, {"a", "b"}], classes=["a", "b"]),
         ValueError,
-        "labels: 1 row rules out every class (first: 1); one class has to remain. Correct these rows or drop",
+        "labels: 1 row rules out every class (first: 1); at least one class must remain. Correct or drop",
     ),
     "missing complement": (
         lambda: CandidateLabels.from_complementary(["a", None], classes=["a", "b"]),
@@ -747,50 +747,50 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "check: one class": (
         lambda: check(torch.ones(2, 1, dtype=torch.bool)),
         ValueError,
-        "candidates: shape (2, 1); expected two or more classes. Add a column for every class, seen or not.",
+        "candidates: shape (2, 1); expected at least two classes. Add a column for each class, seen or not.",
     ),
     "check: empty rows": (
         lambda: check(torch.tensor([[True, False], [False, False], [False, False]])),
         ValueError,
-        "candidates: 2 rows are empty (first: 1); every instance needs a label.",
+        "candidates: 2 rows are empty (first: 1); every row needs at least one candidate.",
     ),
     "check: no rows": (
         lambda: check(torch.ones(0, 3, dtype=torch.bool)),
         ValueError,
-        "candidates: there are no rows; give at least one instance.",
+        "candidates: there are no rows; pass at least one.",
     ),
     "decode: scores": (
         lambda: LABELS.decode([0.5, 1.0]),
         TypeError,
-        "index: dtype float64; expected whole numbers",
+        "index: dtype float64; expected integers",
     ),
     "decode: no such class": (
         lambda: LABELS.decode([0, 3]),
         ValueError,
-        "index: there is no column 3; the 3 classes are numbered from 0 to 2.",
+        "index: 3 is out of range; expected 0 to 2.",
     ),
     "decode: negative": (
         lambda: LABELS.decode(torch.tensor([[-1]])),
         ValueError,
-        "index: there is no column -1",
+        "index: -1 is out of range",
     ),
-    "row: no such": (lambda: LABELS[3], IndexError, "index: there is no row 3 among 3 rows."),
+    "row: no such": (lambda: LABELS[3], IndexError, "index: row 3 is out of range for 3 rows."),
     "row: no such among several": (
         lambda: LABELS[[0, -4]],
         IndexError,
-        "index: there is no row -4 among 3 rows.",
+        "index: row -4 is out of range for 3 rows.",
     ),
     "row: too few bools": (
         lambda: LABELS[[True, False]],
         IndexError,
-        "index: 2 bools for 3 rows; give one for each row.",
+        "index: 2 bools for 3 rows; pass one for each row.",
     ),
-    "row: name": (lambda: LABELS["cat"], TypeError, "index: str; rows are taken by a whole number"),  # type: ignore[call-overload]
-    "row: row and column": (lambda: LABELS[0, 1], TypeError, "index: tuple; rows are taken by"),  # type: ignore[call-overload]
+    "row: name": (lambda: LABELS["cat"], TypeError, "index: str; expected an integer"),  # type: ignore[call-overload]
+    "row: row and column": (lambda: LABELS[0, 1], TypeError, "index: tuple; expected an integer"),  # type: ignore[call-overload]
     "written: bar in a name": (
         lambda: CandidateLabels.from_labels(["a|b", "c"]).strings(),
         ValueError,
-        "separator: with '|' the class 'a|b' cannot be read back; it holds the separator",
+        "separator: with '|' the class 'a|b' cannot be read back; it contains the separator",
     ),
     "written: alike": (
         lambda: CandidateLabels.from_labels([1, "1"]).strings(),
@@ -826,7 +826,7 @@ def test_bad_input_is_refused_with_the_row_and_the_remedy(
 )
 def test_rows_with_every_class_are_warned_about_once(build: Callable[[], CandidateLabels | None]) -> None:
     with pytest.warns(
-        UninformativeRowsWarning, match=r": 2 of 3 rows with every class \(first: 0\); kept"
+        UninformativeRowsWarning, match=r": 2 of 3 rows with every class \(first: 0\); they carry"
     ) as seen:
         labels = build()
     assert len(seen) == 1
@@ -874,14 +874,15 @@ def test_reading_labels() -> None:
     assert LABELS.strings() == ["cat|dog", "emu", "dog|emu"]
     assert LABELS.strings(separator=", ") == ["cat, dog", "emu", "dog, emu"]
     assert repr(LABELS) == (
-        "CandidateLabels(3 rows, 3 classes ('cat', 'dog', 'emu'), 1 to 2 candidates a row, mean 1.667)"
+        "CandidateLabels(3 rows, 3 classes ('cat', 'dog', 'emu'), 1 to 2 candidates per row, mean 1.667)"
     )
 
 
 def test_repr_stays_short() -> None:
     many = CandidateLabels.from_labels(range(1000))
     assert repr(many) == (
-        "CandidateLabels(1000 rows, 1000 classes (0, 1, 2, 3, 4, 5, ... 994 more), 1 candidate a row, mean 1)"
+        "CandidateLabels(1000 rows, 1000 classes (0, 1, 2, 3, 4, 5, ... 994 more), 1 candidate per row, "
+        "mean 1)"
     )
     assert repr(LABELS[[]]) == "CandidateLabels(0 rows, 3 classes ('cat', 'dog', 'emu'))"
 

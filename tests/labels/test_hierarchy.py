@@ -50,7 +50,7 @@ def test_parts_that_occur_twice_are_named_by_their_paths() -> None:
     labels = CandidateLabels.from_hierarchy(paths, ["cat", "dog/old"])
     assert labels.classes == tuple(paths)
     assert labels.sets() == [("cat/young", "cat/old"), ("dog/old",)]
-    with pytest.raises(ValueError, match="row 0 names 'young', which is not in the tree"):
+    with pytest.raises(ValueError, match="'young' in row 0 is not in the tree"):
         CandidateLabels.from_hierarchy(paths, ["young", "cat"])
 
 
@@ -80,15 +80,15 @@ def test_unlabelled_rows_are_every_leaf_when_asked() -> None:
 @pytest.mark.parametrize(
     ("tree", "labels", "message"),
     [
-        (NESTED, ["gul"], r"row 0 names 'gul', which is not in the tree \(did you mean 'gull'\?\)"),
-        (NESTED, [{"cod", "sole"}], "row 0 names 'sole'"),
+        (NESTED, ["gul"], r"'gul' in row 0 is not in the tree \(did you mean 'gull'\?\)"),
+        (NESTED, [{"cod", "sole"}], "'sole' in row 0"),
         (NESTED, ["!bird|!fish", "cod"], "1 row rules out every class"),
-        ([("a", "b"), ("b", "a")], ["a"], "goes in a circle"),
-        ([("r", "a"), ("a", "b"), ("b", "a"), ("b", "c"), ("b", "d")], ["a"], "a > b > a goes in a circle"),
-        ({"a": "b"}, ["a"], "needs two or more leaves"),
+        ([("a", "b"), ("b", "a")], ["a"], "there is a cycle"),
+        ([("r", "a"), ("a", "b"), ("b", "a"), ("b", "c"), ("b", "d")], ["a"], "a > b > a is a cycle"),
+        ({"a": "b"}, ["a"], "needs at least two leaves"),
         ([], ["a"], "tree: it is empty"),
-        ([("a", "")], ["a"], "nameless end"),
-        (["a//b"], ["a"], "a part without a name"),
+        ([("a", "")], ["a"], "unnamed end"),
+        (["a//b"], ["a"], "has an empty part"),
         ([("a", "b", "c")], ["a"], r"expected a nested mapping"),
     ],
 )

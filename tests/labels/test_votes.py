@@ -49,7 +49,7 @@ def test_votes(rule, form) -> None:
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ([[1, 0], [-1, 1]], r"1 row holds what is no count \(first: 1, -1 in column 0\)"),
+        ([[1, 0], [-1, 1]], r"1 row has values that are not counts \(first: 1, -1 in column 0\)"),
         ([[1, 0], [0.5, 1]], r"first: 1, 0.5 in column 0"),
         ([[1, np.nan], [1, 1]], r"first: 0, nan in column 1"),
         ([[1, 0], [0, 0]], r"1 row is empty \(first: 1\)"),
@@ -120,10 +120,10 @@ def test_one_answer_counts_a_label_once() -> None:
 @pytest.mark.parametrize(
     ("answers", "options", "message"),
     [
-        (["cat", "dog"], {}, "2 rows are no lists of answers"),
+        (["cat", "dog"], {}, "2 rows are not lists of answers"),
         ({"a": ["cat"], "b": ["cat", "dog"]}, {}, "annotators' columns have 1, 2 entries"),
         (["cat", "dog"], {"items": [1]}, "items: 1 for 2 answers"),
-        (["cat", "dog"], {"items": [1, None]}, "1 row names no item"),
+        (["cat", "dog"], {"items": [1, None]}, "1 row has no item"),
         ([["cat", "dog"], [None, None]], {}, "1 row is empty"),
         ([["cat", "dgo"], ["dog", "cat"]], {"classes": ["cat", "dog"]}, "did you mean 'dog'"),
     ],
@@ -179,8 +179,8 @@ def test_label_studio_with_several_choices() -> None:
     export = [task(1, both), task(2, annotation("dog")), task(3, annotation("small", name="size"))]
     with pytest.raises(ValueError, match="name: the tasks have the choices 'animal', 'size'"):
         CandidateLabels.from_label_studio(export)
-    with pytest.raises(ValueError, match="name: 'colour' names no choices"):
-        CandidateLabels.from_label_studio(export, name="colour")
+    with pytest.raises(ValueError, match="name: the tasks have no choices 'color'"):
+        CandidateLabels.from_label_studio(export, name="color")
     labels = CandidateLabels.from_label_studio(export, name="animal", empty="all")
     assert labels.strings() == ["cat", "dog", "cat|dog"]
 
@@ -192,7 +192,7 @@ def test_label_studio_with_several_choices() -> None:
         ("[1", "not JSON"),
         ([], "there are no tasks"),
         ([1], "expected a list of tasks"),
-        ([task(1, annotation(kind="rectanglelabels"))], "no annotation holds choices"),
+        ([task(1, annotation(kind="rectanglelabels"))], "no annotation has choices"),
         ([task(1, annotation("cat")), task(2, annotation("dog")), task(3)], "1 row is empty"),
     ],
 )

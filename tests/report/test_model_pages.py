@@ -17,7 +17,8 @@ from propall.report.model_pages import (
 )
 from propall.tables.fitting import FitOptions, fit_table
 from propall.tables.images import ImageColumn
-from propall.tables.label_columns import LabelSource, open_table
+from propall.tables.label_columns import open_table
+from propall.tables.label_source import LabelSource
 from propall.tables.resolution import resolve_file, resolved_by_fit
 from tests.fixtures.tables import write_birds
 
@@ -46,7 +47,7 @@ def test_the_page_of_a_fit_says_what_was_found(fitted, outline) -> None:
     for part in (
         "A model of birds.csv",
         f"trained on {fitted.model.account['used']} rows",
-        "slip of the pen",
+        "typo",
         "herrng gull",
         "TF-IDF of",
         "Chosen without true labels among 8 settings",

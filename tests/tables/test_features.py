@@ -53,7 +53,7 @@ def test_what_columns_are() -> None:
         "alive": "number",
         "typed": "number",
     }
-    left_out = {remark.kind for remark in features.remarks if remark.action == "column left out"}
+    left_out = {note.kind for note in features.notes if note.action == "column left out"}
     assert left_out == {"row numbers", "identifier", "constant column", "empty column"}
 
 
@@ -69,7 +69,7 @@ def test_the_numbers_are_scikit_learn_s() -> None:
 def test_unreadable_cells_are_missing_and_reported() -> None:
     frame = soiled()
     features = Features.fit(frame)
-    unreadable = {r.text.split(":")[0]: r.rows for r in features.remarks if r.kind == "unreadable values"}
+    unreadable = {r.text.split(":")[0]: r.rows for r in features.notes if r.kind == "unreadable values"}
     assert unreadable == {"'wing'": (3,), "'seen'": (8,), "'typed'": (6,)}
     X = features.transform(frame)
     assert np.isfinite(X).all()
@@ -132,7 +132,7 @@ def test_rare_values_share_no_column() -> None:
     frame = pd.DataFrame({"c": [f"v{i % 70}" for i in range(700)]}, dtype=object)
     features = Features.fit(frame)
     assert features.transform(frame).shape == (700, 50)
-    assert "rare values" in {remark.kind for remark in features.remarks}
+    assert "rare values" in {note.kind for note in features.notes}
 
 
 def test_embeddings_with_and_without_columns() -> None:
@@ -182,7 +182,7 @@ def test_images(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "separator", "numbers", "remark"),
+    ("cells", "separator", "numbers", "note"),
     [
         (["1,234", "987", "12,500"], ",", [1234, 987, 12500], "'1,234' separate thousands"),
         (["1,234", "987", "12,500"], ";", [1.234, 987, 12.5], "'1,234' are decimal commas"),
@@ -194,15 +194,15 @@ def test_images(tmp_path) -> None:
         (["0,234", "987", "12,500"], ",", [0.234, 987, 12.5], None),
     ],
 )
-def test_commas_in_numbers(cells, separator, numbers, remark) -> None:
+def test_commas_in_numbers(cells, separator, numbers, note) -> None:
     frame = pd.DataFrame({"price": cells}, dtype=object)
     features = Features.fit(frame, separator=separator)
     assert features.prepared(frame)["price"].tolist() == numbers
     again = Features.from_dict(json.loads(json.dumps(features.as_dict())))
     assert again.prepared(frame)["price"].tolist() == numbers
-    texts = [r.text for r in features.remarks if r.kind == "commas"]
-    assert len(texts) == (remark is not None)
-    assert remark is None or remark in texts[0]
+    texts = [r.text for r in features.notes if r.kind == "commas"]
+    assert len(texts) == (note is not None)
+    assert note is None or note in texts[0]
 
 
 @pytest.mark.parametrize(
@@ -229,6 +229,6 @@ def test_dates_that_may_be_two_are_left_out() -> None:
     features = Features.fit(frame)
     assert [column.name for column in features.columns] == ["x"]
     assert (
-        str(features.remarks[0])
+        str(features.notes[0])
         == "'seen' has dates whose day and month may be swapped; write them as 2023-12-31"
     )

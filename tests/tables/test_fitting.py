@@ -10,9 +10,10 @@ import pytest
 from propall.tables.evaluation import evaluate
 from propall.tables.fitting import FitOptions, fit_table, load_embedding
 from propall.tables.images import ImageColumn
-from propall.tables.label_columns import LabelSource, open_table
+from propall.tables.label_columns import open_table
+from propall.tables.label_source import LabelSource
 from propall.tables.model import TableModel
-from propall.tables.reading import read
+from propall.tables.reading import read_table
 from propall.tables.resolution import predict_file, resolve_file
 from tests.fixtures.tables import QUICK, write_birds
 
@@ -57,7 +58,7 @@ def test_a_column_that_names_classes_is_left_out(birds_file) -> None:
     options = FitOptions(nets=("linear",), epochs=1, members=1, folds=2, search=False)
     found = fit_table(open_table(birds_file, LabelSource(label="species")), options)
     assert "truth" not in [column.name for column in found.model.features.columns]
-    assert any(r.kind == "label under another name" and "'truth'" in r.text for r in found.remarks)
+    assert any(r.kind == "copy of the labels" and "'truth'" in r.text for r in found.notes)
     named = fit_table(
         open_table(birds_file, LabelSource(label="species")), options, columns=["truth", "wing_mm"]
     )
@@ -137,7 +138,7 @@ def test_images(tmp_path) -> None:
         images=ImageColumn("file", 12),
     )
     assert again.model.account["used"] == 58
-    assert [r.rows for r in again.remarks if r.kind == "broken image"] == [(3,), (4,)]
+    assert [r.rows for r in again.notes if r.kind == "broken image"] == [(3,), (4,)]
 
 
 def test_a_model_of_images_and_other_files(tmp_path) -> None:
@@ -160,10 +161,10 @@ def test_a_model_of_images_and_other_files(tmp_path) -> None:
     assert found.frame()["propall_note"][3] == "left out: the file is not an image or is damaged"
     predicted = predict_file(model, tmp_path / "here" / "t.csv")
     assert predicted.frame["propall_label"].notna().tolist() == [i != 3 for i in range(12)]
-    (remark,) = predicted.remarks
-    assert remark.action == "left blank"
-    assert str(remark) == "the file is not an image or is damaged; not predicted (row 4)"
-    assert evaluate(model, read(tmp_path / "here" / "t.csv"), "truth").rows == 11
+    (note,) = predicted.notes
+    assert note.action == "left blank"
+    assert str(note) == "the file is not an image or is damaged; not predicted (row 4)"
+    assert evaluate(model, read_table(tmp_path / "here" / "t.csv"), "truth").rows == 11
     with pytest.raises(ValueError, match="images: they are learnt from alone"):
         fit_table(table, options, images=ImageColumn("file", 8), columns=["truth"])
 
@@ -190,7 +191,7 @@ def test_named_columns_are_checked(birds_file) -> None:
         fit_table(table, QUICK, without=["trut"])
     found = fit_table(table, replace(QUICK, epochs=2, folds=2), columns=["wing_mm", "truth"])
     assert [column.name for column in found.model.features.columns] == ["wing_mm", "truth"]
-    assert "'truth' names classes: is it known of new rows, too?" in [r.text for r in found.remarks]
+    assert "'truth' names classes: is it known of new rows, too?" in [r.text for r in found.notes]
 
 
 def test_labels_that_say_nothing_are_refused() -> None:

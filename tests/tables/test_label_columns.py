@@ -1,4 +1,4 @@
-"""Labels wherever they stand and however they are written."""
+"""Labels in every place a table may have them and in every form."""
 
 import json
 
@@ -7,28 +7,19 @@ import pandas as pd
 import pytest
 from jaxtyping import TypeCheckError
 
-from propall.tables import label_columns
-from propall.tables.label_columns import (
-    LabelSource,
-    copies_of_labels,
-    distance,
-    guess_source,
-    is_near,
-    open_table,
-    parse_cell,
-    read_hierarchy,
-    spelling,
-)
-from propall.tables.reading import read
+from propall.labels.parsing import as_text
+from propall.tables.label_columns import cell_kind, find_label_copies, open_table
+from propall.tables.label_source import LabelSource, cell_fault, guess_source, read_hierarchy
+from propall.tables.reading import read_table
 
 
-def labelled(cells, **options):
+def labeled(cells, **options):
     options = {"label": "label", **options}
-    return open_table(pd.DataFrame({"label": cells}, dtype=object), LabelSource(**options)).labelled
+    return open_table(pd.DataFrame({"label": cells}, dtype=object), LabelSource(**options)).labeled
 
 
-def said(found, kind):
-    return [remark for remark in found.remarks if remark.kind == kind]
+def notes_of(found, kind):
+    return [note for note in found.notes if note.kind == kind]
 
 
 @pytest.mark.parametrize(
@@ -56,79 +47,21 @@ def said(found, kind):
     ],
 )
 def test_cells(cell, names, kind) -> None:
-    parsed = parse_cell(cell, "|")
+    parsed = LabelSource().grammar.parse(as_text(cell))
     assert parsed.names == names
-    assert parsed.kind == kind
-    assert parsed.fault == ""
+    assert cell_kind(parsed) == kind
+    assert cell_fault(parsed) == ""
 
 
-def test_cells_that_are_not_quite_right() -> None:
-    assert parse_cell("cat|!dog", "|").fault
-    assert parse_cell("!", "|").fault
-    assert parse_cell("cat||dog|", "|").stray
-    assert parse_cell("a|b", "|", frozenset({"a|b"})).names == ("a|b",)
-    assert parse_cell("NA", "|", frozenset({"NA"})).names == ("NA",)
-    assert parse_cell("!a", "|", frozenset({"!a"})).kind == "one label"
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "letters"),
-    [
-        ("", "", 0),
-        ("cat", "cat", 0),
-        ("cat", "cats", 1),
-        ("cat", "act", 1),
-        ("kitten", "sitting", 3),
-        ("a", "", 1),
-    ],
-)
-def test_distance(one, other, letters) -> None:
-    assert distance(one, other) == distance(other, one) == letters
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "near"),
-    [
-        ("herrng gull", "herring gull", True),
-        ("Herring_Gull", "herring gull", True),
-        ("dgo", "dog", True),
-        ("cat", "car", False),
-        ("class 1", "class 2", False),
-        ("type10", "type1", False),
-        ("tern", "turn", True),
-        ("male", "female", False),
-        ("no", "on", False),
-    ],
-)
-def test_nearness(one, other, near) -> None:
-    assert is_near(one, other) == is_near(other, one) == near
-
-
-def test_slips_are_rare_and_clear() -> None:
-    found = spelling({"gull": 100, "gul": 2, "GULL": 40, "tern": 50, "turn": 20, "skua": 1})
-    assert found.meant == {"gul": "gull", "GULL": "gull"}
-    assert found.doubtful == []
-    found = spelling({"gull": 12, "gul": 2, "tern": 50})
-    assert found.meant == {}
-    assert found.doubtful == [("gul", "gull")]
-    assert spelling({"gul": 30, "zzz": 1}, ["gull", "tern"]).meant == {"gul": "gull"}
-
-
-def test_thousands_of_names_are_not_all_compared(monkeypatch) -> None:
-    compared = []
-    monkeypatch.setattr(label_columns, "is_near", lambda *names: compared.append(names) or is_near(*names))
-    names = {f"site {number}": 40 for number in range(3000)}
-    assert spelling(names | {"sitee 7": 1}).meant == {"sitee 7": "site 7"}
-    assert len(compared) == 1
-
-
-def test_no_near_name_is_missed() -> None:
-    rng = np.random.default_rng(0)
-    words = sorted({"".join(rng.choice(list("abc 1"), rng.integers(2, 10))).strip() for _ in range(400)})
-    for word in words[::10]:
-        known = [other for other in words if other != word]
-        near = [other for other in known if is_near(word, other)]
-        assert spelling({word: 1}, known).meant == ({word: near[0]} if len(near) == 1 else {})
+def test_malformed_cells() -> None:
+    grammar = LabelSource().grammar
+    assert cell_fault(grammar.parse("cat|!dog"))
+    assert cell_fault(grammar.parse("!"))
+    assert grammar.parse("cat||dog|").stray
+    grammar = LabelSource(classes=("a|b", "NA", "!a")).grammar
+    assert grammar.parse("a|b").names == ("a|b",)
+    assert grammar.parse("NA").names == ("NA",)
+    assert cell_kind(grammar.parse("!a")) == "one label"
 
 
 def test_a_column_of_every_form() -> None:
@@ -144,14 +77,14 @@ def test_a_column_of_every_form() -> None:
         "emu",
         "dog",
     ]
-    found = labelled(cells)
-    assert found.labels.classes == ("cat", "ctt", "dog", "emu")  # three letters are too few to call it a slip
-    assert found.kinds == {"one label": 45, "several labels": 2, "ruled out": 1, "no label": 1}
-    assert [remark.rows for remark in said(found, "unusable label")] == [(46,)]
-    assert [remark.rows for remark in said(found, "slip of the pen")] == [(45,)]
-    assert [remark.rows for remark in said(found, "stray separator")] == [(47,)]
-    assert [remark.rows for remark in said(found, "unlabelled")] == [(42,)]
-    assert [remark.rows for remark in said(found, "label seen once")] == [(44,)]
+    found = labeled(cells)
+    assert found.labels.classes == ("cat", "ctt", "dog", "emu")  # three letters are too few to call it a typo
+    assert found.kind_counts == {"one label": 45, "several labels": 2, "ruled out": 1, "no label": 1}
+    assert [note.rows for note in notes_of(found, "unusable label")] == [(46,)]
+    assert [note.rows for note in notes_of(found, "typo")] == [(45,)]
+    assert [note.rows for note in notes_of(found, "stray separator")] == [(47,)]
+    assert [note.rows for note in notes_of(found, "unlabeled")] == [(42,)]
+    assert [note.rows for note in notes_of(found, "label seen once")] == [(44,)]
     assert len(found.rows) == len(found.labels) == 49
     strings = dict(zip(found.rows.tolist(), found.labels.strings(), strict=True))
     assert strings[40] == "cat|dog"
@@ -161,46 +94,46 @@ def test_a_column_of_every_form() -> None:
 
 
 def test_nothing_is_repaired_when_not_asked() -> None:
-    found = labelled(["gull"] * 50 + ["gul", "tern"], repair=False)
+    found = labeled(["gull"] * 50 + ["gul", "tern"], repair=False)
     assert found.labels.classes == ("gul", "gull", "tern")
-    assert said(found, "slip of the pen") == []
+    assert notes_of(found, "typo") == []
 
 
 def test_unlabelled_rows_are_dropped_when_asked() -> None:
-    found = labelled(["a", "b", "", None], unlabelled="drop")
+    found = labeled(["a", "b", "", None], unlabelled="drop")
     assert found.rows.tolist() == [0, 1]
-    assert [remark.action for remark in said(found, "unlabelled")] == ["row dropped"]
+    assert [note.action for note in notes_of(found, "unlabeled")] == ["row dropped"]
 
 
 def test_listed_classes_are_the_only_ones() -> None:
-    found = labelled(["gull", "tern", "gul", "skua", "!tern"], classes=("tern", "gull", "auk"))
+    found = labeled(["gull", "tern", "gul", "skua", "!tern"], classes=("tern", "gull", "auk"))
     assert found.labels.classes == ("tern", "gull", "auk")
     assert found.rows.tolist() == [0, 1, 2, 4]
-    assert "'skua' is no class" in str(said(found, "unusable label")[0])
-    assert [r.text for r in said(found, "class never named")] != []
+    assert "'skua' is not a class" in str(notes_of(found, "unusable label")[0])
+    assert [r.text for r in notes_of(found, "class never named")] != []
 
 
 def test_numbers_are_sorted_by_size() -> None:
-    assert labelled([10, 9, 9.0, "2", "10|2"]).labels.classes == ("2", "9", "10")
+    assert labeled([10, 9, 9.0, "2", "10|2"]).labels.classes == ("2", "9", "10")
 
 
 def test_other_separators() -> None:
-    assert labelled(["a/b", "c"], separator="/").labels.strings() == ["a|b", "c"]
+    assert labeled(["a/b", "c"], separator="/").labels.strings() == ["a|b", "c"]
 
 
 def test_a_hierarchy(tmp_path) -> None:
     tree = {"bird": ["gull", "tern"], "fish": ["cod"]}
-    found = labelled(["bird", "cod", "!gull", "brd", "gul", "whale"], hierarchy=tree)
+    found = labeled(["bird", "cod", "!gull", "brd", "gul", "whale"], hierarchy=tree)
     assert found.labels.classes == ("gull", "tern", "cod")
     assert found.labels.strings() == ["gull|tern", "cod", "tern|cod", "gull|tern", "gull"]
-    assert [remark.rows for remark in said(found, "unusable label")] == [(5,)]
+    assert [note.rows for note in notes_of(found, "unusable label")] == [(5,)]
     for name, text in [
         ("t.json", json.dumps(tree)),
         ("t.csv", "parent,child\nbird,gull\nbird,tern\nfish,cod\n"),
         ("t.txt", "bird/gull\nbird/tern\n\nfish/cod\n"),
     ]:
         (tmp_path / name).write_text(text)
-        again = labelled(["bird", "cod"], hierarchy=read_hierarchy(tmp_path / name))
+        again = labeled(["bird", "cod"], hierarchy=read_hierarchy(tmp_path / name))
         assert again.labels.strings() == ["gull|tern", "cod"]
     (tmp_path / "t.csv").write_text("a,b,c\n")
     with pytest.raises(ValueError, match="line 1: expected two names"):
@@ -227,22 +160,22 @@ ANSWERS = pd.DataFrame(
     ],
 )
 def test_annotators(rule, strings) -> None:
-    found = open_table(ANSWERS, LabelSource(annotators=("ann", "bob", "eve"), rule=rule)).labelled
+    found = open_table(ANSWERS, LabelSource(annotators=("ann", "bob", "eve"), rule=rule)).labeled
     assert found.labels.strings() == strings
-    assert found.kinds == {"disagree": 2, "all agree": 1, "no label": 1}
+    assert found.kind_counts == {"disagree": 2, "all agree": 1, "no label": 1}
     assert found.counts.tolist() == [[3, 0, 0], [1, 1, 1], [0, 0, 0], [0, 2, 1]]
     assert found.answers.tolist() == [[0, 0, 0], [0, 1, 2], [-1, -1, -1], [1, -1, -1]]
-    assert "cannot be counted" in str(said(found, "unusable label")[0])
-    assert bool(said(found, "no agreement")) == (rule == 2)
+    assert "cannot be counted" in str(notes_of(found, "unusable label")[0])
+    assert bool(notes_of(found, "no agreement")) == (rule == 2)
 
 
 def test_votes() -> None:
     frame = pd.DataFrame({"cat": ["2", "0", "", "x"], "dog": ["1", "0", "3", "1"]}, dtype=object)
-    found = open_table(frame, LabelSource(votes=("cat", "dog"), rule="plurality")).labelled
+    found = open_table(frame, LabelSource(votes=("cat", "dog"), rule="plurality")).labeled
     assert found.labels.strings() == ["cat", "cat|dog", "dog"]
-    assert found.kinds == {"several labels": 1, "no label": 1, "one label": 1}
-    assert [remark.rows for remark in said(found, "unusable label")] == [(3,)]
-    assert [remark.rows for remark in said(found, "blank votes")] == [(2,)]
+    assert found.kind_counts == {"several labels": 1, "no label": 1, "one label": 1}
+    assert [note.rows for note in notes_of(found, "unusable label")] == [(3,)]
+    assert [note.rows for note in notes_of(found, "blank votes")] == [(2,)]
 
 
 def test_long_form() -> None:
@@ -256,14 +189,14 @@ def test_long_form() -> None:
         dtype=object,
     )
     table = open_table(frame.assign(wing=[5, 6, 5, 7, 6, 7]), LabelSource(label="answer", item="item"))
-    assert table.labelled.labels.strings() == ["cat|emu", "dog", "cat|dog|emu"]
+    assert table.labeled.labels.strings() == ["cat|emu", "dog", "cat|dog|emu"]
     assert table.frame.columns.tolist() == ["item", "answer", "wing"]  # who and size vary within an item
     assert table.frame["wing"].tolist() == [5, 6, 7]
     assert table.frame["answer"].tolist() == ["cat | emu", "dog | dog", ""]  # all of them, not the first
-    kinds = {remark.kind: remark.rows for remark in table.remarks}
-    assert kinds["nameless item"] == (3,)
+    kinds = {note.kind: note.rows for note in table.notes}
+    assert kinds["missing item"] == (3,)
     assert "varying cells" in kinds
-    named = open_table(frame, LabelSource(label="answer", item="item", annotator="who")).labelled
+    named = open_table(frame, LabelSource(label="answer", item="item", annotator="who")).labeled
     assert named.annotators == ("a", "b", "c")
     assert named.answers.tolist() == [[0, -1, 2], [-1, 1, -1], [-1, -1, -1]]
 
@@ -279,33 +212,33 @@ def test_label_studio(tmp_path) -> None:
     ]
     path = tmp_path / "export.json"
     path.write_text(json.dumps(tasks))
-    source = guess_source(read(path))
+    source = guess_source(read_table(path))
     table = open_table(path, source)
-    assert table.labelled.labels.strings() == ["cat|dog", "dog", "cat|dog"]
+    assert table.labeled.labels.strings() == ["cat|dog", "dog", "cat|dog"]
     assert table.frame["text"].tolist() == ["miaow", "woof", "..."]
-    assert table.labelled.answers is None  # nobody signed
+    assert table.labeled.answers is None  # nobody signed
     for task in tasks:
         for place, annotation in enumerate(task["annotations"]):
             annotation["completed_by"] = 7 if place else {"id": 3, "email": "ann@x.org"}
     tasks[1]["annotations"].append({**answer("cat"), "completed_by": 7, "was_cancelled": True})
     path.write_text(json.dumps(tasks))
-    signed = open_table(path, source).labelled
+    signed = open_table(path, source).labeled
     assert signed.annotators == ("7", "ann@x.org")
     assert signed.answers.tolist() == [[1, 0], [-1, 1], [-1, -1]]
 
 
 def test_the_usual_names_are_guessed() -> None:
-    assert guess_source(read(pd.DataFrame({"x": [1], "Label": ["a"]}))).label == "Label"
-    assert guess_source(read(pd.DataFrame({"x": [1]}))) is None
+    assert guess_source(read_table(pd.DataFrame({"x": [1], "Label": ["a"]}))).label == "Label"
+    assert guess_source(read_table(pd.DataFrame({"x": [1]}))) is None
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label": "a", "annotators": ("b",)}, "--label and --annotators are given"),
+        ({"label": "a", "annotators": ("b",)}, "--label and --annotators are mutually exclusive"),
         ({"item": "a"}, "item: given without label"),
         ({"label": "a", "annotator": "b"}, "annotator: given without item"),
-        ({"label": "a", "separator": ""}, "separator: it is empty"),
+        ({"label": "a", "separator": ""}, "separator: empty"),
         ({"label": "a", "unlabelled": "burn"}, "unlabelled"),
     ],
 )
@@ -315,12 +248,12 @@ def test_sources_that_make_no_sense(options, message) -> None:
 
 
 def test_columns_that_are_no_labels() -> None:
-    with pytest.raises(ValueError, match="60 different labels in 60 rows; is it the right column"):
-        labelled([f"note {i} of a person {i * 7}" for i in range(60)])
-    with pytest.raises(ValueError, match="names 1 class; two or more"):
-        labelled(["cat", "cat"])
+    with pytest.raises(ValueError, match="60 different labels in 60 rows; check the column"):
+        labeled([f"note {i} of a person {i * 7}" for i in range(60)])
+    with pytest.raises(ValueError, match="has 1 class; expected at least two"):
+        labeled(["cat", "cat"])
     with pytest.raises(ValueError, match="did you mean 'label'"):
-        labelled(["a", "b"], label="labl")
+        labeled(["a", "b"], label="labl")
 
 
 def test_a_source_survives_json() -> None:
@@ -332,11 +265,9 @@ def test_rules_that_cannot_be_meant_are_refused() -> None:
     frame = pd.DataFrame({"x": [1, 2, 3], "a": ["u", "v", "u"], "b": ["u", "u", "v"], "c": ["v", "v", "u"]})
     with pytest.raises(ValueError, match="rule: 'foo'; expected union, plurality or a number"):
         LabelSource(label="a", rule="foo")  # type: ignore[arg-type]
-    with pytest.raises(
-        ValueError, match="rule: 5 votes for a label, but there are 3 annotators; give 1 to 3"
-    ):
+    with pytest.raises(ValueError, match="rule: 5 votes for 3 annotators; expected 1 to 3"):
         LabelSource(annotators=("a", "b", "c"), rule=5)
-    with pytest.raises(ValueError, match="rule: 'plurality' given, but a cell of 'a' is not what several"):
+    with pytest.raises(ValueError, match="rule: 'plurality' needs the answers of several annotators"):
         open_table(frame, LabelSource(label="a", rule="plurality"))
 
 
@@ -346,16 +277,16 @@ def test_columns_that_hold_no_votes() -> None:
         {"a": draw.integers(3, size=40), "b": draw.integers(1, 3, size=40), "x": draw.normal(size=40)}
     )
     with pytest.raises(
-        ValueError, match=r"votes: 'x' holds what is no number of votes, such as '.*in 40 of 40 rows"
+        ValueError, match=r"votes: 'x' has cells that are not vote counts, such as '.*in 40 of 40 rows"
     ):
         open_table(frame, LabelSource(votes=("a", "b", "x")))
     odd = frame.astype({"a": object})
     odd.loc[[3, 5, 7], "a"] = ["many", "few", -1]
     table = open_table(odd, LabelSource(votes=("a", "b"), rule=2))
-    assert table.labelled is not None
-    (dropped,) = [r for r in table.remarks if r.action == "row dropped"]
-    assert str(dropped) == "'a' holds what is no number of votes, such as 'many' (rows 4, 6, 8)"
-    assert any(r.kind == "no agreement" for r in table.remarks)
+    assert table.labeled is not None
+    (dropped,) = [r for r in table.notes if r.action == "row dropped"]
+    assert str(dropped) == "'a' has cells that are not vote counts, such as 'many' (rows 4, 6, 8)"
+    assert any(r.kind == "no agreement" for r in table.notes)
 
 
 def test_a_hierarchy_that_is_not_there(tmp_path) -> None:
@@ -380,7 +311,7 @@ def test_copies_of_labels_are_found_in_every_form() -> None:
             "truth": ["cat", "dog", "dog", "cat", "emu", "emu"],
         }
     )
-    assert list(copies_of_labels(open_table(frame, LabelSource(label="label")), ("label",))) == [
+    assert list(find_label_copies(open_table(frame, LabelSource(label="label")), ("label",))) == [
         "copy",
         "truth",
     ]

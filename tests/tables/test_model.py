@@ -24,7 +24,7 @@ def test_the_same_after_loading(fitted, saved, birds_file) -> None:
     np.testing.assert_array_equal(model.log_probabilities(frame), fitted.model.log_probabilities(frame))
     assert model.account == json.loads(json.dumps(fitted.model.account))
     assert model.labels == fitted.model.labels
-    labels = fitted.table.labelled.labels
+    labels = fitted.table.labeled.labels
     one, seen = model.resolve(fitted.table.frame, labels)
     assert seen.all()
     np.testing.assert_allclose(

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from propall.tables.reading import Remark, read
+from propall.tables.reading import DataNote, read_table
 
 needs = {
     name: pytest.mark.skipif(find_spec(name) is None, reason=f"needs {name}")
@@ -15,8 +15,8 @@ needs = {
 }
 
 
-def kinds(sheet):
-    return {remark.kind: remark.action for remark in sheet.remarks}
+def kinds(table):
+    return {note.kind: note.action for note in table.notes}
 
 
 def write(folder, name, text, encoding="utf-8"):
@@ -39,7 +39,7 @@ def write(folder, name, text, encoding="utf-8"):
     ],
 )
 def test_text_files(tmp_path, name, text) -> None:
-    frame = read(write(tmp_path, name, text)).frame
+    frame = read_table(write(tmp_path, name, text)).frame
     assert frame.columns.tolist() == ["x", "label"]
     assert frame.to_numpy().tolist() == [["1", "cat|dog"], ["2", "emu"]]
 
@@ -59,7 +59,7 @@ def test_binary_files(tmp_path, ending) -> None:
         frame.to_excel(path, index=False)
     else:
         getattr(frame, f"to_{ending}")(path)
-    pd.testing.assert_frame_equal(read(path).frame, frame, check_dtype=False, check_column_type=False)
+    pd.testing.assert_frame_equal(read_table(path).frame, frame, check_dtype=False, check_column_type=False)
 
 
 def test_without_the_reader_of_a_format(tmp_path, monkeypatch) -> None:
@@ -70,38 +70,38 @@ def test_without_the_reader_of_a_format(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(pd, "read_parquet", missing)
     with pytest.raises(ValueError, match=r"reading .parquet needs pyarrow; pip install pyarrow"):
-        read(path)
+        read_table(path)
 
 
 def test_a_data_frame_is_taken_as_it_is() -> None:
     frame = pd.DataFrame({"x": [1, 2]}, index=[7, 9])
-    sheet = read(frame)
-    assert sheet.frame["x"].tolist() == [1, 2]
-    assert sheet.frame.index.tolist() == [0, 1]
+    table = read_table(frame)
+    assert table.frame["x"].tolist() == [1, 2]
+    assert table.frame.index.tolist() == [0, 1]
 
 
 def test_lines_of_odd_lengths(tmp_path) -> None:
-    sheet = read(write(tmp_path, "a.csv", "x,y\n1,2\n3\n4,5,6\n7,8,\n9,10\n"))
-    assert kinds(sheet) == {"cells too many": "row dropped", "cells too few": "repaired"}
-    assert sheet.frame["y"].tolist() == ["2", "", "8", "10"]
-    assert sheet.frame.index.tolist() == [0, 1, 3, 4]  # rows keep the number they have in the file
-    assert sheet.whole == 5
-    assert [remark.rows for remark in sheet.remarks] == [(2,), (1,)]
+    table = read_table(write(tmp_path, "a.csv", "x,y\n1,2\n3\n4,5,6\n7,8,\n9,10\n"))
+    assert kinds(table) == {"too many cells": "row dropped", "too few cells": "repaired"}
+    assert table.frame["y"].tolist() == ["2", "", "8", "10"]
+    assert table.frame.index.tolist() == [0, 1, 3, 4]  # rows keep the number they have in the file
+    assert table.n_file_rows == 5
+    assert [note.rows for note in table.notes] == [(2,), (1,)]
 
 
 def test_headings(tmp_path) -> None:
-    sheet = read(write(tmp_path, "a.csv", "x,x,y,y, ,\n1,1,2,3,4,5\n6,6,7,8,9,0\n"))
-    assert sheet.frame.columns.tolist() == ["x", "y", "y (2)", "column 5", "column 6"]
-    said = {(remark.kind, remark.action) for remark in sheet.remarks}
-    assert said == {
+    table = read_table(write(tmp_path, "a.csv", "x,x,y,y, ,\n1,1,2,3,4,5\n6,6,7,8,9,0\n"))
+    assert table.frame.columns.tolist() == ["x", "y", "y (2)", "column 5", "column 6"]
+    notes = {(note.kind, note.action) for note in table.notes}
+    assert notes == {
         ("duplicate heading", "column left out"),
         ("duplicate heading", "repaired"),
-        ("nameless column", "repaired"),
+        ("unnamed column", "repaired"),
     }
 
 
 @pytest.mark.parametrize(
-    ("encoding", "said"),
+    ("encoding", "notes"),
     [
         ("utf-8-sig", {}),
         ("utf-16", {}),
@@ -110,64 +110,64 @@ def test_headings(tmp_path) -> None:
         ("cp1252", {"encoding": "repaired"}),
     ],
 )
-def test_encodings(tmp_path, encoding, said) -> None:
-    sheet = read(write(tmp_path, "a.csv", "x,label\n1,Möwe\n", encoding))
-    assert sheet.frame["label"].tolist() == ["Möwe"]
-    assert kinds(sheet) == said
+def test_encodings(tmp_path, encoding, notes) -> None:
+    table = read_table(write(tmp_path, "a.csv", "x,label\n1,Möwe\n", encoding))
+    assert table.frame["label"].tolist() == ["Möwe"]
+    assert kinds(table) == notes
 
 
 def test_broken_json_lines_are_dropped(tmp_path) -> None:
-    sheet = read(write(tmp_path, "a.jsonl", '{"x": 1}\n{"x": \n[1]\n{"x": [1, 2]}\n'))
-    assert sheet.frame["x"].tolist() == [1, [1, 2]]
-    assert sheet.remarks[0].rows == (1, 2)
+    table = read_table(write(tmp_path, "a.jsonl", '{"x": 1}\n{"x": \n[1]\n{"x": [1, 2]}\n'))
+    assert table.frame["x"].tolist() == [1, [1, 2]]
+    assert table.notes[0].rows == (1, 2)
 
 
 def test_label_studio_exports_are_recognised(tmp_path) -> None:
     result = {"type": "choices", "from_name": "animal", "value": {"choices": ["cat"]}}
     tasks = [{"data": {"text": "miaow"}, "annotations": [{"result": [result]}]}]
-    sheet = read(write(tmp_path, "a.json", json.dumps(tasks)))
-    assert sheet.tasks is not None
-    assert sheet.frame["text"].tolist() == ["miaow"]
+    table = read_table(write(tmp_path, "a.json", json.dumps(tasks)))
+    assert table.tasks is not None
+    assert table.frame["text"].tolist() == ["miaow"]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.docx", "x", "ends in .docx; expected .csv"),
-        ("a.csv", "x,y\n", "has no rows below its heading"),
+        ("a.docx", "x", "has the suffix .docx; expected .csv"),
+        ("a.csv", "x,y\n", "has no rows below its header"),
         ("a.json", "{", "is not JSON"),
         ("a.json", '{"x": 1}', "not a list of JSON objects"),
     ],
 )
 def test_refusals(tmp_path, name, text, message) -> None:
     with pytest.raises(ValueError, match=message):
-        read(write(tmp_path, name, text))
+        read_table(write(tmp_path, name, text))
 
 
 def test_names_that_are_not_there(tmp_path) -> None:
     path = write(tmp_path, "birds.csv", "wing,species\n1,gull\n")
     with pytest.raises(FileNotFoundError, match=r"did you mean 'birds.csv'\?"):
-        read(tmp_path / "brids.csv")
+        read_table(tmp_path / "brids.csv")
     with pytest.raises(ValueError, match=r"label: birds.csv has no column 'specis'; did you mean 'species'"):
-        read(path).column("specis", "label")
+        read_table(path).column("specis", "label")
 
 
 def test_remarks_count_rows_as_people_do() -> None:
-    remark = Remark("kind", "what it is", "noted", tuple(range(7)))
-    assert str(remark) == "what it is (rows 1, 2, 3, 4, 5 and 2 more)"
-    assert remark.as_dict()["rows"] == [1, 2, 3, 4, 5, 6, 7]
+    note = DataNote("kind", "what it is", "noted", tuple(range(7)))
+    assert str(note) == "what it is (rows 1, 2, 3, 4, 5 and 2 more)"
+    assert note.as_dict()["rows"] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_empty_rows_are_dropped_and_said(tmp_path) -> None:
-    sheet = read(write(tmp_path, "a.csv", "x,y\n1,2\n\n,\n3,4\n"))
-    assert sheet.frame.to_numpy().tolist() == [["1", "2"], ["3", "4"]]
-    assert [(r.kind, r.action, r.rows) for r in sheet.remarks] == [("empty row", "row dropped", (1,))]
-    assert sheet.whole == 3
+    table = read_table(write(tmp_path, "a.csv", "x,y\n1,2\n\n,\n3,4\n"))
+    assert table.frame.to_numpy().tolist() == [["1", "2"], ["3", "4"]]
+    assert [(r.kind, r.action, r.rows) for r in table.notes] == [("empty row", "row dropped", (1,))]
+    assert table.n_file_rows == 3
 
 
 def test_nameless_columns_of_excel_files(tmp_path) -> None:
     pytest.importorskip("openpyxl", reason="needs openpyxl")
     pd.DataFrame([["x", None], [1, 2]]).to_excel(tmp_path / "a.xlsx", header=False, index=False)
-    sheet = read(tmp_path / "a.xlsx")
-    assert list(sheet.frame.columns) == ["x", "column 2"]
-    assert [remark.kind for remark in sheet.remarks] == ["nameless column"]
+    table = read_table(tmp_path / "a.xlsx")
+    assert list(table.frame.columns) == ["x", "column 2"]
+    assert [note.kind for note in table.notes] == ["unnamed column"]

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from propall.tables.fitting import fit_table
-from propall.tables.label_columns import LabelSource, open_table
-from propall.tables.reading import read
+from propall.tables.label_columns import open_table
+from propall.tables.label_source import LabelSource
+from propall.tables.reading import read_table
 from propall.tables.resolution import predict_file, resolve_file, resolved_by_fit
 from propall.tables.writing import write_table
 from tests.fixtures.tables import QUICK, write_birds
@@ -17,7 +18,7 @@ from tests.fixtures.tables import QUICK, write_birds
 def test_the_same_table_with_answers(fitted, birds_file) -> None:
     resolved = resolve_file(fitted.model, birds_file)
     out = resolved.frame()
-    original = read(birds_file).frame
+    original = read_table(birds_file).frame
     pd.testing.assert_frame_equal(out[original.columns], original)
     assert resolved.seen.all()
     for row in out.itertuples():
@@ -46,8 +47,8 @@ def test_rows_that_cannot_be_used_stay_in_the_table(fitted, tmp_path) -> None:
     resolved = resolve_file(fitted.model, frame)
     out = resolved.frame()
     assert len(out) == 60
-    assert out.loc[4, "propall_note"] == "left out: says both what is possible and what is not"
-    assert "'dodo' is no class" in out.loc[5, "propall_note"]
+    assert out.loc[4, "propall_note"] == "left out: lists both candidates and labels that are ruled out"
+    assert "'dodo' is not a class" in out.loc[5, "propall_note"]
     assert out.loc[5, "propall_label"] is None
     assert out.loc[6, "propall_label"] == "herring gull"
     assert set(out["propall_by"].dropna()) == {"the model"}
@@ -94,7 +95,7 @@ def test_tables_are_read_back_as_written(tmp_path, ending) -> None:
         pytest.skip(f"needs {needed}")
     frame = pd.DataFrame({"x": ["1", "2"], "propall_label": ["Möwe", "a|b"]}, index=[3, 9])
     path = write_table(frame, tmp_path / "deep" / f"out.{ending}")
-    again = read(path).frame.map(str)
+    again = read_table(path).frame.map(str)
     assert again.to_numpy().tolist() == frame.to_numpy().tolist()
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
@@ -128,7 +129,7 @@ def test_cells_the_model_cannot_use_are_said(fitted, tmp_path) -> None:
     frame.loc[3, "wing_mm"] = "long"
     frame.loc[4, "habitat"] = ""
     for resolved in (predict_file(fitted.model, frame), resolve_file(fitted.model, frame)):
-        reported = {r.kind: (r.text, r.rows) for r in resolved.remarks if r.kind.startswith("un")}
+        reported = {r.kind: (r.text, r.rows) for r in resolved.notes if r.kind.startswith("un")}
         assert reported["unreadable values"] == ("'wing_mm': 'long' is not a number; read as missing", (3,))
         assert reported["unknown category"][1] == (2,)
         assert "'moon'" in reported["unknown category"][0]

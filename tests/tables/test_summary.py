@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from propall.tables.label_columns import LabelSource, open_table
+from propall.tables.label_columns import open_table
+from propall.tables.label_source import LabelSource
 from propall.tables.summary import agreement, summarize
 
 
@@ -20,17 +21,17 @@ def test_dirty_birds(dirty_birds) -> None:
     assert roles["wing_mm (2)"] == "number"
     assert roles["notes"] == "text"
     assert sum(summary.sizes.values()) == 298
-    kinds = {remark.kind for remark in summary.remarks}
+    kinds = {note.kind for note in summary.notes}
     assert {
         "duplicate heading",
-        "slip of the pen",
+        "typo",
         "unreadable values",
         "label seen once",
         "unusable label",
-        "cells too many",
-        "cells too few",
+        "too many cells",
+        "too few cells",
         "stray separator",
-        "unlabelled",
+        "unlabeled",
         "missing values",
         "row numbers",
     } <= kinds
@@ -45,7 +46,7 @@ def test_classes_that_are_never_alone_or_always_together() -> None:
     assert summary.never_alone == ["a", "b", "d"]
     assert [(pair.one, pair.other, pair.rows) for pair in summary.pairs] == [("a", "b", 2)]
     assert {row.name: row.ruled_out for row in summary.classes} == {"a": 0, "b": 0, "c": 1, "d": 1}
-    assert any(r.kind == "inseparable classes" and "'a', 'b'" in r.text for r in summary.remarks)
+    assert any(r.kind == "inseparable classes" and "'a', 'b'" in r.text for r in summary.notes)
 
 
 def test_agreement_of_annotators() -> None:

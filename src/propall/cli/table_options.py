@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from propall.tables.fitting import FitOptions
-    from propall.tables.label_columns import LabelSource
+    from propall.tables.label_source import LabelSource
 
 LABELS, FEATURES, MODEL, OUTPUT = "Labels", "Features", "Model", "Output"
 _label, _feature, _model, _output = (
@@ -80,7 +80,7 @@ class LabelOptions:
 
     def source(self) -> LabelSource:
         """The label source that these options describe."""
-        from propall.tables.label_columns import LabelSource, read_hierarchy
+        from propall.tables.label_source import LabelSource, read_hierarchy
 
         return LabelSource(
             label=self.label,

@@ -35,7 +35,7 @@ from propall.wording import duration, plural
 if TYPE_CHECKING:
     from propall.tables.evaluation import Evaluation
     from propall.tables.fitting import Fitted
-    from propall.tables.reading import Remark
+    from propall.tables.reading import DataNote
     from propall.tables.resolution import Resolved
     from propall.tables.summary import Summary
 
@@ -60,7 +60,8 @@ def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = Fal
 
     Example: propall inspect birds.csv --label species
     """
-    from propall.tables.label_columns import likely_label, open_table
+    from propall.tables.label_columns import open_table
+    from propall.tables.label_source import suggest_label_column
     from propall.tables.summary import summarize
 
     labels = _with_usual_label(labels, file)
@@ -72,15 +73,15 @@ def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = Fal
     console = open_console()
     _print_columns(console, summary)
     if not labels.are_given:
-        _print_remarks(console, summary.remarks)
+        _print_notes(console, summary.notes)
         _print(
             console,
-            f"\nWhich column holds the labels?{likely_label(table.sheet)} Use --label COLUMN, "
+            f"\nWhich column holds the labels?{suggest_label_column(table.raw)} Use --label COLUMN, "
             "--annotators A,B,C or --votes A,B,C.",
         )
         return
     _print_labels(console, summary)
-    _print_remarks(console, summary.remarks)
+    _print_notes(console, summary.notes)
     have, next_step = "have labels", ""
     if summary.has_features:
         have = "can be used for training"
@@ -196,7 +197,7 @@ def resolve(
         labels.source() if labels.are_given else None,
         embedding=load_embeddings(embeddings),
     )
-    write_table(resolved.frame(output.alternatives), out, separator=resolved.sheet.separator)
+    write_table(resolved.frame(output.alternatives), out, separator=resolved.raw.separator)
     page = None
     if output.page:
         from propall.report.model_pages import write_resolve_page
@@ -257,7 +258,7 @@ def predict(
         for name, rows, probability in predicted.counts()[:MOST_CLASSES]:
             table.add_row(_literal(name), str(rows), f"{probability:.2f}")
         console.print(table, highlight=False)
-        _print_remarks(console, predicted.remarks)
+        _print_notes(console, predicted.notes)
         console.print()
     _print(
         console,
@@ -283,10 +284,10 @@ def evaluate(
     """
     from propall.tables import evaluation
     from propall.tables.model import TableModel
-    from propall.tables.reading import read
+    from propall.tables.reading import read_table
 
     result = evaluation.evaluate(
-        TableModel.load(model), read(file), truth, embedding=load_embeddings(embeddings)
+        TableModel.load(model), read_table(file), truth, embedding=load_embeddings(embeddings)
     )
     if json_output:
         print_json(result.as_dict())
@@ -294,7 +295,7 @@ def evaluate(
     console = open_console()
     if not quiet:
         _print_confusion(console, result)
-        _print_remarks(console, result.remarks)
+        _print_notes(console, result.notes)
         console.print()
     _print(
         console,
@@ -321,10 +322,10 @@ def export(
 
 def _with_usual_label(labels: LabelOptions, file: Path) -> LabelOptions:
     """Fill in the label column by its usual name if the options do not say where the labels are."""
-    from propall.tables.label_columns import guess_source
-    from propall.tables.reading import read
+    from propall.tables.label_source import guess_source
+    from propall.tables.reading import read_table
 
-    guess = None if labels.are_given else guess_source(read(file))
+    guess = None if labels.are_given else guess_source(read_table(file))
     return labels if guess is None else replace(labels, label=guess.label)
 
 
@@ -404,7 +405,7 @@ def _print_fit(console: Any, fitted: Fitted) -> None:
     for row in account["columns"]:
         table.add_row(*map(_literal, row))
     console.print(table, highlight=False)
-    _print_remarks(console, [remark for remark in fitted.remarks if remark.action != "noted"])
+    _print_notes(console, [note for note in fitted.notes if note.action != "noted"])
     chosen = ", ".join(
         f"{name.replace('_', ' ')} {f'{value:g}' if isinstance(value, float) else value}"
         for name, value in account["chosen"].items()
@@ -436,7 +437,7 @@ def _print_resolved(console: Any, resolved: Resolved) -> None:
             f"{name} {100 * share:.0f} %" for name, share in resolved.annotators[:MOST_CLASSES]
         )
         _print(console, f"\nEstimated accuracy: {shares}")
-    _print_remarks(console, [remark for remark in resolved.remarks if remark.action == "row dropped"])
+    _print_notes(console, [note for note in resolved.notes if note.action == "row dropped"])
     console.print()
 
 
@@ -464,15 +465,15 @@ def _print_confusion(console: Any, result: Evaluation) -> None:
         )
 
 
-def _print_remarks(console: Any, remarks: Sequence[Remark]) -> None:
+def _print_notes(console: Any, notes: Sequence[DataNote]) -> None:
     from propall.tables.reading import ACTIONS
 
-    if not remarks:
+    if not notes:
         return
     console.print()
     table = plain_table("what", "action", "details")
-    for remark in sorted(remarks, key=lambda remark: ACTIONS.index(remark.action)):
-        table.add_row(remark.kind, remark.action, _literal(str(remark)))
+    for note in sorted(notes, key=lambda note: ACTIONS.index(note.action)):
+        table.add_row(note.kind, note.action, _literal(str(note)))
     console.print(table, highlight=False)
 
 

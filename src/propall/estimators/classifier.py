@@ -26,7 +26,7 @@ from propall.estimators.persistence import load_model, save_model
 from propall.estimators.resolution import Resolution
 from propall.estimators.validation import candidate_matrix, check_features, check_labels, check_training_data
 from propall.labels.candidates import CandidateLabels
-from propall.labels.parsing import with_new_names
+from propall.labels.parsing import extend_classes
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.training.compiled import best_device
@@ -236,7 +236,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
     def score(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows whose prediction is a candidate in y; the accuracy for ordinary labels."""
         check_is_fitted(self)
-        classes = None if isinstance(y, CandidateLabels) else with_new_names(self.classes_.tolist(), y, "y")
+        classes = None if isinstance(y, CandidateLabels) else extend_classes(self.classes_.tolist(), y, "y")
         labels = check_labels(y, self.classes if classes is None else classes)
         position = {name: i for i, name in enumerate(labels.classes)}
         index = np.array([position.get(name, -1) for name in self.predict(X).tolist()])

@@ -11,7 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, column_or_1d, validate_data
 
 from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
-from propall.labels.parsing import native, with_new_names
+from propall.labels.inputs import to_python
+from propall.labels.parsing import extend_classes
 from propall.wording import class_hint, listed
 
 
@@ -76,7 +77,9 @@ def check_labels(y: Any, classes: Sequence[Hashable] | None) -> CandidateLabels:
         if y.dtype.kind != "O":
             check_classification_targets(y)
         if classes is None and len(y) and len(set(y.tolist())) == 1:
-            raise ValueError(f"y: 1 class given ({native(y[0])!r}); a classifier needs at least two classes.")
+            raise ValueError(
+                f"y: 1 class given ({to_python(y[0])!r}); a classifier needs at least two classes."
+            )
     return CandidateLabels.from_any(y, classes=classes)
 
 
@@ -108,7 +111,7 @@ def read_candidates(y: Any, classes: Iterable[Hashable] | None = None) -> Candid
 def align_candidates(y: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
     """Return the candidate matrix of y with a column per class; other candidates are dropped."""
     names = classes.tolist()
-    labels = read_candidates(y, None if isinstance(y, CandidateLabels) else with_new_names(names, y, "y"))
+    labels = read_candidates(y, None if isinstance(y, CandidateLabels) else extend_classes(names, y, "y"))
     mask = np.zeros((len(labels), len(names)), dtype=bool)
     column = {name: j for j, name in enumerate(labels.classes)}
     for j, name in enumerate(names):
@@ -126,7 +129,7 @@ def candidate_matrix(candidates: Any, classes: NDArray[Any]) -> NDArray[np.bool_
     if getattr(candidates, "shape", ())[1:] == (1,):
         candidates = column_or_1d(candidates)
     if not isinstance(candidates, CandidateLabels):
-        new = (with_new_names(names, candidates, parameter, blanks=True) or names)[len(names) :]
+        new = (extend_classes(names, candidates, parameter, allow_blank=True) or names)[len(names) :]
         if new:
             raise ValueError(
                 f"{parameter}: {new[0]!r} is not a class of the model{class_hint(new[0], names)}; its "

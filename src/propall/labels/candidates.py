@@ -1,6 +1,6 @@
-"""Candidate sets: one bool tensor (n, k), how it is built, and how a distribution is read on it."""
+"""Candidate sets: a bool mask (n, k) with class names, built from labels in any form."""
 
-import sys
+import inspect
 import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -14,61 +14,69 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from propall.labels import hierarchy, parsing, votes
-from propall.labels.parsing import Marks, class_names, column_names, described, set_sizes
+from propall.labels.inputs import (
+    category_names,
+    class_names,
+    column_names,
+    describe_type,
+    is_matrix,
+    refuse_empty,
+    set_sizes,
+)
+from propall.labels.parsing import ParsedLabels
 from propall.wording import listed, plural
 
-#: What becomes of a row that names nothing: it is refused, or every class is possible.
+#: How to treat a row without a label: raise an error, or make every class a candidate.
 Empty = Literal["refuse", "all"]
 
 
 class UninformativeRowsWarning(UserWarning):
-    """Some rows hold every class: they are allowed, but say nothing about the class."""
+    """Some rows have every class as a candidate: allowed, but they carry no information."""
 
 
 def check(candidates: object, *, quiet: bool = False) -> None:
-    """Refuse a candidate matrix that no method can train on; warn where rows hold every class.
+    """Check that a method can train on a candidate matrix; warn if rows have every class.
 
-    For a matrix that comes straight from a user: `CandidateLabels` says the same while it is built.
+    `CandidateLabels` makes the same checks when it is built.
 
     Args:
         candidates: a bool tensor (n, k) with at least one row, two classes and one True per row.
-        quiet: no warning, for sets that the caller drew or has warned about already.
+        quiet: do not warn, for sets that the caller drew or has already warned about.
 
     Raises:
-        TypeError: it is no tensor, or its dtype is not bool.
+        TypeError: `candidates` is not a tensor, or its dtype is not bool.
         ValueError: it has another shape, no rows, fewer than two classes, or empty rows.
     """
     mask = _bool_matrix(candidates, "candidates")
     if len(mask) == 0:
-        raise ValueError("candidates: there are no rows; give at least one instance.")
-    _inspect_rows(mask, "candidates", quiet=quiet)
+        raise ValueError("candidates: there are no rows; pass at least one.")
+    _check_rows(mask, "candidates", quiet=quiet)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CandidateLabels:
-    """What is known about each instance's class: a set of candidates, one of which is right.
+    """Candidate labels: a set of classes per instance, one of which is the true one.
 
     The constructors `from_labels`, `from_sets`, `from_matrix`, `from_strings`, `from_complementary`,
     `from_votes`, `from_annotators`, `from_hierarchy` and `from_label_studio` read one form of data each;
-    `from_any` recognises the form. All refuse what cannot be a candidate set and say in which row (counted
-    from 0) and what to do; rows that hold every class are kept, with one warning, unless `empty="all"` asks
-    for them.
+    `from_any` recognizes the form. Errors name the first bad row (counted from 0) and what to do about it.
+    Rows with every class are kept, with one warning unless `empty="all"` produced them.
 
-    Classes come in the order of `classes=` where it is given, else of a categorical column's categories or a
-    data frame's columns, else sorted, and where they cannot be sorted (numbers beside strings) in order of
+    Classes are in the order of `classes=` if given, else of a categorical column's categories or a data
+    frame's columns, else sorted, else (if they cannot be compared, such as numbers and strings) in order of
     first appearance.
 
-    Labels are indexed like an array of rows: `labels[3]` is a tuple of class names; a slice, whole numbers or
-    bools give the `CandidateLabels` of those rows. scikit-learn's splitters take them as `y`.
+    Labels can be indexed like an array of rows: `labels[3]` is a tuple of class names; a slice, integers or
+    bools select the `CandidateLabels` of those rows. scikit-learn's splitters accept them as `y`.
 
     Attributes:
-        mask: True on the candidates of each row; never to be written to.
-        classes: the name of each column; any hashable values but None and NaN.
+        mask: (n, k), True for the candidates of each row; do not modify it.
+        classes: the name of each column; any hashable values except None and NaN.
 
     Examples:
         >>> labels = CandidateLabels.from_strings(["cat|dog", "emu"])
         >>> labels
-        CandidateLabels(2 rows, 3 classes ('cat', 'dog', 'emu'), 1 to 2 candidates a row, mean 1.5)
+        CandidateLabels(2 rows, 3 classes ('cat', 'dog', 'emu'), 1 to 2 candidates per row, mean 1.5)
         >>> labels.mask.tolist()
         [[True, True, False], [False, False, True]]
         >>> labels.equals(CandidateLabels.from_complementary(["emu", {"cat", "dog"}], labels.classes))
@@ -81,34 +89,34 @@ class CandidateLabels:
     def __post_init__(self) -> None:
         mask = _bool_matrix(self.mask, "mask")
         object.__setattr__(self, "classes", column_names(self.classes, mask.shape[1], "mask"))
-        _inspect_rows(mask, "mask")
+        _check_rows(mask, "mask")
 
     @classmethod
-    def _inspected(cls, mask: Bool[Tensor, "n k"], classes: tuple[Hashable, ...]) -> Self:
-        # Past `__post_init__`: some rows of accepted labels need no second look and no second warning.
+    def _unchecked(cls, mask: Bool[Tensor, "n k"], classes: tuple[Hashable, ...]) -> Self:
+        # Skips `__post_init__`: rows of accepted labels need no second check and no second warning.
         labels = object.__new__(cls)
         object.__setattr__(labels, "mask", mask)
         object.__setattr__(labels, "classes", classes)
         return labels
 
     @classmethod
-    def _accept(cls, marks: Marks, parameter: str, empty: Empty = "refuse") -> Self:
+    def _accept(cls, parsed: ParsedLabels, parameter: str, empty: Empty = "refuse") -> Self:
         if empty not in ("refuse", "all"):
             raise ValueError(f"empty: {empty!r}; expected 'refuse' or 'all'.")
-        mask, classes = marks.candidates(parameter)
-        unlabelled = None
+        mask, classes = parsed.candidates(parameter)
+        unlabeled = None
         if empty == "all":
-            unlabelled = set_sizes(mask).to(mask.device) == 0
-            mask = mask | unlabelled[:, None]
-        _inspect_rows(mask, parameter, meant=unlabelled)
-        return cls._inspected(mask, classes)
+            unlabeled = set_sizes(mask).to(mask.device) == 0
+            mask = mask | unlabeled[:, None]
+        _check_rows(mask, parameter, expected_full=unlabeled)
+        return cls._unchecked(mask, classes)
 
     @classmethod
     def from_labels(cls, y: Any, classes: Iterable[Hashable] | None = None) -> Self:
-        """One candidate per row, from ordinary labels.
+        """Build from ordinary labels: one candidate per row.
 
         Args:
-            y: one label per row: list, 1-D array or tensor, or anything with `to_numpy` or `to_list`.
+            y: one label per row: a list, 1-D array or tensor, or anything with `to_numpy` or `to_list`.
             classes: names of all classes in order; by default those seen (see the class).
         """
         return cls._accept(parsing.read_labels(y, classes, "y"), "y")
@@ -117,24 +125,25 @@ class CandidateLabels:
     def from_sets(
         cls, sets: Any, classes: Iterable[Hashable] | None = None, *, empty: Empty = "refuse"
     ) -> Self:
-        """The candidates of each row as a set, list, tuple or array of class names.
+        """Build from one set, list, tuple or array of class names per row.
 
         Args:
-            sets: one collection per row; a label named twice in a row counts once.
+            sets: one collection per row; a label repeated in a row counts once.
             classes: names of all classes in order; by default those seen (see the class).
-            empty: "all" gives rows without a label every class; "refuse" refuses them.
+            empty: "all" gives rows without a label every class; "refuse" raises an error.
         """
-        return cls._accept(parsing.read_sets(sets, classes, "sets", blanks=empty == "all"), "sets", empty)
+        parsed = parsing.read_sets(sets, classes, "sets", allow_blank=empty == "all")
+        return cls._accept(parsed, "sets", empty)
 
     @classmethod
     def from_matrix(cls, matrix: Any, classes: Iterable[Hashable] | None = None) -> Self:
-        """A matrix with True or 1 on the candidates and False or 0 elsewhere; it is copied.
+        """Build from a matrix with True or 1 for candidates and False or 0 elsewhere; it is copied.
 
         Args:
-            matrix: (n, k) numpy array, tensor (the mask stays on its device), scipy sparse matrix or array,
+            matrix: (n, k) NumPy array, tensor (the mask stays on its device), SciPy sparse matrix or array,
                 nested list, or data frame whose columns are the classes.
-            classes: names of the columns; by default the data frame's own, else 0 to k - 1. Given the names
-                of a data frame's columns in another order, the columns are put in that order.
+            classes: names of the columns; by default those of the data frame, else 0 to k - 1. If they are
+                the names of a data frame's columns in another order, its columns are reordered.
         """
         return cls._accept(parsing.read_matrix(matrix, classes, "matrix"), "matrix")
 
@@ -148,42 +157,44 @@ class CandidateLabels:
         negation: str | None = "!",
         empty: Empty = "refuse",
     ) -> Self:
-        """The candidates of each row in one string: `cat|dog`, or `!emu` for every class but one.
+        """Build from one string per row: `cat|dog`, or `!emu` for every class but one.
 
-        Space around a name is dropped. `!cat|!dog` rules out both; a row names candidates or rules out, not
-        both at once.
+        Whitespace around names is ignored. `!cat|!dog` rules out both; a row lists either its candidates or
+        the classes ruled out, not both.
 
         Args:
             strings: one string per row.
-            separator: what stands between two names.
+            separator: the text between two names.
             classes: names of all classes in order; by default those seen (see the class), ruled out or not.
-                A name that is listed here is taken as it is, even if it begins with `negation`.
-            negation: what stands before a name that is ruled out; None where `!` belongs to names.
-            empty: "all" gives rows without a label every class; "refuse" refuses them.
+                Names listed here are taken literally, even if they start with `negation` or contain the
+                separator.
+            negation: the prefix of names that are ruled out; None if `!` may be part of names.
+            empty: "all" gives rows without a label every class; "refuse" raises an error.
         """
-        blanks = empty == "all"
-        marks = parsing.read_strings(strings, separator, classes, "strings", negation=negation, blanks=blanks)
-        return cls._accept(marks, "strings", empty)
+        parsed = parsing.read_strings(
+            strings, separator, classes, "strings", negation=negation, allow_blank=empty == "all"
+        )
+        return cls._accept(parsed, "strings", empty)
 
     @classmethod
     def from_complementary(cls, labels: Any, classes: Iterable[Hashable] | None = None) -> Self:
-        """Every class but those known to be wrong.
+        """Build from complementary labels: every class except those known to be wrong.
 
         Args:
-            labels: what each instance is not, in any form `from_any` takes: one label per row, several, or a
-                matrix with 1 on the classes ruled out. An empty set rules out nothing and leaves every class.
-            classes: names of all classes in order. Needed unless a matrix has a column for each or a
-                categorical column lists them: a class that no row rules out is nowhere in the labels.
+            labels: the classes ruled out, in any form `from_any` accepts: one label per row, several, or a
+                matrix with 1 for the classes ruled out. An empty set leaves every class.
+            classes: names of all classes in order. Required unless a matrix has a column for each or a
+                categorical column lists them, since a class that no row rules out is not in the labels.
         """
-        given = isinstance(labels, CandidateLabels) or parsing.is_matrix(labels)
-        if classes is None and not given and parsing.category_names(labels) is None:
+        has_all_classes = isinstance(labels, CandidateLabels) or is_matrix(labels)
+        if classes is None and not has_all_classes and category_names(labels) is None:
             raise ValueError(
-                "classes: not given; a class that no row rules out is nowhere in labels, so they cannot tell "
-                "which classes there are. Pass classes= with the names of all."
+                "classes: missing; classes that no row rules out do not appear in labels. Pass the names of "
+                "all classes."
             )
-        ruled_out, names = _marks_of(labels, classes, "labels", scalars_among_sets=True).candidates("labels")
-        turned = Marks(ruled_out, names, negated=np.ones(len(ruled_out), dtype=bool))
-        return cls._accept(turned, "labels")
+        ruled_out, names = _parse(labels, classes, "labels", allow_scalars=True).candidates("labels")
+        inverted = ParsedLabels(ruled_out, names, negated=np.ones(len(ruled_out), dtype=bool))
+        return cls._accept(inverted, "labels")
 
     @classmethod
     def from_votes(
@@ -194,15 +205,15 @@ class CandidateLabels:
         rule: votes.Rule = "union",
         empty: Empty = "refuse",
     ) -> Self:
-        """Candidates from how many times each label was given.
+        """Build from vote counts.
 
         Args:
-            counts: (n, k) whole numbers, in any form `from_matrix` takes.
+            counts: (n, k) integers, in any form `from_matrix` accepts.
             classes: names of the columns, as in `from_matrix`.
-            rule: "union" for every label with a vote; "plurality" for those with the most votes, ties
-                included; a number for those with at least so many votes, and every label with a vote in rows
-                where none has so many.
-            empty: "all" gives rows without a vote every class; "refuse" refuses them.
+            rule: "union" keeps every label with a vote; "plurality" those with the most votes, including
+                ties; a number those with at least that many votes, or every label with a vote in rows where
+                no label reaches it.
+            empty: "all" gives rows without a vote every class; "refuse" raises an error.
         """
         return cls._accept(votes.read_counts(counts, classes, rule, "counts"), "counts", empty)
 
@@ -216,49 +227,48 @@ class CandidateLabels:
         items: Any = None,
         empty: Empty = "refuse",
     ) -> Self:
-        """Candidates from what several people answered.
+        """Build from the answers of several annotators.
 
         Args:
-            answers: a table with a row per instance and a column per annotator (data frame, 2-D array, list
-                of rows), or a mapping from annotators to their columns. An entry is a label, a set or list of
-                labels, or missing (None, NaN, "") where the person gave no answer. With `items`, one answer
-                per entry.
+            answers: a table with one row per instance and one column per annotator (data frame, 2-D array,
+                list of rows), or a mapping from annotators to their columns. An entry is a label, a set or
+                list of labels, or missing (None, NaN, "") if there is no answer. With `items`, one answer per
+                entry.
             classes: names of all classes in order; by default those seen (see the class).
-            rule: "union" keeps what anyone answered; "plurality" what most answered, ties included; a number
-                what at least so many answered, and everything answered in rows where no label reaches it.
+            rule: how votes are combined, as in `from_votes`.
             items: for answers in long form, the instance each belongs to. The rows are then the distinct
                 items in order of appearance.
-            empty: "all" gives rows without an answer every class; "refuse" refuses them.
+            empty: "all" gives rows without an answer every class; "refuse" raises an error.
 
         Examples:
             >>> answers = [["cat", "cat", "dog"], ["dog", None, "emu"], ["emu", "emu", "emu"]]
             >>> CandidateLabels.from_annotators(answers, rule="plurality").strings()
             ['cat', 'dog|emu', 'emu']
         """
-        marks = votes.read_answers(answers, classes, rule, "answers", items=items)
-        return cls._accept(marks, "answers", empty)
+        parsed = votes.read_answers(answers, classes, rule, "answers", items=items)
+        return cls._accept(parsed, "answers", empty)
 
     @classmethod
     def from_hierarchy(cls, tree: Any, labels: Any, *, separator: str = "|", empty: Empty = "refuse") -> Self:
-        """Candidates from labels of a hierarchy: a label that has others below it stands for all of them.
+        """Build from labels of a hierarchy, in which an inner label stands for all leaves below it.
 
         The classes are the leaves, in the tree's order.
 
         Args:
             tree: a nested mapping (`{"bird": {"gull": ["herring gull", "mew gull"]}, "fish": None}`), a list
                 of edges (parent, child), or a list of paths such as `bird/gull/mew gull`.
-            labels: one name per row, a string of several with `separator` between them and `!` before those
-                ruled out, or a collection of names. A name is a leaf's, an inner label's, or a whole path.
-            separator: what stands between two names in a string.
-            empty: "all" gives rows without a label every leaf; "refuse" refuses them.
+            labels: one name, string or collection of names per row. A string may list several names, as in
+                `from_strings`. A name is that of a leaf, of an inner label, or a whole path.
+            separator: the text between two names in a string.
+            empty: "all" gives rows without a label every leaf; "refuse" raises an error.
 
         Examples:
             >>> tree = {"bird": ["gull", "tern"], "fish": ["cod"]}
             >>> CandidateLabels.from_hierarchy(tree, ["bird", "cod", "!gull"]).strings()
             ['gull|tern', 'cod', 'tern|cod']
         """
-        marks = hierarchy.read_nodes(tree, labels, separator, "labels", blanks=empty == "all")
-        return cls._accept(marks, "labels", empty)
+        parsed = hierarchy.read_nodes(tree, labels, separator, "labels", allow_blank=empty == "all")
+        return cls._accept(parsed, "labels", empty)
 
     @classmethod
     def from_label_studio(
@@ -270,20 +280,20 @@ class CandidateLabels:
         name: str | None = None,
         empty: Empty = "refuse",
     ) -> Self:
-        """Candidates from the choices of a Label Studio export (JSON), one row per task.
+        """Build from the choices in a Label Studio export (JSON), one row per task.
 
-        Every annotation that was not skipped is one person's answer; several choices in it are all possible.
+        Each annotation that was not skipped is one answer; all choices in it are possible.
 
         Args:
             export: the list of tasks, the export's text, or the path of its file.
             classes: names of all classes in order; by default those seen (see the class).
-            rule: how annotations are combined, as in `from_annotators`.
-            name: which of the tasks' choices to read (`from_name` in the export), where there are several.
-            empty: "all" gives tasks without an annotation every class; "refuse" refuses them.
+            rule: how votes are combined, as in `from_votes`.
+            name: which choices to read (`from_name` in the export) if the tasks have several.
+            empty: "all" gives tasks without an annotation every class; "refuse" raises an error.
         """
         tasks = votes.label_studio_tasks(export, "export")
         answers = votes.label_studio_answers(tasks, name, "export")
-        return cls._accept(votes.tallied(answers, classes, rule, "export"), "export", empty)
+        return cls._accept(votes.tally(answers, classes, rule, "export"), "export", empty)
 
     @classmethod
     def from_any(
@@ -294,27 +304,27 @@ class CandidateLabels:
         empty: Empty = "refuse",
         parameter: str = "y",
     ) -> Self:
-        """Candidate sets from whatever form they come in.
+        """Build from labels in any form.
 
-        Two dimensions (array, tensor, sparse, data frame) are read as a matrix. One dimension is read as sets
-        where its entries are collections, as strings where some entry is a string with a "|" in it or a "!"
-        at its beginning (unless `classes` holds these very strings), and as ordinary labels otherwise.
-        `CandidateLabels` stay as they are, or are brought to `classes`.
+        Two dimensions (array, tensor, sparse matrix, data frame) are read as a matrix. One dimension is read
+        as sets if its entries are collections, as strings if some entry is a string that contains "|" or
+        starts with "!" (and is not itself in `classes`), and as ordinary labels otherwise. `CandidateLabels`
+        are returned as they are, or converted to `classes`.
 
         Args:
             y: the labels.
             classes: names of all classes in order; by default those seen (see the class).
-            empty: "all" gives rows without a label every class; "refuse" refuses them.
-            parameter: what errors call y.
+            empty: "all" gives rows without a label every class; "refuse" raises an error.
+            parameter: the name of `y` in errors.
 
         Raises:
-            ValueError: besides all that the other constructors refuse, nested lists of 0 and 1: they may be
-                a matrix or sets of the labels 0 and 1.
+            ValueError: in addition to the errors of the other constructors, for nested lists of 0 and 1,
+                which could be a matrix or sets of the labels 0 and 1.
         """
         classes = None if classes is None else class_names(classes)
         if isinstance(y, cls) and classes in (None, y.classes):
             return y
-        return cls._accept(_marks_of(y, classes, parameter, blanks=empty == "all"), parameter, empty)
+        return cls._accept(_parse(y, classes, parameter, allow_blank=empty == "all"), parameter, empty)
 
     @property
     def n_classes(self) -> int:
@@ -323,7 +333,7 @@ class CandidateLabels:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of rows and of classes."""
+        """Numbers of rows and classes."""
         return len(self), self.n_classes
 
     @property
@@ -333,7 +343,7 @@ class CandidateLabels:
 
     @property
     def n_full(self) -> int:
-        """Number of rows without information: those that hold every class."""
+        """Number of uninformative rows, which have every class."""
         return int((self.sizes == self.n_classes).sum())
 
     def __len__(self) -> int:
@@ -350,7 +360,7 @@ class CandidateLabels:
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
-            key = key[0]  # scikit-learn writes `y[rows, ...]` for the rows of an array
+            key = key[0]  # scikit-learn selects rows with `y[rows, ...]`
         if isinstance(key, slice):
             key = np.arange(len(self))[key]
         index = key.cpu().numpy() if isinstance(key, Tensor) else np.asarray(key)
@@ -358,20 +368,20 @@ class CandidateLabels:
             index = index.astype(np.int64)  # the empty list
         if index.dtype.kind not in "biu" or index.ndim > 1 or isinstance(key, tuple):
             raise TypeError(
-                f"index: {described(key)}; rows are taken by a whole number, a slice, or a list or array of "
-                "whole numbers or bools."
+                f"index: {describe_type(key)}; expected an integer, a slice, or a list or array of integers "
+                "or bools."
             )
         n = len(self)
         if index.dtype.kind == "b" and index.shape != (n,):
-            raise IndexError(f"index: {index.size} bools for {n} rows; give one for each row.")
+            raise IndexError(f"index: {index.size} bools for {n} rows; pass one for each row.")
         if index.dtype.kind != "b" and index.size and not (-n <= index.min() and index.max() < n):
-            beyond = index.min() if index.min() < -n else index.max()
-            raise IndexError(f"index: there is no row {beyond} among {n} rows.")
+            wrong = index.min() if index.min() < -n else index.max()
+            raise IndexError(f"index: row {wrong} is out of range for {plural(n, 'row')}.")
         if index.ndim == 0:
             row = self.mask[int(index)].tolist()
             return tuple(name for name, candidate in zip(self.classes, row, strict=True) if candidate)
         rows = np.flatnonzero(index) if index.dtype.kind == "b" else index.astype(np.int64)
-        return self._inspected(self.mask[torch.from_numpy(rows).to(self.mask.device)], self.classes)
+        return self._unchecked(self.mask[torch.from_numpy(rows).to(self.mask.device)], self.classes)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self.to_numpy() if dtype is None else self.to_numpy().astype(dtype, copy=False)
@@ -382,67 +392,64 @@ class CandidateLabels:
             sizes = self.sizes.double()
             low, high = int(sizes.min()), int(sizes.max())
             spread = f"{low} to {high}" if low < high else f"{low}"
-            text += f", {spread} candidate{'s' * (high > 1)} a row, mean {float(sizes.mean()):.4g}"
+            text += f", {spread} candidate{'s' * (high > 1)} per row, mean {float(sizes.mean()):.4g}"
             text += f", {plural(self.n_full, 'row')} with every class" * (high == self.n_classes)
         return f"{type(self).__name__}({text})"
 
     def sets(self) -> list[tuple[Hashable, ...]]:
-        """The candidates of each row by name, in class order."""
+        """Return the names of each row's candidates, in class order."""
         names = [self.classes[column] for column in self.mask.nonzero()[:, 1].tolist()]
         ends = self.sizes.cumsum(0).tolist()
         return [tuple(names[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
     def strings(self, separator: str = "|") -> list[str]:
-        """The candidates of each row in one string that `from_strings` reads back, such as `cat|dog`.
+        """Return each row's candidates as one string, such as `cat|dog`, that `from_strings` can read.
 
-        Names that are not strings are written as `str` writes them.
+        Names that are not strings are converted with `str`.
 
         Raises:
-            ValueError: a class name would be read back as another, or as several.
+            ValueError: a class name would be read back as another name or as several.
         """
         written = {name: str(name) for name in self.classes}
-        for text, times in Counter(written.values()).items():
-            if times > 1 or not text or text != text.strip() or not separator or separator in text:
+        for text, count in Counter(written.values()).items():
+            if count > 1 or not text or text != text.strip() or not separator or separator in text:
                 raise ValueError(
-                    f"separator: with {separator!r} the class {text!r} cannot be read back; it holds the "
-                    "separator, begins or ends with space, is empty, or is written like another class. "
+                    f"separator: with {separator!r} the class {text!r} cannot be read back; it contains the "
+                    "separator, starts or ends with whitespace, is empty, or looks like another class. "
                     "Choose another separator, or use sets()."
                 )
         return [separator.join(written[name] for name in row) for row in self.sets()]
 
     def to_numpy(self) -> NDArray[np.bool_]:
-        """The mask as a numpy array, copied."""
+        """Return the mask as a NumPy array (a copy)."""
         return np.array(self.mask.cpu().numpy())
 
     def decode(self, index: Any) -> NDArray[Any]:
-        """Class names for column numbers, as an array of the same shape.
+        """Convert class indices to class names, in an array of the same shape.
 
-        Names that are all bool, int, float, str or bytes give an array of that dtype, others one of objects.
+        The array has the dtype of the names if all are bool, int, float, str or bytes, else dtype object.
 
         Args:
-            index: whole numbers from 0 to k - 1, such as predictions.
+            index: integers from 0 to k - 1, such as predictions.
         """
         numbers = index.cpu().numpy() if isinstance(index, Tensor) else np.asarray(index)
         if numbers.size and numbers.dtype.kind not in "iu":
             raise TypeError(
-                f"index: dtype {numbers.dtype}; expected whole numbers. Take the argmax of scores."
+                f"index: dtype {numbers.dtype}; expected integers. Take the argmax of scores first."
             )
-        beyond = numbers[(numbers < 0) | (numbers >= self.n_classes)]
-        if beyond.size:
-            raise ValueError(
-                f"index: there is no column {beyond[0]}; the {self.n_classes} classes are numbered from 0 to "
-                f"{self.n_classes - 1}."
-            )
+        wrong = numbers[(numbers < 0) | (numbers >= self.n_classes)]
+        if wrong.size:
+            raise ValueError(f"index: {wrong[0]} is out of range; expected 0 to {self.n_classes - 1}.")
         names: NDArray[Any] = np.fromiter(self.classes, dtype=object, count=self.n_classes)
         kinds = set(map(type, self.classes))
         if len(kinds) == 1 and kinds <= {bool, int, float, str, bytes}:
             plain = np.array(self.classes)
-            # Whole numbers beyond 64 bits and text that ends in NUL do not survive in a plain array.
+            # Integers beyond 64 bits and text ending in NUL do not survive in a plain array.
             names = plain if plain.tolist() == names.tolist() else names
         return names[numbers.astype(np.int64).ravel()].reshape(numbers.shape)
 
     def equals(self, other: object) -> bool:
-        """Whether the other has the same classes in the same order and the same candidates."""
+        """Whether `other` has the same classes in the same order and the same candidates."""
         return (
             isinstance(other, CandidateLabels)
             and self.classes == other.classes
@@ -450,7 +457,7 @@ class CandidateLabels:
         )
 
 
-def _marks_of(y: Any, classes: Iterable[Hashable] | None, parameter: str, **options: bool) -> Marks:
+def _parse(y: Any, classes: Iterable[Hashable] | None, parameter: str, **options: bool) -> ParsedLabels:
     if isinstance(y, CandidateLabels):
         return parsing.read_sets(y.sets(), y.classes if classes is None else classes, parameter)
     return parsing.read_any(y, classes, parameter, **options)
@@ -459,7 +466,7 @@ def _marks_of(y: Any, classes: Iterable[Hashable] | None, parameter: str, **opti
 def _bool_matrix(candidates: object, parameter: str) -> Bool[Tensor, "n k"]:
     if not isinstance(candidates, Tensor):
         raise TypeError(
-            f"{parameter}: {described(candidates)}; expected a bool tensor (n, k). Build it with "
+            f"{parameter}: {describe_type(candidates)}; expected a bool tensor (n, k). Build it with "
             "CandidateLabels.from_any(...).mask."
         )
     if candidates.ndim != 2:
@@ -474,32 +481,32 @@ def _bool_matrix(candidates: object, parameter: str) -> Bool[Tensor, "n k"]:
         )
     if candidates.shape[1] < 2:
         raise ValueError(
-            f"{parameter}: shape {tuple(candidates.shape)}; expected two or more classes. Add a column for "
-            "every class, seen or not."
+            f"{parameter}: shape {tuple(candidates.shape)}; expected at least two classes. Add a column for "
+            "each class, seen or not."
         )
     return candidates
 
 
-def _inspect_rows(
+def _check_rows(
     mask: Bool[Tensor, "n k"],
     parameter: str,
     *,
     quiet: bool = False,
-    meant: Bool[Tensor, "n"] | None = None,
+    expected_full: Bool[Tensor, "n"] | None = None,
 ) -> None:
-    """Refuse empty rows, count full ones; no warning about those that are `meant` to be full."""
+    """Refuse empty rows, and warn about full ones unless they are expected."""
     sizes = set_sizes(mask).cpu().numpy()
-    parsing.refuse_empty(sizes == 0, parameter)
+    refuse_empty(sizes == 0, parameter)
     full = sizes == mask.shape[1]
-    if meant is not None:
-        full &= ~meant.cpu().numpy()
+    if expected_full is not None:
+        full &= ~expected_full.cpu().numpy()
     if full.any() and not quiet:
-        level, frame = 1, sys._getframe()
-        while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+        level, frame = 1, inspect.currentframe()
+        while frame is not None and frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
             level, frame = level + 1, frame.f_back
         warnings.warn(
             f"{parameter}: {int(full.sum())} of {plural(len(full), 'row')} with every class (first: "
-            f"{full.argmax()}); kept, though they say nothing. Drop them unless that is meant.",
+            f"{full.argmax()}); they carry no information. Drop them unless this is intended.",
             UninformativeRowsWarning,
             stacklevel=level,
         )

@@ -1,7 +1,7 @@
-"""Hierarchies of labels: a label that has others below it stands for all the leaves there."""
+"""Label hierarchies, in which an inner label stands for all leaves below it."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -9,30 +9,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from propall.labels.parsing import (
-    NEGATION,
-    Marks,
-    described,
-    entries,
-    is_collection,
-    is_matrix,
-    read_labels,
-    read_sets,
-    read_strings,
-)
+from propall.labels.inputs import describe_type, is_collection, is_matrix, row_entries
+from propall.labels.parsing import CellGrammar, ParsedLabels, read_labels, read_sets, read_strings
 from propall.wording import class_hint, listed
 
-#: What stands between the parts of a path.
+#: Separator of the parts of a path.
 PATH = "/"
 
 
 class Tree(NamedTuple):
-    """A hierarchy as what each label stands for.
+    """A label hierarchy.
 
     Attributes:
         leaves: the classes.
-        nodes: every name a label may have: leaves, inner labels, and whole paths where the tree has paths.
-        stands_for: (nodes, leaves), True on the leaves at or below a node.
+        nodes: every name a label may have: leaves, inner labels, and whole paths if the tree has paths.
+        stands_for: (nodes, leaves), True for the leaves at or below a node.
     """
 
     leaves: tuple[Hashable, ...]
@@ -41,7 +32,7 @@ class Tree(NamedTuple):
 
 
 def read_tree(tree: Any) -> Tree:
-    """A nested mapping, a list of edges (parent, child) or a list of paths `a/b/c`."""
+    """Read a nested mapping, a list of edges (parent, child) or a list of paths `a/b/c`."""
     if isinstance(tree, Tree):
         return tree
     aliases: dict[Hashable, Hashable] = {}
@@ -49,9 +40,9 @@ def read_tree(tree: Any) -> Tree:
         children: dict[Hashable, list[Hashable]] = {}
         _walk(tree, children)
     else:
-        items = entries(tree, "tree")
+        items = row_entries(tree, "tree")
         if not len(items):
-            raise ValueError("tree: it is empty; give at least two labels.")
+            raise ValueError("tree: it is empty; expected at least two labels.")
         if all(isinstance(item, str) for item in items):
             children, aliases = _from_paths([str(item) for item in items])
         elif all(is_collection(type(item)) and len(item) == 2 for item in items):
@@ -60,47 +51,48 @@ def read_tree(tree: Any) -> Tree:
                 _add(children, parent, child)
         else:
             raise TypeError(
-                f"tree: {described(tree)} of {described(items[0])}; expected a nested mapping, a list of "
-                "edges (parent, child) or a list of paths such as 'bird/gull'."
+                f"tree: {describe_type(tree)} of {describe_type(items[0])}; expected a nested mapping, a "
+                "list of edges (parent, child) or a list of paths such as 'bird/gull'."
             )
-    return _expanded(children, aliases)
+    return _expand(children, aliases)
 
 
-def read_nodes(tree: Any, labels: Any, separator: str, parameter: str, *, blanks: bool = False) -> Marks:
-    """What each row's names stand for among the leaves."""
+def read_nodes(
+    tree: Any, labels: Any, separator: str, parameter: str, *, allow_blank: bool = False
+) -> ParsedLabels:
+    """Read labels that name nodes of a tree, as the leaves they stand for."""
     known = read_tree(tree)
     if is_matrix(labels):
         raise TypeError(
-            f"{parameter}: {described(labels)}; expected one entry per row: a name, several in a string, or "
-            "a set of names."
+            f"{parameter}: {describe_type(labels)}; expected one entry per row: a name, a string of several, "
+            "or a set of names."
         )
-    values = entries(labels, parameter)
+    values = row_entries(labels, parameter)
     _refuse_unknown(values, separator, known, parameter)
     if any(is_collection(type(value)) for value in values):
-        marks = read_sets(values, known.nodes, parameter, scalars_allowed=True, blanks=blanks)
+        parsed = read_sets(values, known.nodes, parameter, allow_scalars=True, allow_blank=allow_blank)
     elif any(isinstance(value, str) for value in values):
-        marks = read_strings(values, separator, known.nodes, parameter, blanks=blanks)
+        parsed = read_strings(values, separator, known.nodes, parameter, allow_blank=allow_blank)
     else:
-        marks = read_labels(values, known.nodes, parameter, blanks=blanks)
-    named = marks.mask.numpy().astype(np.float32) @ known.stands_for.astype(np.float32)
-    return Marks(torch.from_numpy(named > 0), known.leaves, marks.negated)
+        parsed = read_labels(values, known.nodes, parameter, allow_blank=allow_blank)
+    leaf_counts = parsed.mask.numpy().astype(np.float32) @ known.stands_for.astype(np.float32)
+    return ParsedLabels(torch.from_numpy(leaf_counts > 0), known.leaves, parsed.negated)
 
 
 def _refuse_unknown(values: Any, separator: str, tree: Tree, parameter: str) -> None:
-    # Before the general reader, whose answer would list every node as a class.
-    known = set(tree.nodes)
+    # Checked before the general readers, whose errors would list every node as a class.
+    grammar = CellGrammar(separator, known=frozenset(tree.nodes))
     for row, value in enumerate(values):
         if isinstance(value, str):
-            names: Iterable[Any] = (n.strip().removeprefix(NEGATION).strip() for n in value.split(separator))
-            names = () if value in known else [name for name in names if name]
+            names: Any = filter(None, grammar.parse(value).names)
         else:
             names = value if isinstance(value, Set | Sequence) else ()
         for name in names:
-            if name not in known:
-                hint = class_hint(name, tuple(tree.nodes))
+            if name not in grammar.known:
+                hint = class_hint(name, tree.nodes)
                 raise ValueError(
-                    f"{parameter}: row {row} names {name!r}, which is not in the tree{hint}. Add it to the "
-                    "tree or correct the row."
+                    f"{parameter}: {name!r} in row {row} is not in the tree{hint}. Add it to the tree or "
+                    "correct the row."
                 )
 
 
@@ -125,7 +117,7 @@ def _walk(branch: Any, children: dict[Hashable, list[Hashable]], parent: Hashabl
 def _add(children: dict[Hashable, list[Hashable]], parent: Hashable, child: Hashable) -> None:
     for name in (parent, child):
         if name is None or name == "":
-            raise ValueError(f"tree: {(parent, child)!r} has a nameless end; name both.")
+            raise ValueError(f"tree: the edge {(parent, child)!r} has an unnamed end; name both.")
         children.setdefault(name, [])
     if child not in children[parent]:
         children[parent].append(child)
@@ -134,12 +126,12 @@ def _add(children: dict[Hashable, list[Hashable]], parent: Hashable, child: Hash
 def _from_paths(
     paths: Sequence[str],
 ) -> tuple[dict[Hashable, list[Hashable]], dict[Hashable, Hashable]]:
-    """Edges between whole paths, then under the last part of each where no other path ends in it."""
+    """Build the edges between paths, each named by its last part if no other path ends in it."""
     children: dict[Hashable, list[Hashable]] = {}
     for path in paths:
         parts = [part.strip() for part in path.strip().strip(PATH).split(PATH)]
         if not all(parts):
-            raise ValueError(f"tree: the path {path!r} has a part without a name.")
+            raise ValueError(f"tree: the path {path!r} has an empty part.")
         whole = [PATH.join(parts[: depth + 1]) for depth in range(len(parts))]
         children.setdefault(whole[0], [])
         for parent, child in pairwise(whole):
@@ -153,17 +145,17 @@ def _from_paths(
     return renamed, {path: name for path, name in short.items() if path != name}
 
 
-def _expanded(children: dict[Hashable, list[Hashable]], aliases: Mapping[Hashable, Hashable]) -> Tree:
-    leaves = tuple(_in_order(children))
+def _expand(children: dict[Hashable, list[Hashable]], aliases: Mapping[Hashable, Hashable]) -> Tree:
+    leaves = tuple(_leaves(children))
     if len(leaves) < 2:
-        raise ValueError(f"tree: {listed(leaves) or 'no leaf'}; a classifier needs two or more leaves.")
+        raise ValueError(f"tree: {listed(leaves) or 'no leaf'}; a classifier needs at least two leaves.")
     column = {leaf: i for i, leaf in enumerate(leaves)}
     below: dict[Hashable, NDArray[np.bool_]] = {}
 
     def reach(node: Hashable, above: tuple[Hashable, ...]) -> NDArray[np.bool_]:
         if node in above:
-            circle = " > ".join(map(str, (*above[above.index(node) :], node)))
-            raise ValueError(f"tree: {circle} goes in a circle; a label cannot stand below itself.")
+            cycle = " > ".join(map(str, (*above[above.index(node) :], node)))
+            raise ValueError(f"tree: {cycle} is a cycle; a label cannot be below itself.")
         if node not in below:
             row = np.zeros(len(leaves), dtype=bool)
             if node in column:
@@ -178,21 +170,21 @@ def _expanded(children: dict[Hashable, list[Hashable]], aliases: Mapping[Hashabl
     return Tree(leaves, tuple(nodes), np.stack(rows))
 
 
-def _in_order(children: dict[Hashable, list[Hashable]]) -> list[Hashable]:
-    """The leaves as a reader of the tree meets them."""
-    under = {child for below in children.values() for child in below}
-    roots = [node for node in children if node not in under]
+def _leaves(children: dict[Hashable, list[Hashable]]) -> list[Hashable]:
+    """Return the leaves in depth-first order."""
+    below = {child for nodes in children.values() for child in nodes}
+    roots = [node for node in children if node not in below]
     if not roots:
-        some = next(iter(children), None)
-        raise ValueError(f"tree: every label stands below another, {some!r} for one; it goes in a circle.")
-    found: dict[Hashable, None] = {}
+        example = next(iter(children), None)
+        raise ValueError(f"tree: every label is below another, such as {example!r}; there is a cycle.")
+    leaves: dict[Hashable, None] = {}
     seen: set[Hashable] = set()
-    waiting = roots[::-1]
-    while waiting:
-        node = waiting.pop()
+    stack = roots[::-1]
+    while stack:
+        node = stack.pop()
         if node not in seen:
             seen.add(node)
             if not children[node]:
-                found[node] = None
-            waiting += children[node][::-1]
-    return list(found)
+                leaves[node] = None
+            stack += children[node][::-1]
+    return list(leaves)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from propall import __version__
+from propall.labels.parsing import as_text
 from propall.methods import METHODS
 from propall.report.charts import BarChart, ExampleSheet, Grid, HeatMap, Line, LineChart
 from propall.report.numbers import format_number, format_percent
@@ -18,8 +19,7 @@ from propall.report.tables import Column, ReportTable, TableCell, TableRow
 from propall.tables.features import Features
 from propall.tables.fitting import Fitted, guessing_rate
 from propall.tables.images import ImageColumn
-from propall.tables.label_columns import as_text
-from propall.tables.reading import ACTIONS, Remark
+from propall.tables.reading import ACTIONS, DataNote
 from propall.tables.resolution import SURE, Resolved, resolved_by_fit
 from propall.tables.writing import format_alternatives
 from propall.wording import duration, plural
@@ -84,7 +84,7 @@ def fit_page(fitted: Fitted) -> Page:
             "of held-out predictions are candidates",
             f"random guessing: {format_percent(100 * guessing_rate(account), 0)}; {account['folds']} folds",
         ),
-        KeyFigure(str(account["used"]), f"of {account['rows']} rows used", _n_dropped(fitted.remarks)),
+        KeyFigure(str(account["used"]), f"of {account['rows']} rows used", _n_dropped(fitted.notes)),
         KeyFigure(format_number(account["mean_candidates"]), f"candidates of {n_classes} classes", "mean"),
         _doubted_figure(resolved),
         KeyFigure(duration(fitted.seconds), "to search and fit", fitted.hardware),
@@ -120,13 +120,13 @@ def resolve_page(resolved: Resolved) -> Page:
             else "resolved by models that did not see them",
         ),
     ]
-    origin = _origin({**resolved.account, "source": resolved.sheet.source})
+    origin = _origin({**resolved.account, "source": resolved.raw.source})
     sections = [
         *_resolution_sections(resolved, origin),
         *_table_sections(resolved, None, origin),
         *_curve_sections(resolved, origin),
     ]
-    return Page(f"Labels for {resolved.sheet.source}", finding, figures, sections)
+    return Page(f"Labels for {resolved.raw.source}", finding, figures, sections)
 
 
 def _origin(account: Mapping[str, object]) -> dict[str, str]:
@@ -145,8 +145,8 @@ def _doubted_figure(resolved: Resolved) -> KeyFigure:
     return KeyFigure(str(resolved.doubted), "rows whose candidates are probably all wrong", note)
 
 
-def _n_dropped(remarks: Sequence[Remark]) -> str:
-    rows = sum(len(remark.rows) for remark in remarks if remark.action == "row dropped")
+def _n_dropped(notes: Sequence[DataNote]) -> str:
+    rows = sum(len(note.rows) for note in notes if note.action == "row dropped")
     return f"{rows} left out" if rows else "none left out"
 
 
@@ -169,7 +169,7 @@ def _table_sections(
         "rows",
     )
     single = len(resolved.resolution) - resolved.ambiguous
-    written = ", ".join(f"{kind} {count}" for kind, count in resolved.labelled.kinds.items())
+    written = ", ".join(f"{kind} {count}" for kind, count in resolved.labeled.kind_counts.items())
     heading = f"{plural(single, 'row')} with one label, {resolved.ambiguous} with several candidates"
     sections = [Section(heading, chart, f"As written in the file: {written}.", origin)]
     if features is not None:
@@ -182,13 +182,13 @@ def _table_sections(
             formats=("CSV",),
         )
         sections.append(Section(f"The model uses {plural(len(inputs), 'column')}", table, provenance=origin))
-    if resolved.remarks:
-        sections.append(_remark_section(resolved.remarks, origin))
+    if resolved.notes:
+        sections.append(_remark_section(resolved.notes, origin))
     return sections
 
 
-def _remark_section(remarks: Sequence[Remark], origin: Mapping[str, str]) -> Section:
-    by_action = sorted(remarks, key=lambda remark: ACTIONS.index(remark.action))
+def _remark_section(notes: Sequence[DataNote], origin: Mapping[str, str]) -> Section:
+    by_action = sorted(notes, key=lambda note: ACTIONS.index(note.action))
     table = ReportTable(
         [
             Column("action", kind="text"),
@@ -196,14 +196,14 @@ def _remark_section(remarks: Sequence[Remark], origin: Mapping[str, str]) -> Sec
             Column("details", kind="text", wraps=True),
         ],
         [
-            _row(remark.kind, remark.action, len(remark.rows) or None, _shortened(str(remark), 200))
-            for remark in by_action
+            _row(note.kind, note.action, len(note.rows) or None, _shortened(str(note), 200))
+            for note in by_action
         ],
         "Problems and peculiarities of the file; rows are counted from 1, without the header.",
         "what",
         formats=("CSV",),
     )
-    changes = sum(remark.action in ("row dropped", "repaired") for remark in remarks)
+    changes = sum(note.action in ("row dropped", "repaired") for note in notes)
     heading = (
         f"{plural(changes, 'problem')} repaired or left out" if changes else "Nothing had to be repaired"
     )
@@ -431,7 +431,7 @@ def _review_sections(resolved: Resolved, origin: Mapping[str, str]) -> list[Sect
     if not len(worth):
         return []
     alternatives = resolution.alternatives(1)
-    frame = resolved.sheet.frame.iloc[resolved.labelled.rows]
+    frame = resolved.raw.frame.iloc[resolved.labeled.rows]
     shown_columns = [name for name in frame.columns if images is None or name != images.name]
     names = [str(name) for name in resolution.classes]
     rows = [
@@ -500,8 +500,8 @@ def _rows_to_review(resolved: Resolved) -> NDArray[np.int64]:
 def _image_sheet(
     resolved: Resolved, images: ImageColumn, rows: NDArray[np.int64], names: Sequence[str]
 ) -> ExampleSheet:
-    frame = resolved.sheet.frame.iloc[resolved.labelled.rows].iloc[rows]
-    pixels = images.pixels(frame, resolved.sheet.folder).transpose(0, 2, 3, 1)
+    frame = resolved.raw.frame.iloc[resolved.labeled.rows].iloc[rows]
+    pixels = images.pixels(frame, resolved.raw.folder).transpose(0, 2, 3, 1)
     return ExampleSheet(
         "The images of these rows with their candidates and resolved labels.",
         np.round(255 * pixels).astype(np.uint8),

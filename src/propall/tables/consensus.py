@@ -8,7 +8,7 @@ from scipy.special import expit, log_softmax, logit
 
 from propall.estimators.calibration import log_mass
 from propall.estimators.resolution import Resolution
-from propall.tables.label_columns import Labelled
+from propall.tables.label_columns import LabeledRows
 
 #: Upper bound on an annotator's accuracy: at 1, a single mistake would rule out the truth.
 MAX_ACCURACY = 0.999
@@ -143,23 +143,23 @@ class Consensus(NamedTuple):
     annotators: tuple[tuple[str, float], ...] = ()
 
 
-def reach_consensus(resolution: Resolution, labelled: Labelled, rate: float | None = None) -> Consensus:
+def reach_consensus(resolution: Resolution, labeled: LabeledRows, rate: float | None = None) -> Consensus:
     """Combine a model's resolution of rows with what annotators said about them.
 
     Args:
         resolution: from a model that was not fitted on these rows.
-        labelled: the labels of these rows.
+        labeled: the labels of these rows.
         rate: error rate of candidate sets in an earlier file; see `estimate_set_errors`.
     """
     logs = resolution.log_probabilities
-    if labelled.counts is None:
+    if labeled.counts is None:
         errors = estimate_set_errors(logs, resolution.candidates, rate)
         return Consensus(resolution, errors.doubt, errors.rate)
-    names = labelled.annotators or ("every answer",)
-    if labelled.answers is None:
-        posterior = combine_votes(logs, labelled.counts)
+    names = labeled.annotators or ("every answer",)
+    if labeled.answers is None:
+        posterior = combine_votes(logs, labeled.counts)
     else:
-        posterior = combine_answers(logs, labelled.answers)
+        posterior = combine_answers(logs, labeled.answers)
     combined = Resolution(posterior.log_probabilities, resolution.candidates, resolution.classes)
     annotators = tuple(zip(names, posterior.accuracy.tolist(), strict=True))
     return Consensus(combined, combined.doubt, None, annotators)

@@ -8,20 +8,13 @@ from numpy.typing import NDArray
 
 from propall.estimators.calibration import Reliability, reliability
 from propall.estimators.resolution import Resolution
+from propall.labels.parsing import as_text
 from propall.tables.consensus import reach_consensus
-from propall.tables.label_columns import (
-    NO_LABEL,
-    ONE,
-    Labelled,
-    LabelSource,
-    as_text,
-    one_row_per_item,
-    parse_cell,
-    read_labels,
-    spelling,
-)
+from propall.tables.label_columns import ONE, LabeledRows, cell_kind, group_by_item, read_label_columns
+from propall.tables.label_source import NO_LABEL, LabelSource
 from propall.tables.model import TableModel
-from propall.tables.reading import Remark, Sheet
+from propall.tables.reading import DataNote, RawTable
+from propall.tables.spelling import find_typos
 from propall.wording import plural
 
 
@@ -39,7 +32,7 @@ class Evaluation:
         covered: share of rows whose candidates include the true label.
         with_candidates: number of rows with both a true label and candidates.
         seen: number of training rows; these are predicted by models that did not see them.
-        remarks: rows that could not be used.
+        notes: rows that could not be used.
     """
 
     classes: tuple[str, ...]
@@ -51,7 +44,7 @@ class Evaluation:
     covered: float | None = None
     with_candidates: int = 0
     seen: int = 0
-    remarks: list[Remark] = field(default_factory=list)
+    notes: list[DataNote] = field(default_factory=list)
 
     @property
     def recalls(self) -> list[tuple[str, int, float]]:
@@ -84,41 +77,41 @@ class Evaluation:
             "truth_among_candidates": self.covered,
             "rows_with_candidates": self.with_candidates,
             "rows_fitted_on": self.seen,
-            "remarks": [remark.as_dict() for remark in self.remarks],
+            "remarks": [note.as_dict() for note in self.notes],
         }
 
 
 def evaluate(
-    model: TableModel, sheet: Sheet, truth: str, *, embedding: NDArray[Any] | None = None
+    model: TableModel, raw: RawTable, truth: str, *, embedding: NDArray[Any] | None = None
 ) -> Evaluation:
     """Compare a model's predictions with the true labels of a table.
 
     Args:
         model: the model to evaluate.
-        sheet: the table; if it has the label columns that the model was fitted with, its candidate sets are
+        raw: the table; if it has the label columns that the model was fitted with, its candidate sets are
             resolved and evaluated too.
         truth: column of true labels; rows without one are skipped.
         embedding: precomputed features of all rows, if the model was fitted with embeddings.
     """
     item = model.labels.item
-    if item is not None and item in sheet.frame.columns and sheet.answers is None:
-        sheet = one_row_per_item(sheet, model.labels)
-    remarks = list(sheet.remarks)
-    columns = true_columns(model, sheet, truth, remarks)
+    if item is not None and item in raw.frame.columns and raw.answers is None:
+        raw = group_by_item(raw, model.labels)
+    notes = list(raw.notes)
+    columns = true_columns(model, raw, truth, notes)
     usable = columns >= 0
     if model.features.images is not None:
-        openable, broken = model.features.images.openable(sheet.frame, sheet.folder)
+        openable, broken = model.features.images.openable(raw.frame, raw.folder)
         usable &= openable
-        remarks += broken
+        notes += broken
     known = np.flatnonzero(usable)
     if not len(known):
         raise ValueError(
-            f"truth: no row of {sheet.source} has a class of the model in column {truth!r}; check the column."
+            f"truth: no row of {raw.source} has a class of the model in column {truth!r}; check the column."
         )
-    frame = sheet.frame.iloc[known]
-    known_embedding = None if embedding is None else sheet.rows_of(embedding)[known]
+    frame = raw.frame.iloc[known]
+    known_embedding = None if embedding is None else raw.select_rows(embedding)[known]
     all_classes = np.ones((len(known), len(model.classes)), dtype=bool)
-    predictions, seen = model.resolve(frame, all_classes, embedding=known_embedding, folder=sheet.folder)
+    predictions, seen = model.resolve(frame, all_classes, embedding=known_embedding, folder=raw.folder)
     true, predicted = columns[known], predictions.column
     confusion = np.zeros((len(model.classes),) * 2, dtype=np.int64)
     np.add.at(confusion, (true, predicted), 1)
@@ -129,73 +122,66 @@ def evaluate(
         confusion,
         reliability(predictions.probability, predicted == true),
         seen=int(seen.sum()),
-        remarks=remarks,
+        notes=notes,
     )
-    labelled = candidates_of(model, sheet)
-    if labelled is not None:
-        both = np.isin(labelled.rows, known)
+    labeled = candidates_of(model, raw)
+    if labeled is not None:
+        both = np.isin(labeled.rows, known)
         if both.any():
-            labelled = labelled.only(both)
-            place = np.searchsorted(known, labelled.rows)
-            mask = labelled.labels.to_numpy()
+            labeled = labeled.select(both)
+            place = np.searchsorted(known, labeled.rows)
+            mask = labeled.labels.to_numpy()
             resolution = Resolution(predictions.log_probabilities[place], mask, model.classes)
-            resolved = reach_consensus(resolution, labelled).resolution
+            resolved = reach_consensus(resolution, labeled).resolution
             evaluation.resolved = float((resolved.column == true[place]).mean())
             evaluation.covered = float(mask[np.arange(len(mask)), true[place]].mean())
             evaluation.with_candidates = len(mask)
     return evaluation
 
 
-def true_columns(model: TableModel, sheet: Sheet, truth: str, remarks: list[Remark]) -> NDArray[np.int64]:
+def true_columns(model: TableModel, raw: RawTable, truth: str, notes: list[DataNote]) -> NDArray[np.int64]:
     """Look up the class number of every row's true label; -1 if it is missing or not a class of the model."""
-    words = [as_text(cell) for cell in sheet.column(truth, "truth")]
+    words = [as_text(cell) for cell in raw.column(truth, "truth")]
     names = [str(name) for name in model.classes]
     counts = {word: words.count(word) for word in dict.fromkeys(words) if word.lower() not in NO_LABEL}
-    lists = {
-        word for word in counts if parse_cell(word, model.labels.separator, frozenset(names)).kind != ONE
-    }
+    grammar = replace(model.labels.grammar, known=frozenset(names))
+    lists = {word for word in counts if cell_kind(grammar.parse(word)) != ONE}
     counts = {word: times for word, times in counts.items() if word not in lists}
-    meant = spelling(counts, names).meant
+    meant = find_typos(counts, names).corrections
     place = {name: i for i, name in enumerate(names)}
     columns = np.array([place.get(meant.get(word, word), -1) for word in words], dtype=np.int64)
 
     def rows_with(*labels: str) -> tuple[int, ...]:
-        return tuple(int(row) for row, word in zip(sheet.frame.index, words, strict=True) if word in labels)
+        return tuple(int(row) for row, word in zip(raw.frame.index, words, strict=True) if word in labels)
 
     for word, name in meant.items():
-        remarks.append(
-            Remark("slip of the pen", f"{word!r} is read as {name!r}", "repaired", rows_with(word))
-        )
+        notes.append(DataNote("typo", f"{word!r} is read as {name!r}", "repaired", rows_with(word)))
     if lists:
         rows = rows_with(*lists)
         text = (
             f"--truth has several labels in {plural(len(rows), 'row')}; choose a column with one true label"
         )
-        remarks.append(Remark("unknown true label", text, "row dropped", rows))
+        notes.append(DataNote("unknown true label", text, "row dropped", rows))
     for word in counts:
         if meant.get(word, word) not in place:
             text = f"{word!r} is not a class of the model"
-            remarks.append(Remark("unknown true label", text, "row dropped", rows_with(word)))
+            notes.append(DataNote("unknown true label", text, "row dropped", rows_with(word)))
     return columns
 
 
-def candidates_of(model: TableModel, sheet: Sheet, source: LabelSource | None = None) -> Labelled | None:
+def candidates_of(model: TableModel, raw: RawTable, source: LabelSource | None = None) -> LabeledRows | None:
     """Read the candidate sets of a table in terms of the model's classes; None if it has no label columns.
 
     Args:
         model: the model.
-        sheet: the table.
+        raw: the table.
         source: where the labels are; by default where they were in the fit.
     """
     labels = model.labels if source is None else source
-    if (
-        source is None
-        and sheet.tasks is None
-        and not all(name in sheet.frame.columns for name in labels.columns)
-    ):
+    if source is None and raw.tasks is None and not all(name in raw.frame.columns for name in labels.columns):
         return None
     if labels.hierarchy is None:
         labels = replace(labels, classes=tuple(map(str, model.classes)))
     if labels.votes and set(labels.votes) != set(map(str, model.classes)):
         raise ValueError("votes: these columns are not the model's classes; pass one column per class.")
-    return read_labels(sheet, labels)
+    return read_label_columns(raw, labels)

@@ -17,10 +17,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from propall.estimators.folds import MAX_COPIES
-from propall.labels.parsing import is_missing
+from propall.labels.inputs import is_missing
+from propall.labels.parsing import as_text
 from propall.tables.images import ImageColumn
-from propall.tables.label_columns import as_text
-from propall.tables.reading import Remark
+from propall.tables.reading import DataNote
 from propall.wording import listed, plural
 
 Kind = Literal["number", "date", "category", "text"]
@@ -81,14 +81,14 @@ class Features:
         transformer: fitted scikit-learn transformer of these columns.
         embedding: mean and scale of precomputed features, used in addition to the columns.
         images: the column of image files.
-        remarks: columns that were left out or repaired.
+        notes: columns that were left out or repaired.
     """
 
     columns: tuple[FeatureColumn, ...]
     transformer: ColumnTransformer | None = None
     embedding: tuple[NDArray[Any], NDArray[Any]] | None = None
     images: ImageColumn | None = None
-    remarks: list[Remark] = field(default_factory=list)
+    notes: list[DataNote] = field(default_factory=list)
 
     @classmethod
     def fit(
@@ -121,16 +121,15 @@ class Features:
         if columns is None and (embedding is not None or images is not None):
             columns = ()
         names = [str(c) for c in frame.columns if str(c) not in without] if columns is None else list(columns)
-        remarks: list[Remark] = []
+        notes: list[DataNote] = []
         detected = [
-            _detect(frame[name], remarks, requested=columns is not None, separator=separator)
-            for name in names
+            _detect(frame[name], notes, requested=columns is not None, separator=separator) for name in names
         ]
         usable = tuple(column for column in detected if column is not None)
         if images is not None:
             images = images.fit(frame, folder or Path())
         if not usable and embedding is None and images is None:
-            reasons = [remark.text for remark in remarks if remark.action == "column left out"]
+            reasons = [note.text for note in notes if note.action == "column left out"]
             image_columns = [name for name in names if _has_image_files(frame[name])]
             hint = (
                 f"To learn from images, use --images {shlex.quote(image_columns[0])}" if image_columns else ""
@@ -139,7 +138,7 @@ class Features:
                 f"features: no usable column is left{': ' * bool(reasons)}{'; '.join(reasons)}. "
                 f"{hint or 'Choose columns with --options features=COLUMN,...'}."
             )
-        features = cls(usable, None, None, images, remarks)
+        features = cls(usable, None, None, images, notes)
         if usable:
             features._fit_transformer(frame)
         if embedding is not None:
@@ -158,7 +157,7 @@ class Features:
                     vectorizer.fit(prepared[column.name])
                 except ValueError:
                     text = f"no word in {column.name!r} occurs more than once"
-                    self.remarks.append(Remark("text without words", text, "column left out"))
+                    self.notes.append(DataNote("text without words", text, "column left out"))
                     continue
                 column = replace(column, values=tuple(vectorizer.get_feature_names_out().tolist()))
             columns.append(column)
@@ -194,22 +193,22 @@ class Features:
             parts.append((_checked_embedding(embedding, len(frame), len(mean)) - mean) / scale)
         return np.hstack(parts).astype(np.float32)
 
-    def check_new_rows(self, frame: pd.DataFrame) -> list[Remark]:
+    def check_new_rows(self, frame: pd.DataFrame) -> list[DataNote]:
         """Report cells of new rows that cannot be parsed or hold a category that was not fitted."""
         prepared = self.prepared(frame)
-        remarks: list[Remark] = []
+        notes: list[DataNote] = []
         for column in self.columns:
             cells, gaps = prepared[column.name], frame[column.name].map(is_gap).to_numpy(dtype=bool)
             if column.kind in ("number", "date"):
-                _report_unreadable(column, frame[column.name], cells.to_numpy(), gaps, remarks)
+                _report_unreadable(column, frame[column.name], cells.to_numpy(), gaps, notes)
             elif column.kind == "category":
                 new = (~cells.isin(column.values)).to_numpy() & ~gaps
                 if new.any():
                     names = listed(list(dict.fromkeys(cells[new])), 3)
                     rows = tuple(int(row) for row in frame.index[new])
                     text = f"{column.name!r}: {names} has no column in the model; encoded as all zeros"
-                    remarks.append(Remark("unknown category", text, "noted", rows))
-        return remarks
+                    notes.append(DataNote("unknown category", text, "noted", rows))
+        return notes
 
     def describe(self) -> list[tuple[str, str, str]]:
         """Name, kind and encoding of all inputs."""
@@ -260,7 +259,7 @@ class Features:
         )
 
 
-def report_duplicates(group: NDArray[np.int64], rows: pd.Index) -> list[Remark]:
+def report_duplicates(group: NDArray[np.int64], rows: pd.Index) -> list[DataNote]:
     """Report rows whose features equal those of another row.
 
     Args:
@@ -272,7 +271,7 @@ def report_duplicates(group: NDArray[np.int64], rows: pd.Index) -> list[Remark]:
     if not copies.any():
         return []
     text = f"{int(copies.sum())} rows have the same features as another row"
-    return [Remark("duplicate rows", text, "held out together", tuple(int(row) for row in rows[copies]))]
+    return [DataNote("duplicate rows", text, "held out together", tuple(int(row) for row in rows[copies]))]
 
 
 def _transformer(columns: Sequence[FeatureColumn]) -> ColumnTransformer:
@@ -383,8 +382,8 @@ def _float(value: Any) -> float:
         return np.nan
 
 
-def _form_of_numbers(name: str, words: Sequence[str], separator: str | None, remarks: list[Remark]) -> Form:
-    """Detect what commas in numbers mean, with a remark if they are ambiguous."""
+def _form_of_numbers(name: str, words: Sequence[str], separator: str | None, notes: list[DataNote]) -> Form:
+    """Detect what commas in numbers mean, with a note if they are ambiguous."""
     with_comma = [word for word in words if re.fullmatch(r"[+-]?[\d.,]*,[\d.,]*", word)]
     if not with_comma or not all(map(_THOUSANDS.fullmatch, with_comma)):
         return "usual"
@@ -393,7 +392,7 @@ def _form_of_numbers(name: str, words: Sequence[str], separator: str | None, rem
     # In a comma-separated file, a decimal comma would need quotes in every cell.
     thousands = certain or (separator == "," and bool(others))
     meaning = "separate thousands" if thousands else "are decimal commas"
-    remarks.append(Remark("commas", f"{name!r}: commas as in {with_comma[0]!r} {meaning}", "repaired"))
+    notes.append(DataNote("commas", f"{name!r}: commas as in {with_comma[0]!r} {meaning}", "repaired"))
     return "thousands" if thousands else "usual"
 
 
@@ -434,59 +433,59 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 
 
 def _detect(
-    column: "pd.Series[Any]", remarks: list[Remark], *, requested: bool, separator: str | None = None
+    column: "pd.Series[Any]", notes: list[DataNote], *, requested: bool, separator: str | None = None
 ) -> FeatureColumn | None:
-    """Detect the kind of a column; None, with a remark, if it is not usable as a feature."""
+    """Detect the kind of a column; None, with a note, if it is not usable as a feature."""
     name = str(column.name)
     gaps = column.map(is_gap).to_numpy(dtype=bool)
     present = column[~gaps]
     if not len(present):
-        remarks.append(Remark("empty column", f"{name!r} has no values", "column left out"))
+        notes.append(DataNote("empty column", f"{name!r} has no values", "column left out"))
         return None
     if gaps.any():
         text = f"{name!r}: {int(gaps.sum())} of {len(gaps)} values are missing"
-        remarks.append(Remark("missing values", text, "noted", tuple(int(r) for r in column.index[gaps])))
+        notes.append(DataNote("missing values", text, "noted", tuple(int(r) for r in column.index[gaps])))
     words = present.map(as_text)
     distinct = words.nunique()
     if distinct == 1:
         text = f"{name!r} is {words.iloc[0]!r} in every row"
-        remarks.append(Remark("constant column", text, "column left out"))
+        notes.append(DataNote("constant column", text, "column left out"))
         return None
     if (
         pd.api.types.is_datetime64_any_dtype(column.dtype)
         or words.map(_DATE.fullmatch).notna().mean() >= MOSTLY
     ):
-        return _report_unreadable(FeatureColumn(name, "date"), column, as_days(column), gaps, remarks)
+        return _report_unreadable(FeatureColumn(name, "date"), column, as_days(column), gaps, notes)
     if words.map(_OTHER_DATE.fullmatch).notna().mean() >= MOSTLY:
         order = _form_of_dates(words)
         if order is None:
             text = f"{name!r} has dates whose day and month may be swapped; write them as 2023-12-31"
-            remarks.append(Remark("ambiguous dates", text, "column left out"))
+            notes.append(DataNote("ambiguous dates", text, "column left out"))
             return None
         dates = FeatureColumn(name, "date", form=order)
-        return _report_unreadable(dates, column, as_days(column, order), gaps, remarks)
-    commas: list[Remark] = []
+        return _report_unreadable(dates, column, as_days(column, order), gaps, notes)
+    commas: list[DataNote] = []
     form = _form_of_numbers(name, words.tolist(), separator, commas)
     numbers = as_numbers(column, form)
     readable = np.isfinite(numbers)
     if readable[~gaps].mean() >= MOSTLY:
         if not requested and _are_row_numbers(numbers[~gaps]) and not gaps.any():
             text = f"{name!r} numbers the rows; --options features=... can include it"
-            remarks.append(Remark("row numbers", text, "column left out"))
+            notes.append(DataNote("row numbers", text, "column left out"))
             return None
-        remarks += commas
-        return _report_unreadable(FeatureColumn(name, "number", form=form), column, numbers, gaps, remarks)
+        notes += commas
+        return _report_unreadable(FeatureColumn(name, "number", form=form), column, numbers, gaps, notes)
     if words.map(lambda text: len(text.split())).mean() >= 3 and distinct > CATEGORIES / 2:
         return FeatureColumn(name, "text", bool(gaps.any()))
     if distinct > max(20, len(present) / 2) and not requested:
         text = f"{name!r} has {distinct} different values in {len(present)} rows, like an identifier"
-        remarks.append(Remark("identifier", text, "column left out"))
+        notes.append(DataNote("identifier", text, "column left out"))
         return None
     values = words.value_counts(sort=False)
     ranked = sorted(values.index, key=lambda value: (-values[value], value))
     if len(ranked) > CATEGORIES:
         text = f"{name!r}: the {len(ranked) - CATEGORIES} rarest of {len(ranked)} values get no column"
-        remarks.append(Remark("rare values", text))
+        notes.append(DataNote("rare values", text))
     kept = sorted(ranked[:CATEGORIES])
     return FeatureColumn(name, "category", bool(gaps.any()), tuple([""] * bool(gaps.any()) + kept))
 
@@ -496,15 +495,15 @@ def _report_unreadable(
     cells: "pd.Series[Any]",
     numbers: NDArray[np.float64],
     gaps: NDArray[np.bool_],
-    remarks: list[Remark],
+    notes: list[DataNote],
 ) -> FeatureColumn:
-    """Add a remark on cells that are not missing but unreadable; return the column with its `gaps` set."""
+    """Add a note on cells that are not missing but unreadable; return the column with its `gaps` set."""
     bad = ~np.isfinite(numbers) & ~gaps
     if bad.any():
         shown = ", ".join(repr(as_text(value)) for value in cells[bad].iloc[:3])
         problem = f"is not a {column.kind}" if bad.sum() == 1 else f"are not {column.kind}s"
         text = f"{column.name!r}: {shown} {problem}; read as missing"
-        remarks.append(Remark("unreadable values", text, "repaired", tuple(int(r) for r in cells.index[bad])))
+        notes.append(DataNote("unreadable values", text, "repaired", tuple(int(r) for r in cells.index[bad])))
     return replace(column, gaps=bool((gaps | bad).any()))
 
 

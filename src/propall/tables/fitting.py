@@ -25,9 +25,10 @@ from propall.provenance import hardware
 from propall.tables.consensus import Consensus, reach_consensus
 from propall.tables.features import Features, report_duplicates
 from propall.tables.images import ImageColumn
-from propall.tables.label_columns import LabelSource, Table, copies_of_labels
+from propall.tables.label_columns import LabeledTable, find_label_copies
+from propall.tables.label_source import LabelSource
 from propall.tables.model import HeldOut, TableModel
-from propall.tables.reading import Remark
+from propall.tables.reading import DataNote
 from propall.tables.writing import DOUBTFUL
 from propall.training.compiled import best_device
 from propall.training.contract import Monitor, Objective, Run
@@ -128,25 +129,25 @@ class Fitted:
         features: the numbers its rows became.
         consensus: every row's candidates resolved by models that had not seen it, with what people said.
         search: the choice, with `cv_results_`.
-        remarks: on the table, its labels and its columns.
+        notes: on the table, its labels and its columns.
         curves: how the chosen setting learns; None for methods without a network.
         seconds: total wall-clock time.
         hardware: description of the device used for training.
     """
 
     model: TableModel
-    table: Table
+    table: LabeledTable
     features: NDArray[np.float32]
     consensus: Consensus
     search: PartialLabelClassifierCV
-    remarks: list[Remark] = field(default_factory=list)
+    notes: list[DataNote] = field(default_factory=list)
     curves: Curves | None = None
     seconds: float = 0.0
     hardware: str = ""
 
 
 def fit_table(
-    table: Table,
+    table: LabeledTable,
     options: FitOptions | None = None,
     *,
     columns: Sequence[str] | None = None,
@@ -155,7 +156,7 @@ def fit_table(
     images: ImageColumn | None = None,
     first_model: Callable[[TableModel], None] | None = None,
 ) -> Fitted:
-    """Fit a model to a labelled table.
+    """Fit a model to a labeled table.
 
     Args:
         table: as `open_table` reads it, with labels.
@@ -168,33 +169,33 @@ def fit_table(
             interrupted then has something.
     """
     options = options or FitOptions()
-    if table.labelled is None or table.source is None:
+    if table.labeled is None or table.source is None:
         raise ValueError("label: the table has no labels; say where they stand.")
     start = time.perf_counter()
     _check_columns(table, table.source, columns or (), without)
     # An unknown name is answered before anything takes time.
     _ = [METHODS[name] for name in options.methods], [NETS[name] for name in options.nets]
     if images is not None:
-        openable, broken = images.openable(table.frame, table.sheet.folder)
-        table = replace(table, labelled=table.labelled.only(openable, broken))
-    labelled, source = table.labelled, table.source
-    assert labelled is not None
+        openable, broken = images.openable(table.frame, table.raw.folder)
+        table = replace(table, labeled=table.labeled.select(openable, broken))
+    labeled, source = table.labeled, table.source
+    assert labeled is not None
     assert source is not None
-    frame, labels = table.frame, labelled.labels
+    frame, labels = table.frame, labeled.labels
     if labels.n_full == len(labels):
         raise ValueError(
-            f"label: every class is possible in every row of {table.sheet.source}: there is nothing to "
+            f"label: every class is possible in every row of {table.raw.source}: there is nothing to "
             "learn. Rule some out in some rows."
         )
-    given = None if embedding is None else table.sheet.rows_of(embedding)[labelled.rows]
+    given = None if embedding is None else table.raw.select_rows(embedding)[labeled.rows]
     aside = (*source.columns, *without)
-    copies = copies_of_labels(table, aside)
+    copies = find_label_copies(table, aside)
     if columns is not None:
         copies = {
-            name: Remark(
-                remark.kind, f"{name!r} names classes: is it known of new rows, too?", "used as asked"
+            name: DataNote(
+                note.kind, f"{name!r} names classes: is it known of new rows, too?", "used as asked"
             )
-            for name, remark in copies.items()
+            for name, note in copies.items()
             if name in columns
         }
     features = Features.fit(
@@ -203,8 +204,8 @@ def fit_table(
         without=(*aside, *copies),
         embedding=given,
         images=images,
-        folder=table.sheet.folder,
-        separator=table.sheet.separator,
+        folder=table.raw.folder,
+        separator=table.raw.separator,
     )
     effort = TABLES if images is None else IMAGES
     options = replace(
@@ -213,10 +214,10 @@ def fit_table(
         members=options.members or effort.members,
         folds=options.folds or effort.folds,
     )
-    remarks = [*table.remarks, *copies.values(), *features.remarks]
-    X = features.transform(frame, embedding=given, folder=table.sheet.folder)
+    notes = [*table.notes, *copies.values(), *features.notes]
+    X = features.transform(frame, embedding=given, folder=table.raw.folder)
     if (group := group_equal_rows(X, len(X))) is not None:
-        remarks += report_duplicates(group, frame.index)
+        notes += report_duplicates(group, frame.index)
     grid = _grid(options, effort, X)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninformativeRowsWarning)
@@ -236,41 +237,43 @@ def fit_table(
         curves = _curves(search, X, labels, options)
     model = TableModel(search.best_estimator_, features, source)
     logs = search.out_of_fold_.log_probabilities.astype(np.float32)
-    model.held_out = HeldOut(model.keys(frame, given, table.sheet.folder), logs)
-    fitted = Fitted(model, table, X, reach_consensus(search.out_of_fold_, labelled), search, remarks, curves)
+    model.held_out = HeldOut(model.keys(frame, given, table.raw.folder), logs)
+    fitted = Fitted(model, table, X, reach_consensus(search.out_of_fold_, labeled), search, notes, curves)
     fitted.hardware = hardware(best_device(options.device))
     fitted.seconds = time.perf_counter() - start
     model.account = account(fitted, options)
     return fitted
 
 
-def _check_columns(table: Table, source: LabelSource, columns: Sequence[str], without: Sequence[str]) -> None:
+def _check_columns(
+    table: LabeledTable, source: LabelSource, columns: Sequence[str], without: Sequence[str]
+) -> None:
     for name in columns:
-        table.sheet.column(name, "features")
+        table.raw.column(name, "features")
         if name in source.columns:
             raise ValueError(
                 f"features: {name!r} belongs to the labels; a model that learns from it learns nothing "
                 "else. Leave it out."
             )
     # Of a file with a line per answer, columns may be gone already.
-    for name in () if table.sheet.answers is not None else without:
-        table.sheet.column(name, "ignore")
+    for name in () if table.raw.answers is not None else without:
+        table.raw.column(name, "ignore")
 
 
 def account(fitted: Fitted, options: FitOptions) -> dict[str, Any]:
     """What was done and found, as plain JSON."""
-    search, labelled = fitted.search, fitted.table.labelled
-    assert labelled is not None
+    search, labeled = fitted.search, fitted.table.labeled
+    assert labeled is not None
     results = search.cv_results_
     best = search.best_index_
     labels = fitted.consensus.resolution.label
     return {
-        "source": fitted.table.sheet.source,
-        "rows": fitted.table.sheet.whole,
-        "used": len(labelled.rows),
-        "classes": [str(name) for name in labelled.labels.classes],
-        "mean_candidates": float(labelled.labels.sizes.double().mean()),
-        "written": labelled.kinds,
+        "source": fitted.table.raw.source,
+        "rows": fitted.table.raw.n_file_rows,
+        "used": len(labeled.rows),
+        "classes": [str(name) for name in labeled.labels.classes],
+        "mean_candidates": float(labeled.labels.sizes.double().mean()),
+        "written": labeled.kind_counts,
         "columns": [list(row) for row in fitted.model.features.describe()],
         "features": list(fitted.features.shape[1:]),
         "settings_compared": len(results["params"]),
@@ -288,7 +291,7 @@ def account(fitted: Fitted, options: FitOptions) -> dict[str, Any]:
         "resolved": {str(n): int(c) for n, c in zip(*np.unique(labels, return_counts=True), strict=True)},
         "sets_without_truth": fitted.consensus.rate,
         "doubted": int((fitted.consensus.doubt > DOUBTFUL).sum()),
-        "remarks": [remark.as_dict() for remark in fitted.remarks],
+        "remarks": [note.as_dict() for note in fitted.notes],
         "curves": None if fitted.curves is None else fitted.curves.as_dict(),
         "seconds": round(fitted.seconds, 2),
     }

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from propall.tables.label_columns import as_text
-from propall.tables.reading import Remark
+from propall.labels.parsing import as_text
+from propall.tables.reading import DataNote
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class ImageColumn:
         cells = zip(frame.index.tolist(), frame[self.name], strict=True)
         return [(int(row), folder / as_text(cell)) for row, cell in cells]
 
-    def openable(self, frame: pd.DataFrame, folder: Path) -> tuple[NDArray[np.bool_], list[Remark]]:
-        """Find the rows whose image can be opened, with remarks on the others."""
+    def openable(self, frame: pd.DataFrame, folder: Path) -> tuple[NDArray[np.bool_], list[DataNote]]:
+        """Find the rows whose image can be opened, with notes on the others."""
         broken: dict[str, list[int]] = {}
         paths = self.paths(frame, folder)
         for row, path in paths:
@@ -79,10 +79,10 @@ class ImageColumn:
                 f"images: none can be opened, such as {paths[0][1]}: {next(iter(broken))}. Paths are "
                 "relative to the table's folder."
             )
-        remarks = [
-            Remark("broken image", reason, "row dropped", tuple(rows)) for reason, rows in broken.items()
+        notes = [
+            DataNote("broken image", reason, "row dropped", tuple(rows)) for reason, rows in broken.items()
         ]
-        return ~frame.index.isin(broken_rows), remarks
+        return ~frame.index.isin(broken_rows), notes
 
     def _read(self, path: Path, row: int) -> NDArray[np.float32]:
         try:

@@ -17,8 +17,9 @@ from safetensors.torch import load_file
 from propall import __version__, atomic_files, counter_rng
 from propall.estimators.classifier import PartialLabelClassifier
 from propall.estimators.resolution import Resolution
+from propall.labels.parsing import as_text
 from propall.tables.features import Features
-from propall.tables.label_columns import LabelSource, as_text
+from propall.tables.label_source import LabelSource
 from propall.training.checkpoint import write_tensors
 
 #: Version of the layout of the folder; a higher one is refused.

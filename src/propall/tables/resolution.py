@@ -13,9 +13,10 @@ from propall.tables.consensus import Consensus, reach_consensus
 from propall.tables.evaluation import candidates_of
 from propall.tables.fitting import Curves, Fitted
 from propall.tables.images import ImageColumn
-from propall.tables.label_columns import Labelled, LabelSource, one_row_per_item
+from propall.tables.label_columns import LabeledRows, group_by_item
+from propall.tables.label_source import LabelSource
 from propall.tables.model import TableModel
-from propall.tables.reading import Remark, Sheet, read
+from propall.tables.reading import DataNote, RawTable, read_table
 from propall.tables.writing import DOUBTFUL, predicted_table, resolved_table
 
 #: A resolved label with at least this probability counts as sure.
@@ -36,23 +37,23 @@ class Resolved:
     """A table with resolved candidate sets.
 
     Attributes:
-        sheet: the table.
-        labelled: its candidate sets.
+        raw: the table.
+        labeled: its candidate sets.
         consensus: the resolved labels, which take the annotators' answers into account.
         seen: training rows; these are resolved by models that did not see them.
         account: record of the model's fit.
-        remarks: everything noticed, dropped or repaired.
+        notes: everything noticed, dropped or repaired.
         images: the column of image files, if any.
         curves: learning curves of the model, if it has a network.
         unfinished: whether the fit was interrupted, so that the model itself resolves its training rows.
     """
 
-    sheet: Sheet
-    labelled: Labelled
+    raw: RawTable
+    labeled: LabeledRows
     consensus: Consensus
     seen: NDArray[np.bool_]
     account: dict[str, Any] = field(default_factory=dict)
-    remarks: list[Remark] = field(default_factory=list)
+    notes: list[DataNote] = field(default_factory=list)
     images: ImageColumn | None = None
     curves: Curves | None = None
     unfinished: bool = False
@@ -96,8 +97,8 @@ class Resolved:
     def frame(self, alternatives: int = 3) -> pd.DataFrame:
         """The table with added columns, see `resolved_table`."""
         return resolved_table(
-            self.sheet,
-            self.labelled,
+            self.raw,
+            self.labeled,
             self.resolution,
             self.doubt,
             seen=self.seen,
@@ -118,7 +119,7 @@ class Resolved:
     def as_dict(self) -> dict[str, Any]:
         """Convert to plain JSON."""
         return {
-            "rows": len(self.sheet.frame),
+            "rows": len(self.raw.frame),
             "resolved": len(self.resolution),
             "ambiguous": self.ambiguous,
             "sure": self.sure,
@@ -130,20 +131,20 @@ class Resolved:
                 {**row._asdict(), "probability": None if np.isnan(row.probability) else row.probability}
                 for row in self.counts()
             ],
-            "remarks": [remark.as_dict() for remark in self.remarks],
+            "remarks": [note.as_dict() for note in self.notes],
         }
 
 
 def resolved_by_fit(fitted: Fitted) -> Resolved:
     """Resolve the training rows of a fit, each by models that did not see it."""
-    assert fitted.table.labelled is not None
+    assert fitted.table.labeled is not None
     return Resolved(
-        fitted.table.sheet,
-        fitted.table.labelled,
+        fitted.table.raw,
+        fitted.table.labeled,
         fitted.consensus,
         np.ones(len(fitted.consensus.resolution), dtype=bool),
         fitted.model.account,
-        fitted.remarks,
+        fitted.notes,
         fitted.model.features.images,
         fitted.curves,
     )
@@ -164,33 +165,33 @@ def resolve_file(
         source: where the labels are; by default where they were in the fit.
         embedding: precomputed features of all rows, if the model was fitted with embeddings.
     """
-    sheet = read(file)
+    raw = read_table(file)
     labels = model.labels if source is None else source
-    if labels.item is not None and sheet.tasks is None:
-        sheet = one_row_per_item(sheet, labels)
-    labelled = candidates_of(model, sheet, source)
-    if labelled is None:
-        absent = [name for name in labels.columns if name not in sheet.frame.columns]
+    if labels.item is not None and raw.tasks is None:
+        raw = group_by_item(raw, labels)
+    labeled = candidates_of(model, raw, source)
+    if labeled is None:
+        absent = [name for name in labels.columns if name not in raw.frame.columns]
         raise ValueError(
-            f"label: {sheet.source} has no column {', '.join(map(repr, absent))}; specify where the labels "
+            f"label: {raw.source} has no column {', '.join(map(repr, absent))}; specify where the labels "
             "are, or use `propall predict` for rows without labels."
         )
     if model.features.images is not None:
-        frame = sheet.frame.iloc[labelled.rows]
-        labelled = labelled.only(*model.features.images.openable(frame, sheet.folder))
-    frame = sheet.frame.iloc[labelled.rows]
-    kept_embedding = None if embedding is None else sheet.rows_of(embedding)[labelled.rows]
-    resolution, seen = model.resolve(frame, labelled.labels, embedding=kept_embedding, folder=sheet.folder)
+        frame = raw.frame.iloc[labeled.rows]
+        labeled = labeled.select(*model.features.images.openable(frame, raw.folder))
+    frame = raw.frame.iloc[labeled.rows]
+    kept_embedding = None if embedding is None else raw.select_rows(embedding)[labeled.rows]
+    resolution, seen = model.resolve(frame, labeled.labels, embedding=kept_embedding, folder=raw.folder)
     # The fit estimated how often sets lack the true label; labels from another source may differ.
     rate = model.account.get("sets_without_truth") if source is None else None
     curves = model.account.get("curves")
     return Resolved(
-        sheet,
-        labelled,
-        reach_consensus(resolution, labelled, rate),
+        raw,
+        labeled,
+        reach_consensus(resolution, labeled, rate),
         seen,
         model.account,
-        [*sheet.remarks, *labelled.remarks, *model.features.check_new_rows(frame)],
+        [*raw.notes, *labeled.notes, *model.features.check_new_rows(frame)],
         model.features.images,
         None if curves is None else Curves.from_dict(curves),
         unfinished=model.held_out is None,
@@ -205,14 +206,14 @@ class Predicted:
         frame: the table with added columns, see `predicted_table`.
         labels: predicted labels of the rows that could be read.
         probabilities: probabilities of these labels.
-        remarks: what was repaired or left out.
+        notes: what was repaired or left out.
         separator: column separator of the file, if it is a CSV.
     """
 
     frame: pd.DataFrame
     labels: NDArray[Any]
     probabilities: NDArray[np.float64]
-    remarks: list[Remark] = field(default_factory=list)
+    notes: list[DataNote] = field(default_factory=list)
     separator: str | None = None
 
     @property
@@ -239,7 +240,7 @@ class Predicted:
             "rows": len(self.labels),
             "labels": [dict(zip(names, row, strict=True)) for row in self.counts()],
             "mean_probability": self.mean_probability,
-            "remarks": [remark.as_dict() for remark in self.remarks],
+            "remarks": [note.as_dict() for note in self.notes],
         }
 
 
@@ -258,14 +259,14 @@ def predict_file(
         embedding: precomputed features of all rows, if the model was fitted with embeddings.
         all_probabilities: also add the probability of every class.
     """
-    sheet = read(file)
-    readable, remarks = np.ones(len(sheet.frame), dtype=bool), list(sheet.remarks)
+    raw = read_table(file)
+    readable, notes = np.ones(len(raw.frame), dtype=bool), list(raw.notes)
     if model.features.images is not None:
-        readable, broken = model.features.images.openable(sheet.frame, sheet.folder)
-        remarks += [replace(r, text=f"{r.text}; not predicted", action="left blank") for r in broken]
-    remarks += model.features.check_new_rows(sheet.frame)
-    kept_embedding = None if embedding is None else sheet.rows_of(embedding)[readable]
-    logs = model.log_probabilities(sheet.frame[readable], embedding=kept_embedding, folder=sheet.folder)
-    frame = predicted_table(model, sheet, logs, readable, all_probabilities=all_probabilities)
+        readable, broken = model.features.images.openable(raw.frame, raw.folder)
+        notes += [replace(r, text=f"{r.text}; not predicted", action="left blank") for r in broken]
+    notes += model.features.check_new_rows(raw.frame)
+    kept_embedding = None if embedding is None else raw.select_rows(embedding)[readable]
+    logs = model.log_probabilities(raw.frame[readable], embedding=kept_embedding, folder=raw.folder)
+    frame = predicted_table(model, raw, logs, readable, all_probabilities=all_probabilities)
     labels, probabilities = model.classes[logs.argmax(1)], np.exp(logs.max(1))
-    return Predicted(frame, labels, probabilities, remarks, sheet.separator)
+    return Predicted(frame, labels, probabilities, notes, raw.separator)

@@ -8,9 +8,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from propall.labels.candidates import CandidateLabels
+from propall.labels.parsing import as_text
 from propall.tables.features import Features, is_gap, report_duplicates
-from propall.tables.label_columns import NEGATED, NOTHING, Labelled, Table, as_text, copies_of_labels
-from propall.tables.reading import Remark
+from propall.tables.label_columns import NEGATED, NOTHING, LabeledRows, LabeledTable, find_label_copies
+from propall.tables.reading import DataNote
 
 #: Number of label pairs in a summary.
 PAIRS = 10
@@ -76,7 +77,7 @@ class Summary:
         pairs: labels that occur together, most frequent first.
         agreement: agreement of the annotators, if there are several.
         uninformative: number of rows for which every class is possible.
-        remarks: everything noticed, dropped or repaired.
+        notes: everything noticed, dropped or repaired.
     """
 
     source: str
@@ -90,7 +91,7 @@ class Summary:
     pairs: list[Pair] = field(default_factory=list)
     agreement: Agreement | None = None
     uninformative: int = 0
-    remarks: list[Remark] = field(default_factory=list)
+    notes: list[DataNote] = field(default_factory=list)
 
     @property
     def mean_size(self) -> float:
@@ -126,20 +127,20 @@ class Summary:
                 "without_information": self.uninformative,
                 "agreement": None if self.agreement is None else self.agreement._asdict(),
             },
-            "remarks": [remark.as_dict() for remark in self.remarks],
+            "remarks": [note.as_dict() for note in self.notes],
         }
 
 
-def summarize(table: Table) -> Summary:
+def summarize(table: LabeledTable) -> Summary:
     """Summarize a table."""
-    frame = table.sheet.frame
+    frame = table.raw.frame
     reserved = table.source.columns if table.source is not None else ()
-    copies = copies_of_labels(table, reserved) if table.labelled is not None else {}
+    copies = find_label_copies(table, reserved) if table.labeled is not None else {}
     try:
-        features = Features.fit(table.frame, without=(*reserved, *copies), separator=table.sheet.separator)
+        features = Features.fit(table.frame, without=(*reserved, *copies), separator=table.raw.separator)
     except ValueError as error:
         text = str(error).removeprefix("features: ")
-        features = Features((), remarks=[Remark("no features", text)])
+        features = Features((), notes=[DataNote("no features", text)])
     used = {column.name: column for column in features.columns}
     columns = []
     for name in frame.columns:
@@ -149,27 +150,27 @@ def summarize(table: Table) -> Summary:
         role = LABEL if name in reserved else LEFT_OUT if column is None else column.kind
         example = str(words.iloc[0]) if len(words) else ""
         columns.append(ColumnSummary(str(name), role, int(gaps.sum()), int(words.nunique()), example))
-    summary = Summary(table.sheet.source, table.sheet.whole, len(table.frame), columns)
-    summary.remarks = [*table.remarks, *copies.values(), *features.remarks]
+    summary = Summary(table.raw.source, table.raw.n_file_rows, len(table.frame), columns)
+    summary.notes = [*table.notes, *copies.values(), *features.notes]
     if features.columns:
         contents = pd.util.hash_pandas_object(features.prepared(table.frame), index=False)
-        summary.remarks += report_duplicates(pd.factorize(contents)[0], table.frame.index)
-    if table.labelled is not None and table.source is not None:
-        summary.where = table.source.says()
-        _add_labels(summary, table.labelled)
+        summary.notes += report_duplicates(pd.factorize(contents)[0], table.frame.index)
+    if table.labeled is not None and table.source is not None:
+        summary.where = table.source.describe()
+        _add_labels(summary, table.labeled)
     return summary
 
 
-def _add_labels(summary: Summary, labelled: Labelled) -> None:
-    labels = labelled.labels
+def _add_labels(summary: Summary, labeled: LabeledRows) -> None:
+    labels = labeled.labels
     mask = labels.to_numpy()
     sizes = mask.sum(1)
-    summary.kinds = labelled.kinds
+    summary.kinds = labeled.kind_counts
     summary.sizes = {
         int(size): int(rows) for size, rows in zip(*np.unique(sizes, return_counts=True), strict=True)
     }
     summary.uninformative = labels.n_full
-    written = np.array(labelled.written, dtype=object)
+    written = np.array(labeled.row_kinds, dtype=object)
     negated, named = written == NEGATED, ~np.isin(written, [NEGATED, NOTHING])
     alone, among = mask[named & (sizes == 1)].sum(0), mask[named & (sizes > 1)].sum(0)
     ruled_out = (~mask[negated]).sum(0)
@@ -178,9 +179,9 @@ def _add_labels(summary: Summary, labelled: Labelled) -> None:
         for name, *counts in zip(labels.classes, alone, among, ruled_out, strict=True)
     ]
     summary.pairs = _frequent_pairs(labels, named)
-    summary.remarks += _inseparable_classes(labels)
-    if labelled.counts is not None:
-        summary.agreement = agreement(labelled.counts, labelled.answers, labelled.annotators)
+    summary.notes += _inseparable_classes(labels)
+    if labeled.counts is not None:
+        summary.agreement = agreement(labeled.counts, labeled.answers, labeled.annotators)
 
 
 def _frequent_pairs(labels: CandidateLabels, named: NDArray[np.bool_]) -> list[Pair]:
@@ -201,7 +202,7 @@ def _frequent_pairs(labels: CandidateLabels, named: NDArray[np.bool_]) -> list[P
     return sorted(pairs, key=lambda pair: (-pair.rows, pair.one, pair.other))[:PAIRS]
 
 
-def _inseparable_classes(labels: CandidateLabels) -> list[Remark]:
+def _inseparable_classes(labels: CandidateLabels) -> list[DataNote]:
     mask = labels.to_numpy()
     informative = mask[mask.sum(1) < labels.n_classes]
     groups: dict[bytes, list[str]] = {}
@@ -209,7 +210,7 @@ def _inseparable_classes(labels: CandidateLabels) -> list[Remark]:
         if informative[:, i].any():
             groups.setdefault(informative[:, i].tobytes(), []).append(str(name))
     return [
-        Remark(
+        DataNote(
             "inseparable classes",
             f"{', '.join(map(repr, names))} are always candidates together, so they cannot be told apart",
         )

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from propall.atomic_files import replacing
 from propall.estimators.resolution import Resolution
-from propall.tables.label_columns import Labelled
+from propall.tables.label_columns import LabeledRows
 from propall.tables.model import TableModel
-from propall.tables.reading import FORMATS, NEEDED, Sheet
+from propall.tables.reading import FORMATS, REQUIRED_LIBRARY, RawTable
 
 #: Prefix of added columns, so that they do not clash with the table's columns.
 PREFIX = "propall_"
@@ -21,8 +21,8 @@ DOUBTFUL = 0.5
 
 
 def resolved_table(
-    sheet: Sheet,
-    labelled: Labelled,
+    raw: RawTable,
+    labeled: LabeledRows,
     resolution: Resolution,
     doubt: NDArray[np.float64],
     *,
@@ -32,8 +32,8 @@ def resolved_table(
     """Add the resolved label, its probability and margin, the doubt and alternatives to a table.
 
     Args:
-        sheet: the table.
-        labelled: the rows with candidates; the others get a note.
+        raw: the table.
+        labeled: the rows with candidates; the others get a note.
         resolution: resolved labels of these rows.
         doubt: probability of each that no candidate is correct.
         seen: which of these rows the model was fitted on; they were resolved by models that did not see them.
@@ -50,13 +50,13 @@ def resolved_table(
     }
     if seen is not None:
         columns["by"] = ["models that did not see it" if was_seen else "the model" for was_seen in seen]
-    out = sheet.frame.copy()
+    out = raw.frame.copy()
     for name, values in columns.items():
         column: list[Any] = [None] * len(out)
-        for place, value in zip(labelled.rows.tolist(), values, strict=True):
+        for place, value in zip(labeled.rows.tolist(), values, strict=True):
             column[place] = value
         out[PREFIX + name] = pd.Series(column, index=out.index, dtype=object)
-    dropped = {row: r.text for r in labelled.remarks if r.action == "row dropped" for row in r.rows}
+    dropped = {row: r.text for r in labeled.notes if r.action == "row dropped" for row in r.rows}
     for row, reason in dropped.items():
         if row in out.index:
             out.loc[row, PREFIX + "note"] = f"left out: {reason}"
@@ -65,7 +65,7 @@ def resolved_table(
 
 def predicted_table(
     model: TableModel,
-    sheet: Sheet,
+    raw: RawTable,
     log_probabilities: NDArray[np.float64],
     readable: NDArray[np.bool_],
     *,
@@ -75,12 +75,12 @@ def predicted_table(
 
     Args:
         model: the model, for its class names.
-        sheet: the table.
+        raw: the table.
         log_probabilities: (n, k) predictions for the readable rows.
         readable: which rows were predicted; the others get no label.
         all_probabilities: also add the probability of every class.
     """
-    out = sheet.frame.copy()
+    out = raw.frame.copy()
     best = log_probabilities.argmax(1)
     probabilities = np.exp(log_probabilities)
     columns = {"label": model.classes[best], "probability": probabilities.max(1).round(6)}
@@ -130,6 +130,6 @@ def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None 
                 plain = frame.reset_index(drop=True)
                 (plain.to_parquet if kind == "Parquet" else plain.to_feather)(part)
     except ImportError as error:
-        package = NEEDED[path.suffix.lower()]
+        package = REQUIRED_LIBRARY[path.suffix.lower()]
         raise ValueError(f"out: writing {path.suffix} requires {package}; pip install {package}.") from error
     return path

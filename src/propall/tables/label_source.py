@@ -1,0 +1,186 @@
+"""Describe or guess where the labels of a table are."""
+
+import csv
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from propall.labels.parsing import CellGrammar, LabelCell, as_text
+from propall.labels.votes import Rule, label_studio_names
+from propall.tables.reading import RawTable, decode_text
+from propall.wording import joined
+
+#: Words in a label cell that mean there is no label; a class with such a name must be listed in `classes`.
+NO_LABEL = frozenset({"", "na", "n/a", "nan", "null", "<na>", "?"})
+#: Smallest share of a column's cells that must be labels for the column to be recognized as labels.
+MIN_LABEL_SHARE = 0.9
+#: Names of columns that are guessed to be the labels, in order of preference.
+USUAL_NAMES = ("label", "labels", "class", "target", "category", "candidates", "y")
+
+
+@dataclass(frozen=True)
+class LabelSource:
+    """Where the labels of a table are.
+
+    Attributes:
+        label: the column whose cells are one label, several (`cat|dog`, or a JSON list), labels ruled out
+            (`!cat`), or blank. In long form, the column of answers; for a Label Studio export, the name of
+            the choices.
+        annotators: one column per annotator.
+        votes: one column per class, with 0 and 1 or numbers of votes.
+        item: in long form, the column with the instance each answer belongs to.
+        annotator: in long form, the column with the annotator who gave each answer, if any.
+        separator: the text between two names.
+        rule: how the answers of several annotators are combined, see `CandidateLabels.from_votes`.
+        classes: all class names in order; by default those seen.
+        hierarchy: the label hierarchy, as in `CandidateLabels.from_hierarchy`.
+        unlabelled: "keep" rows without a label, with every class possible, or "drop" them.
+        repair: fix obvious label typos.
+    """
+
+    label: str | None = None
+    annotators: tuple[str, ...] = ()
+    votes: tuple[str, ...] = ()
+    item: str | None = None
+    annotator: str | None = None
+    separator: str = "|"
+    rule: Rule = "union"
+    classes: tuple[str, ...] | None = None
+    hierarchy: Any = None
+    unlabelled: Literal["keep", "drop"] = "keep"
+    repair: bool = True
+
+    def __post_init__(self) -> None:
+        places = {"label": self.label, "annotators": self.annotators, "votes": self.votes}
+        chosen = [f"--{name}" for name, columns in places.items() if columns]
+        if len(chosen) > 1:
+            raise ValueError(f"label: {joined(chosen)} are mutually exclusive. Choose one of them.")
+        if self.item and not self.label:
+            raise ValueError("item: given without label; also name the column of answers.")
+        if self.annotator and not self.item:
+            raise ValueError(
+                "annotator: given without item; also name the column of items, or use annotators."
+            )
+        if not self.separator:
+            raise ValueError("separator: empty; expected the text between two names, such as '|'.")
+        if not (self.rule in ("union", "plurality") or (isinstance(self.rule, int) and self.rule >= 1)):
+            raise ValueError(
+                f"rule: {self.rule!r}; expected union, plurality or a number of votes of at least 1."
+            )
+        if self.annotators and isinstance(self.rule, int) and self.rule > len(self.annotators):
+            raise ValueError(
+                f"rule: {self.rule} votes for {len(self.annotators)} annotators; expected 1 to "
+                f"{len(self.annotators)}."
+            )
+        if self.unlabelled not in ("keep", "drop"):
+            raise ValueError(f"unlabelled: {self.unlabelled!r}; expected keep or drop.")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns with labels, items or annotators, none of which is a feature."""
+        single = (name for name in (self.label, self.item, self.annotator) if name)
+        return (*single, *self.annotators, *self.votes)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether any label column is named."""
+        return bool(self.label or self.annotators or self.votes)
+
+    @property
+    def grammar(self) -> CellGrammar:
+        """How label cells are written."""
+        known = frozenset(self.classes or ())
+        return CellGrammar(self.separator, known=known, json_lists=True, blanks=NO_LABEL)
+
+    def describe(self) -> str:
+        """Describe where the labels are."""
+        if self.annotators:
+            return f"{len(self.annotators)} annotators ({', '.join(self.annotators)}), {self.rule}"
+        if self.votes:
+            return f"votes in {len(self.votes)} columns, {self.rule}"
+        if self.item:
+            return f"answers in {self.label!r}, one per line, items in {self.item!r}, {self.rule}"
+        return f"column {self.label!r}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build from JSON, in which tuples have become lists."""
+        lists = ("annotators", "votes", "classes")
+        fields: dict[str, Any] = {
+            name: tuple(value) if name in lists and value is not None else value
+            for name, value in values.items()
+        }
+        return cls(**fields)
+
+
+def read_hierarchy(path: str | Path) -> Any:
+    """Read a tree from a file: nested JSON objects, a CSV of parents and children, or one path per line."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"hierarchy: there is no file {path}.")
+    text, _ = decode_text(path.read_bytes(), path.name)
+    if path.suffix.lower() == ".json":
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"hierarchy: {path} is not JSON ({error}).") from error
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if path.suffix.lower() == ".csv":
+        edges = [[cell.strip() for cell in row] for row in csv.reader(lines)]
+        edges = edges[1:] if edges and [c.lower() for c in edges[0]] == ["parent", "child"] else edges
+        bad = next((number for number, edge in enumerate(edges, 1) if len(edge) != 2), None)
+        if bad is not None:
+            raise ValueError(f"hierarchy: {path}, line {bad}: expected two names, parent and child.")
+        return edges
+    return lines
+
+
+def find_label_columns(raw: RawTable) -> list[str]:
+    """Return columns in which some cells list several names or rule some out, out of few distinct names."""
+    grammar = LabelSource().grammar
+    columns = []
+    for column in raw.frame.columns:
+        texts = dict.fromkeys(as_text(cell) for cell in raw.frame[column])
+        cells = [grammar.parse(text) for text in texts if grammar.is_compound(text)]
+        usable = [cell for cell in cells if not cell_fault(cell)]
+        names = {name for cell in usable for name in cell.names}
+        if usable and len(usable) >= MIN_LABEL_SHARE * len(cells) and len(names) * 2 <= len(raw.frame):
+            columns.append(str(column))
+    return columns
+
+
+def suggest_label_column(raw: RawTable) -> str:
+    """Return a sentence that names a column that looks like labels; empty if there is none."""
+    columns = find_label_columns(raw)
+    return f" It may be {columns[0]!r}: --label {shlex.quote(columns[0])}." if columns else ""
+
+
+def guess_source(raw: RawTable) -> LabelSource | None:
+    """Return the label column if one has a usual name."""
+    if raw.tasks is not None:
+        return LabelSource(label=choices_name(raw) or "choices")
+    for usual in USUAL_NAMES:
+        for name in raw.frame.columns:
+            if str(name).lower() == usual:
+                return LabelSource(label=str(name))
+    return None
+
+
+def choices_name(raw: RawTable, name: str | None = None) -> str | None:
+    """Return the name of a Label Studio project's choices: the requested ones, else the only ones."""
+    names = label_studio_names(raw.tasks or ())
+    return name if name in names or len(names) != 1 else names[0]
+
+
+def cell_fault(cell: LabelCell) -> str:
+    """Return why a cell cannot be used; empty if it can."""
+    if cell.mixed:
+        return "lists both candidates and labels that are ruled out"
+    return "rules out a blank name" if cell.nameless else ""

@@ -1,0 +1,127 @@
+"""Find typos in label names."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+#: A name is a typo of a similar one that is at least this many times as frequent.
+TYPO_RATIO = 20
+#: A name may be a typo of a similar one that is at least this many times as frequent.
+DOUBT_RATIO = 3
+
+
+def edit_distance(one: str, other: str) -> int:
+    """Count the letters to insert, delete, replace or swap with a neighbor to get the other word."""
+    previous: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        before_previous, previous, row = previous, row, [i]
+        for j, b in enumerate(other, 1):
+            best = min(previous[j] + 1, row[j - 1] + 1, previous[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
+                best = min(best, before_previous[j - 2] + 1)
+            row.append(best)
+    return row[-1]
+
+
+def is_similar(one: str, other: str) -> bool:
+    """Whether one name may be a typo of the other: one or two letters differ, but no number."""
+    a, b = _normalize(one), _normalize(other)
+    if _numbers(a) != _numbers(b):
+        return False
+    if a == b:
+        return True
+    shorter, longer = sorted((len(a), len(b)))
+    if shorter < 3 or longer - shorter > 2:
+        return False
+    if longer == 3:  # one letter tells most three-letter words apart, so only swapped letters count
+        return sorted(a) == sorted(b) and edit_distance(a, b) == 1
+    return edit_distance(a, b) <= (2 if shorter >= 8 else 1)
+
+
+def _numbers(normalized: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\d+", normalized))
+
+
+def _normalize(name: str) -> str:
+    return re.sub(r"[\s_\-]+", " ", name.casefold()).strip()
+
+
+def _letters(normalized: str) -> int:
+    """Return the letters of a word as a set of bits."""
+    return sum({1 << ord(letter) % 64 for letter in normalized})
+
+
+class SimilarNames:
+    """An index that finds similar names with few letter-by-letter comparisons."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names: dict[tuple[tuple[str, ...], int], list[tuple[int, int, str]]] = {}
+        self._size = 0
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """Add a name."""
+        normalized = _normalize(name)
+        bucket = self._names.setdefault((_numbers(normalized), len(normalized)), [])
+        bucket.append((self._size, _letters(normalized), name))
+        self._size += 1
+
+    def find(self, name: str) -> list[str]:
+        """Return the similar names, in the order they were added."""
+        normalized = _normalize(name)
+        numbers, letters = _numbers(normalized), _letters(normalized)
+        # Replacing two letters removes at most two from the set and adds at most two.
+        nearby = [
+            (position, other)
+            for length in range(len(normalized) - 2, len(normalized) + 3)
+            for position, other_letters, other in self._names.get((numbers, length), ())
+            if (letters ^ other_letters).bit_count() <= 4
+        ]
+        return [other for _, other in sorted(nearby) if is_similar(name, other)]
+
+
+class Typos(NamedTuple):
+    """Typos among names.
+
+    Attributes:
+        corrections: the name that each typo stands for.
+        doubtful: pairs of similar names that may be one, the rarer first.
+    """
+
+    corrections: dict[str, str]
+    doubtful: list[tuple[str, str]]
+
+
+def find_typos(counts: Mapping[str, int], known: Sequence[str] | None = None) -> Typos:
+    """Find names that are typos of others.
+
+    Args:
+        counts: the number of rows with each name.
+        known: the only valid names; an invalid name with one similar valid name is then a typo of it,
+            regardless of the counts.
+    """
+    corrections: dict[str, str] = {}
+    doubtful: list[tuple[str, str]] = []
+    by_frequency = sorted(counts, key=lambda name: (-counts[name], name))
+    if known is not None:
+        index, valid = SimilarNames(known), frozenset(known)
+        for name in by_frequency:
+            if name not in valid and len(similar := index.find(name)) == 1:
+                corrections[name] = similar[0]
+        return Typos(corrections, doubtful)
+    by_normalized: dict[str, str] = {}
+    accepted = SimilarNames()
+    for name in by_frequency:
+        same = by_normalized.setdefault(_normalize(name), name)
+        if same != name:
+            corrections[name] = same
+            continue
+        similar = accepted.find(name)
+        if len(similar) == 1 and counts[name] * TYPO_RATIO <= counts[similar[0]]:
+            corrections[name] = by_normalized[_normalize(name)] = similar[0]
+            continue
+        doubtful += [(name, other) for other in similar if counts[name] * DOUBT_RATIO <= counts[other]]
+        accepted.add(name)
+    return Typos(corrections, doubtful)

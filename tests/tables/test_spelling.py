@@ -1,0 +1,67 @@
+"""Typos in label names."""
+
+import numpy as np
+import pytest
+
+from propall.tables import spelling
+from propall.tables.spelling import edit_distance, find_typos, is_similar
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "letters"),
+    [
+        ("", "", 0),
+        ("cat", "cat", 0),
+        ("cat", "cats", 1),
+        ("cat", "act", 1),
+        ("kitten", "sitting", 3),
+        ("a", "", 1),
+    ],
+)
+def test_edit_distance(one, other, letters) -> None:
+    assert edit_distance(one, other) == edit_distance(other, one) == letters
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "near"),
+    [
+        ("herrng gull", "herring gull", True),
+        ("Herring_Gull", "herring gull", True),
+        ("dgo", "dog", True),
+        ("cat", "car", False),
+        ("class 1", "class 2", False),
+        ("type10", "type1", False),
+        ("tern", "turn", True),
+        ("male", "female", False),
+        ("no", "on", False),
+    ],
+)
+def test_similarity(one, other, near) -> None:
+    assert is_similar(one, other) == is_similar(other, one) == near
+
+
+def test_typos_are_rare_and_clear() -> None:
+    found = find_typos({"gull": 100, "gul": 2, "GULL": 40, "tern": 50, "turn": 20, "skua": 1})
+    assert found.corrections == {"gul": "gull", "GULL": "gull"}
+    assert found.doubtful == []
+    found = find_typos({"gull": 12, "gul": 2, "tern": 50})
+    assert found.corrections == {}
+    assert found.doubtful == [("gul", "gull")]
+    assert find_typos({"gul": 30, "zzz": 1}, ["gull", "tern"]).corrections == {"gul": "gull"}
+
+
+def test_thousands_of_names_are_not_all_compared(monkeypatch) -> None:
+    compared = []
+    monkeypatch.setattr(spelling, "is_similar", lambda *names: compared.append(names) or is_similar(*names))
+    names = {f"site {number}": 40 for number in range(3000)}
+    assert find_typos(names | {"sitee 7": 1}).corrections == {"sitee 7": "site 7"}
+    assert len(compared) == 1
+
+
+def test_no_similar_name_is_missed() -> None:
+    rng = np.random.default_rng(0)
+    words = sorted({"".join(rng.choice(list("abc 1"), rng.integers(2, 10))).strip() for _ in range(400)})
+    for word in words[::10]:
+        known = [other for other in words if other != word]
+        near = [other for other in known if is_similar(word, other)]
+        assert find_typos({word: 1}, known).corrections == ({word: near[0]} if len(near) == 1 else {})
