@@ -1,4 +1,4 @@
-"""The loss in a plain PyTorch loop: every pixel has a set of possible classes, given by rough boxes."""
+"""The loss in a plain PyTorch loop: bounding boxes give every pixel a set of candidate classes."""
 
 import torch
 from torch import nn
@@ -10,7 +10,7 @@ STEPS = 150
 
 
 def scene(seed: int, size: int = 24) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """An image, its true segmentation, and a candidate mask: inside a box anything may be ground or it."""
+    """An image, its true segmentation and its candidate masks: a pixel in a box is ground or the object."""
     draw = torch.Generator().manual_seed(seed)
     y, x = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
     truth = torch.zeros(size, size, dtype=torch.long)
@@ -26,13 +26,13 @@ def scene(seed: int, size: int = 24) -> tuple[torch.Tensor, torch.Tensor, torch.
         )
         truth[inside] = kind
         candidates[kind] |= ((x - cx).abs() <= r + 3) & ((y - cy).abs() <= r + 3)
-        # Somebody clicked on the middle of each thing: there it is for certain.
-        middle = ((x - cx).abs() <= 1) & ((y - cy).abs() <= 1)
-        candidates[:, middle] = False
-        candidates[kind, middle] = True
-        truth[middle] = kind
-    colours = torch.tensor([[0.2, 0.3, 0.2], [0.7, 0.3, 0.2], [0.2, 0.3, 0.8]])
-    image = colours[truth].movedim(-1, 0) + 0.15 * torch.randn(3, size, size, generator=draw)
+        # An annotator clicked on the center of each object, so its class is certain there.
+        center = ((x - cx).abs() <= 1) & ((y - cy).abs() <= 1)
+        candidates[:, center] = False
+        candidates[kind, center] = True
+        truth[center] = kind
+    colors = torch.tensor([[0.2, 0.3, 0.2], [0.7, 0.3, 0.2], [0.2, 0.3, 0.8]])
+    image = colors[truth].movedim(-1, 0) + 0.15 * torch.randn(3, size, size, generator=draw)
     return image, truth, candidates
 
 
@@ -57,14 +57,14 @@ def main() -> None:
         if step % 50 == 49:
             print(f"step {step + 1}: loss {loss.item():.3f}")
     with torch.no_grad():
-        found = net(images[test]).argmax(1)
+        predicted = net(images[test]).argmax(1)
     sizes = candidates[test].float().sum(1)
-    print(f"{(sizes > 1).float().mean():.0%} of the pixels have more than one candidate")
-    accuracy, ground = ((found == truth[test]).float().mean(), (truth[test] == 0).float().mean())
+    print(f"{(sizes > 1).float().mean():.0%} of the pixels have several candidates")
+    accuracy, ground = ((predicted == truth[test]).float().mean(), (truth[test] == 0).float().mean())
     print(f"pixel accuracy {accuracy:.3f}, all ground {ground:.3f}")
     for kind, name in enumerate(CLASSES):
-        both = ((found == kind) & (truth[test] == kind)).sum()
-        either = ((found == kind) | (truth[test] == kind)).sum()
+        both = ((predicted == kind) & (truth[test] == kind)).sum()
+        either = ((predicted == kind) | (truth[test] == kind)).sum()
         print(f"  {name}: intersection over union {both / either:.3f}")
 
 

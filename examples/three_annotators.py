@@ -1,7 +1,7 @@
-"""Three people labeled each image and disagree: keep all they said instead of the majority.
+"""Three annotators per image who disagree: train on all answers instead of the majority vote.
 
-With a GPU and CIFAR-10N under PROPALL_DATA it uses those images and answers, otherwise generated answers on
-scikit-learn's digits, from `three_annotators.csv`.
+Uses CIFAR-10N with a GPU and the data under PROPALL_DATA; otherwise scikit-learn's digits with simulated
+answers from `three_annotators.csv`.
 """
 
 import csv
@@ -12,11 +12,9 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from propall import CandidateLabels, PartialLabelClassifier
+from propall import CandidateLabels, PartialLabelClassifier, combine_answers, resolve_out_of_fold
 from propall.data import load
 from propall.data.download import status
-from propall.estimators.search import resolve_out_of_fold
-from propall.tables.consensus import combine_answers
 
 
 def cifar():
@@ -42,7 +40,7 @@ def digits():
 
 
 def majority(answers, draw):
-    """The answer of most; of several at random."""
+    """The most frequent answer; ties are broken at random."""
     chosen = []
     for row in answers:
         counts = Counter(row.tolist())
@@ -52,23 +50,24 @@ def majority(answers, draw):
 
 
 def main() -> None:
-    here = torch.cuda.is_available() and any(s.present for s in status() if s.loader.name == "cifar10n")
-    X, answers, truth, clf = cifar() if here else digits()
+    has_cifar = torch.cuda.is_available() and any(s.present for s in status() if s.loader.name == "cifar10n")
+    X, answers, truth, clf = cifar() if has_cifar else digits()
     labels = CandidateLabels.from_annotators(answers, classes=range(10))
     covered = labels.to_numpy()[np.arange(len(truth)), truth]
     print(labels)
-    print(f"each annotator is right in {', '.join(f'{(a == truth).mean():.3f}' for a in answers.T)} of rows")
-    print(f"somebody is right in       {covered.mean():.3f}")
-    print(f"the majority is right in   {(majority(answers, np.random.default_rng(0)) == truth).mean():.3f}")
+    print(f"accuracy of each annotator:    {', '.join(f'{(a == truth).mean():.3f}' for a in answers.T)}")
+    print(f"at least one is right:         {covered.mean():.3f}")
+    votes = majority(answers, np.random.default_rng(0))
+    print(f"accuracy of the majority vote: {(votes == truth).mean():.3f}")
 
     resolution = resolve_out_of_fold(clf, X, labels)
-    print(f"resolved labels are right in {(resolution.label == truth).mean():.3f}")
+    print(f"accuracy of resolved labels:   {(resolution.label == truth).mean():.3f}")
 
-    # The union forgets that two said cat and one dog, and who is usually right: weigh that, too.
-    weighed = combine_answers(resolution.log_probabilities, answers)
-    print(f"the annotators are thought to be right in {weighed.accuracy.round(3).tolist()}")
-    best = weighed.log_probabilities.argmax(1)
-    print(f"with that, labels are right in {(best == truth).mean():.3f}")
+    # The union of answers ignores who gave which answer, and how often; combine these with the model.
+    posterior = combine_answers(resolution.log_probabilities, answers)
+    print(f"estimated annotator accuracy:  {posterior.accuracy.round(3).tolist()}")
+    combined = posterior.log_probabilities.argmax(1)
+    print(f"accuracy of combined labels:   {(combined == truth).mean():.3f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Wines of which it is only known what they are not: !barolo instead of a label."""
+"""Wines labeled only by what they are not, such as !barolo."""
 
 import numpy as np
 from sklearn.datasets import load_wine
@@ -23,7 +23,7 @@ def main() -> None:
 
     clf = PartialLabelClassifier("propall", "linear", epochs=300, random_state=0).fit(X_train, labels)
     accuracy = (clf.predict(X_test) == NAMES[truth_test]).mean()
-    print(f"test accuracy without a single positive label: {accuracy:.3f}")
+    print(f"test accuracy without any positive label: {accuracy:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The examples run offline and show what they promise."""
+"""The examples run offline and show the advertised results."""
 
 import re
 import runpy
@@ -11,8 +11,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 @pytest.fixture
-def shown(capsys, monkeypatch, tmp_path):
-    """Runs an example as a program and returns what it prints."""
+def output_of(capsys, monkeypatch, tmp_path):
+    """Run an example as a program and return its output."""
     monkeypatch.setenv("PROPALL_DATA", str(tmp_path))
 
     def run(name: str, *words: str) -> str:
@@ -24,32 +24,32 @@ def shown(capsys, monkeypatch, tmp_path):
 
 
 def number(pattern: str, text: str) -> float:
-    found = re.search(pattern + r"\D*([\d.]+)", text)
-    assert found, f"{pattern!r} is not in {text!r}"
-    return float(found.group(1).rstrip("."))
+    match = re.search(pattern + r"\D*([\d.]+)", text)
+    assert match, f"{pattern!r} is not in {text!r}"
+    return float(match.group(1).rstrip("."))
 
 
-def test_digits_with_several_labels(shown) -> None:
-    out = shown("digits_with_several_labels")
+def test_digits_with_several_labels(output_of) -> None:
+    out = output_of("digits_with_several_labels")
     assert number("test accuracy from ambiguous labels:", out) > 0.85
-    assert number("labels found among the candidates:", out) > 0.9
+    assert number("correctly resolved training labels:", out) > 0.9
 
 
-def test_wine_by_exclusion(shown) -> None:
-    assert number("test accuracy without a single positive label:", shown("wine_by_exclusion")) > 0.9
+def test_wine_by_exclusion(output_of) -> None:
+    assert number("test accuracy without any positive label:", output_of("wine_by_exclusion")) > 0.9
 
 
-def test_labels_of_a_hierarchy(shown) -> None:
-    out = shown("labels_of_a_hierarchy")
-    assert number("from all labels:", out) > number("precise ones alone:", out) + 0.03
+def test_hierarchical_labels(output_of) -> None:
+    out = output_of("hierarchical_labels")
+    assert number("with all labels:", out) > number("precise ones only:", out) + 0.03
 
 
-def test_three_annotators(shown) -> None:
-    out = shown("three_annotators")
-    assert number("resolved labels are right in", out) > number("the majority is right in", out) + 0.05
-    assert number("with that, labels are right in", out) > number("resolved labels are right in", out)
+def test_three_annotators(output_of) -> None:
+    out = output_of("three_annotators")
+    assert number("of resolved labels:", out) > number("of the majority vote:", out) + 0.05
+    assert number("of combined labels:", out) > number("of resolved labels:", out)
 
 
-def test_segmentation_with_candidate_masks(shown) -> None:
-    out = shown("segmentation_with_candidate_masks")
+def test_segmentation_with_candidate_masks(output_of) -> None:
+    out = output_of("segmentation_with_candidate_masks")
     assert number("pixel accuracy", out) > number("all ground", out) + 0.1

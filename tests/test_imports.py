@@ -1,9 +1,11 @@
-"""What is loaded, and when: a loss in a training loop needs torch and nothing heavy besides."""
+"""What an import loads: a loss in a training loop needs torch and nothing else heavy."""
 
 import subprocess
 import sys
 
 import pytest
+
+import propall
 
 HEAVY = ("sklearn", "pandas", "scipy", "matplotlib", "rich", "typer", "lightning")
 
@@ -18,5 +20,15 @@ HEAVY = ("sklearn", "pandas", "scipy", "matplotlib", "rich", "typer", "lightning
     ],
 )
 def test_nothing_heavy_is_loaded(code, absent):
-    look = f"{code}\nimport sys; found = set({absent!r}) & set(sys.modules); assert not found, found"
-    subprocess.run([sys.executable, "-c", look], check=True, capture_output=True)
+    check = f"{code}\nimport sys; loaded = set({absent!r}) & set(sys.modules); assert not loaded, loaded"
+    subprocess.run([sys.executable, "-c", check], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("name", propall.__all__)
+def test_public_names_exist(name):
+    assert getattr(propall, name) is not None
+
+
+def test_unknown_names_are_answered_with_the_public_ones():
+    with pytest.raises(AttributeError, match=r"no attribute 'Loss'; it has .*ProPaLLLoss"):
+        _ = propall.Loss

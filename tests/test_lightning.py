@@ -546,7 +546,7 @@ def test_a_killed_process_ends_the_other_and_a_resume_ends_equal(tmp_path):
 
 @pytest.mark.slow
 def test_the_example_runs_on_one_process_and_on_two(tmp_path):
-    command = [sys.executable, ROOT / "examples" / "own_network_ddp.py", "--epochs", "6"]
+    command = [sys.executable, ROOT / "examples" / "custom_network_ddp.py", "--epochs", "6"]
     outputs = [
         subprocess.run(
             [*command, "--processes", processes],
@@ -560,5 +560,5 @@ def test_the_example_runs_on_one_process_and_on_two(tmp_path):
         for processes in "12"
     ]
     assert outputs[0] == outputs[1]
-    (accuracy,) = re.findall(r"accuracy on the test set (\S+)", outputs[0])
+    (accuracy,) = re.findall(r"test accuracy (\S+)", outputs[0])
     assert float(accuracy) > 0.5

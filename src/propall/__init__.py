@@ -1,4 +1,4 @@
-"""Learning from labels that are not certain: partial and complementary labels."""
+"""Learning from uncertain labels: partial and complementary labels."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,21 +6,33 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from propall.estimators.classifier import PartialLabelClassifier as PartialLabelClassifier
-    from propall.labels.candidates import CandidateLabels as CandidateLabels
+    from propall.estimators import SCORERS as SCORERS
+    from propall.estimators import CandidateStratifiedKFold as CandidateStratifiedKFold
+    from propall.estimators import PartialLabelClassifier as PartialLabelClassifier
+    from propall.estimators import PartialLabelClassifierCV as PartialLabelClassifierCV
+    from propall.estimators import Resolution as Resolution
+    from propall.estimators import resolve_out_of_fold as resolve_out_of_fold
+    from propall.labels import CandidateLabels as CandidateLabels
     from propall.losses import PartialLabelLoss as PartialLabelLoss
     from propall.losses import ProPaLLLoss as ProPaLLLoss
     from propall.methods.propall import propall_loss as propall_loss
     from propall.numerics import log1mexp as log1mexp
+    from propall.tables.consensus import combine_answers as combine_answers
 
-# Public names are looked up on first use, so that `propall --help` answers without importing torch.
+# Public names are imported on first use, so that `propall --help` does not wait for torch.
 _HOMES = {
+    "SCORERS": "propall.estimators",
     "CandidateLabels": "propall.labels",
+    "CandidateStratifiedKFold": "propall.estimators",
     "PartialLabelClassifier": "propall.estimators",
+    "PartialLabelClassifierCV": "propall.estimators",
     "PartialLabelLoss": "propall.losses",
     "ProPaLLLoss": "propall.losses",
+    "Resolution": "propall.estimators",
+    "combine_answers": "propall.tables.consensus",
     "log1mexp": "propall.numerics",
     "propall_loss": "propall.methods.propall",
+    "resolve_out_of_fold": "propall.estimators",
 }
 __all__ = [*sorted(_HOMES), "__version__"]  # noqa: PLE0604
 

@@ -1,9 +1,9 @@
-"""A network of your own, trained on candidate sets by Lightning, on one process or on several.
+"""Train a custom network on candidate sets with Lightning, in one process or several.
 
-    python examples/own_network_ddp.py
-    python examples/own_network_ddp.py --processes 2
+    python examples/custom_network_ddp.py
+    python examples/custom_network_ddp.py --processes 2
 
-Both end with the same network: the processes share every batch, and each keeps the whole of PRODEN's memory.
+Both give the same network: the processes share every batch, and each keeps all of PRODEN's memory.
 """
 
 import argparse
@@ -22,11 +22,11 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--processes", type=int, default=1)
 parser.add_argument("--accelerator", default="cpu", help="cpu or gpu")
 parser.add_argument("--epochs", type=int, default=10)
-parser.add_argument("--resume", metavar="CHECKPOINT", help="go on from a checkpoint of an earlier call")
+parser.add_argument("--resume", metavar="CHECKPOINT", help="resume from a checkpoint")
 
 
 class TinyCNN(nn.Sequential):
-    """Any module from x to one score per class will do."""
+    """Any module with one output per class works."""
 
     def __init__(self, n_classes: int) -> None:
         super().__init__(
@@ -61,10 +61,10 @@ def main() -> None:
     )
     trainer.fit(module, data, ckpt_path=options.resume)
     if trainer.is_global_zero:
-        # Rows whose candidates PRODEN has told apart: the weight of the best is near 1.
+        # PRODEN has decided on a label where the largest candidate weight is close to 1.
         decided = (module.memory.state().rows["weights"].amax(-1) > 0.9).double().mean()
-        print(f"accuracy on the test set {trainer.callback_metrics['val_accuracy']:.4f}")
-        print(f"training rows with one candidate left {decided:.4f}")
+        print(f"test accuracy {trainer.callback_metrics['val_accuracy']:.4f}")
+        print(f"training rows with a decided label {decided:.4f}")
 
 
 if __name__ == "__main__":
