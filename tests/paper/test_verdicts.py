@@ -8,7 +8,7 @@ from propall.paper import reproduction, verdicts
 from propall.paper.evidence import Evidence
 from propall.paper.store import Store
 from propall.paper.tables import TABLES
-from propall.paper.verdicts import Verdict, compare_entries
+from propall.paper.verdicts import Verdict, compare
 from propall.paper.verdicts.class_order import late_classes
 from propall.paper.verdicts.critical_differences import rank_methods, rank_published
 from propall.paper.verdicts.speed import seconds_per_epoch
@@ -259,11 +259,11 @@ def test_entries_are_compared_over_the_seeds_both_have(store):
     store.add(*(replace(made_up(s, 0.9), last10=0.9 + 0.01 * s.seed) for s in ours.specs[:4]))
     store.add(*(replace(made_up(s, 0.9), last10=0.8 + 0.01 * s.seed) for s in theirs.specs[2:]))
     a, b = reproduction.cell_results([ours, theirs], store)
-    comparison = compare_entries(a, b)
+    comparison = compare(a.values, b.values)
     assert comparison.pairs == 2
     assert comparison.gap == pytest.approx(10)
     assert comparison.outcome == "better"
-    assert compare_entries(a, replace(b, results=b.results[2:])) is None
+    assert compare(a.values, replace(b, results=b.results[2:]).values) is None
 
 
 def test_ranks_need_every_method_of_the_paper(store):

@@ -28,7 +28,7 @@ from propall.report.charts import (
 from propall.report.charts.examples import png, to_uint8
 from propall.report.charts.figure import NARROW, WIDE
 from propall.report.charts.heat import DARKEST_UNDER_TEXT
-from propall.report.charts.svg import element, spread_apart, text_element
+from propall.report.charts.svg import element, spread_apart, text
 from propall.report.colors import DARK, LIGHT, blend, contrast, method_style, series_color
 
 CLASSES = [str(i) for i in range(4)]
@@ -52,9 +52,7 @@ FIGURES = {
     "confusion": HeatMap(
         "Confusion", Grid(CLASSES, CLASSES, RAMP), "true", "predicted", "share", square=True
     ),
-    "film": FilmStrip(
-        "Film", [(f"epoch {e}", Grid(CLASSES, CLASSES, RAMP)) for e in (1, 5)], notes=[(1, "1 is learned")]
-    ),
+    "film": FilmStrip("Film", [(f"epoch {e}", Grid(CLASSES, CLASSES, RAMP)) for e in (1, 5)]),
     "traces": LogLineChart(
         "Time",
         [
@@ -145,7 +143,7 @@ def test_the_axis_says_where_it_starts():
     assert "axis starts" not in "".join(from_zero.draw(WIDE).elements)
 
 
-def test_near_references_are_lines_and_far_ones_text_element():
+def test_near_references_are_lines_and_far_ones_text():
     drawing = "".join(FIGURES["lines"].draw(WIDE).elements)
     assert drawing.count('class="reference-line"') == 1
     assert 'stroke-dasharray:7 4"' in drawing
@@ -245,7 +243,7 @@ def test_labels_are_spread_apart_in_order():
 
 
 def test_svg_text_is_escaped():
-    assert text_element("<a & b>", 1, 2) == '<text x="1" y="2">&lt;a &amp; b&gt;</text>'
+    assert text("<a & b>", 1, 2) == '<text x="1" y="2">&lt;a &amp; b&gt;</text>'
     assert element("path", d='"', class_="x", fill=None) == '<path d="&quot;" class="x"/>'
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from propall.report.numbers import (
     choose_ticks,
-    format_mean_std,
+    format_mean,
     format_number,
     format_percent,
     format_tick,
@@ -19,8 +19,8 @@ def test_decimal(value, signed, text):
 
 
 def test_mean_std():
-    assert format_mean_std(97.888, 0.084) == "97.89 (0.08)"
-    assert format_mean_std(97.888) == "97.89"
+    assert format_mean(97.888, 0.084) == "97.89 (0.08)"
+    assert format_mean(97.888) == "97.89"
     assert format_percent(97.888).split() == ["97.89", "%"]
 
 

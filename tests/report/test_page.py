@@ -17,7 +17,7 @@ def page():
         [KeyFigure("91.50 %", "accuracy", "one run")],
         [
             Section("First", [bars, table], "One.\n\nTwo with `a < b`.", {"data": "digits", "q": "0.1"}),
-            Section("Second", table, provenance="as above"),
+            Section("Second", table, provenance={"data": "as above"}),
         ],
     )
 

@@ -31,7 +31,7 @@ def table():
             "valen",
         ),
     ]
-    return ReportTable(columns, rows, "Accuracy, 5 seeds", notes=["Underlined: not significantly worse."])
+    return ReportTable(columns, rows, "Accuracy, 5 seeds")
 
 
 def test_best_is_bold_ties_and_all_but_never_hatched(table):

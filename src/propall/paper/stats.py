@@ -88,16 +88,10 @@ def sign_p(positive: int, negative: int) -> float:
     return float(stats.binomtest(positive, total).pvalue) if total else 1.0
 
 
-def block_ranks(scores: Scores) -> dict[str, list[float]]:
-    """Rank the methods within each block: 1 for the highest score; ties share their average rank."""
-    table = _complete(scores)
-    ranks = stats.rankdata(-table, axis=1)
-    return {name: ranks[:, j].tolist() for j, name in enumerate(scores)}
-
-
 def average_ranks(scores: Scores) -> dict[str, float]:
-    """Return the mean of `block_ranks` over blocks."""
-    return {name: float(np.mean(ranks)) for name, ranks in block_ranks(scores).items()}
+    """Return each method's mean rank over blocks: 1 for the highest score; ties share their average rank."""
+    ranks = stats.rankdata(-_complete(scores), axis=1)
+    return {name: float(np.mean(ranks[:, j])) for j, name in enumerate(scores)}
 
 
 def friedman(scores: Scores) -> Friedman:

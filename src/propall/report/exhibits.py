@@ -8,7 +8,7 @@ from pathlib import Path
 
 from propall import atomic_files
 from propall.report.charts import Figure
-from propall.report.charts.figure import open_canvas
+from propall.report.charts.plots import open_canvas
 from propall.report.colors import LIGHT, text_color
 from propall.report.page import Page, format_provenance
 from propall.report.tables import ReportTable

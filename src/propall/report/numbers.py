@@ -17,7 +17,7 @@ def format_number(value: Number, decimals: int = 2, *, signed: bool = False) -> 
     return text.replace("-", "−")
 
 
-def format_mean_std(mean: Number, std: Number | None = None, decimals: int = 2) -> str:
+def format_mean(mean: Number, std: Number | None = None, decimals: int = 2) -> str:
     """Format as `97.89 (0.08)`, or the mean alone."""
     return format_number(mean, decimals) + (f" ({format_number(std, decimals)})" if std is not None else "")
 

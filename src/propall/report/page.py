@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -47,7 +47,7 @@ class Section:
     heading: str
     body: Block | Sequence[Block]
     text: str = ""
-    provenance: Mapping[str, str] | str = ""
+    provenance: Mapping[str, str] = field(default_factory=dict)
     label: str = ""
 
     @property
@@ -112,10 +112,8 @@ def _paragraphs(text: str) -> list[str]:
     return [part.strip() for part in text.split("\n\n") if part.strip()]
 
 
-def format_provenance(provenance: Mapping[str, str] | str) -> str:
+def format_provenance(provenance: Mapping[str, str]) -> str:
     """Return provenance as one line."""
-    if isinstance(provenance, str):
-        return provenance
     return " · ".join(f"{name} {value}" for name, value in provenance.items())
 
 

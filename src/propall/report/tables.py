@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Literal
 
 from propall.report.colors import method_style
-from propall.report.numbers import Number, format_mean_std, format_number
+from propall.report.numbers import Number, format_mean, format_number
 
 Format = Literal["CSV", "Markdown", "LaTeX"]
 
@@ -86,7 +86,6 @@ class ReportTable:
         rows: rows with one cell per column.
         caption: what the numbers are, and over how many runs.
         row_title: heading of the first column.
-        notes: further footnotes, after those of the cells.
         formats: formats of the copy buttons.
         best_in: mark the best number of each of the "columns" or of the "rows".
     """
@@ -95,7 +94,6 @@ class ReportTable:
     rows: Sequence[TableRow]
     caption: str = ""
     row_title: str = "method"
-    notes: Sequence[str] = ()
     formats: Sequence[Format] = ("CSV", "Markdown", "LaTeX")
     best_in: Literal["columns", "rows"] = "columns"
 
@@ -131,7 +129,7 @@ class ReportTable:
 
     @cached_property
     def footnotes(self) -> list[str]:
-        """Distinct footnotes of the cells, in order of their numbers."""
+        """Distinct notes of the cells, in order of their numbers."""
         return list(dict.fromkeys(note for row in self.rows for cell in row.cells for note in cell.footnotes))
 
     def text(self, row: int, column: int) -> str:
@@ -141,7 +139,7 @@ class ReportTable:
             return cell.text
         if style.kind == "difference":
             return f"{_arrow(cell.mean, style)}{format_number(cell.mean, style.decimals, signed=True)}"
-        return format_mean_std(cell.mean, cell.std, style.decimals)
+        return format_mean(cell.mean, cell.std, style.decimals)
 
     def to_csv(self) -> str:
         """Return CSV with up to six decimals and a separate column for each std."""
@@ -162,7 +160,7 @@ class ReportTable:
         return out.getvalue()
 
     def to_markdown(self) -> str:
-        """Return a GitHub-flavored Markdown table, followed by the notes."""
+        """Return a GitHub-flavored Markdown table, followed by the footnotes."""
         header = [self.row_title, *(column.full_title for column in self.columns)]
         align = ["---", *("---" if column.kind == "text" else "---:" for column in self.columns)]
         lines = [header, align]
@@ -291,8 +289,7 @@ class ReportTable:
         return shape.format(numbers) if numbers else ""
 
     def _numbered_notes(self, shape: str, quote: Callable[[str], str] = str) -> list[str]:
-        numbered = [shape.format(i, quote(note)) for i, note in enumerate(self.footnotes, 1)]
-        return numbered + [quote(note) for note in self.notes]
+        return [shape.format(i, quote(note)) for i, note in enumerate(self.footnotes, 1)]
 
 
 def json_script(data: object) -> str:

@@ -7,7 +7,7 @@ import pytest
 from propall.paper.evidence import Evidence
 from propall.paper.pages import report_page
 from propall.paper.store import Store
-from propall.report.numbers import format_mean_std
+from propall.report.numbers import format_mean
 
 pytestmark = pytest.mark.browser
 
@@ -46,8 +46,8 @@ def test_tables_hold_the_stores_numbers_and_sort(full_page, full_store, visit):
             title, entry = row.locator("th").inner_text(), entries[row.locator("th").inner_text()]
             ours = row.locator("td").nth(0).inner_text().replace("\N{NO-BREAK SPACE}", " ")
             paper = row.locator("td").nth(1).inner_text().replace("\N{NO-BREAK SPACE}", " ")
-            assert ours == format_mean_std(entry.mean, entry.std), title
-            assert re.sub(r"\)\d+$", ")", paper) == format_mean_std(*entry.published), title
+            assert ours == format_mean(entry.mean, entry.std), title
+            assert re.sub(r"\)\d+$", ")", paper) == format_mean(*entry.published), title
         table.locator("thead button", has_text="ours").first.click()
         best = max(entries.values(), key=lambda entry: entry.mean)
         assert table.locator("tbody tr").first.locator("th").inner_text() == best.title

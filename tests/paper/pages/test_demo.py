@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from propall.paper.pages.demo import demo_page, write_demo
-from propall.report.numbers import format_mean_std
+from propall.report.numbers import format_mean
 
 
 def test_demo_page_holds_the_results(demo_results, tmp_path, outline):
@@ -20,7 +20,7 @@ def test_demo_page_holds_the_results(demo_results, tmp_path, outline):
     }
     for name, shares in everything.items():
         values = [100 * share for share in shares]
-        assert format_mean_std(fmean(values), stdev(values)) in text.replace("\N{NO-BREAK SPACE}", " "), name
+        assert format_mean(fmean(values), stdev(values)) in text.replace("\N{NO-BREAK SPACE}", " "), name
     for curve in demo_results.curves.values():
         assert f"{100 * curve[4].mean():.2f}" in text
     for name, value in demo_results.provenance.items():

@@ -15,7 +15,7 @@ from propall.paper.store import Store
 from propall.paper.tables import TABLES
 from propall.paper.verdicts import judge_claims
 from propall.report.exhibits import exhibits, export_exhibits
-from propall.report.numbers import format_mean_std
+from propall.report.numbers import format_mean
 from tests.made_up import fill, made_up
 
 
@@ -48,10 +48,10 @@ def test_the_whole_page_holds_the_stores_numbers_and_stays_small(full_page, full
         for table in TABLES:
             for entry in Evidence(store).entries(table):
                 if entry.mean is not None:
-                    assert format_mean_std(entry.mean, entry.std) in text, entry.cell.name
+                    assert format_mean(entry.mean, entry.std) in text, entry.cell.name
                     shown += 1
                 if entry.published is not None:
-                    assert format_mean_std(*entry.published) in text, entry.cell.name
+                    assert format_mean(*entry.published) in text, entry.cell.name
     assert shown > 309
     for claim in ("Uniform superiority", "Speed", "Noise", "Consecutive learning of classes"):
         assert claim in text

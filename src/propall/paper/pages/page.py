@@ -78,7 +78,8 @@ def _finding(evidence: Evidence) -> str:
 def _key_figures(evidence: Evidence) -> list[KeyFigure]:
     coverage = measure_coverage(evidence)
     rest = (
-        f"{coverage.started - coverage.complete} more in part, {coverage.no_download} without data download"
+        f"{coverage.started - coverage.complete} more in part, {coverage.no_download} without downloadable "
+        "data"
     )
     shown = [KeyFigure(str(coverage.complete), f"of {coverage.total} published cells measured", rest)]
     gaps = propall_gaps(evidence)
@@ -203,22 +204,19 @@ def _classes(evidence: Evidence) -> list[Section]:
     runs = figures.class_progress(evidence)
     for setting in dict.fromkeys(run.setting for run in runs):
         of_setting = [run for run in runs if run.setting == setting]
-        parts = []
-        for run in of_setting:
-            late = late_classes(run.result.recalls)
-            result = (
-                "never learns half of the classes"
-                if late is None
-                else f"has {late} not started when half are learned"
-            )
-            parts.append(f"{run.title} {result}")
+        late = {run.title: late_classes(run.result.recalls) for run in of_setting}
+        result = ", ".join(
+            f"{title} {'(half never learned)' if n is None else n}" for title, n in late.items()
+        )
         text = (
             "The paper shows one run and does not name its setting. Measured after whole epochs, so the "
             "order within the first epoch is not seen."
         )
         exhibits = [exhibit for run in of_setting for exhibit in run.exhibits]
         label = f"Classes during training: {setting}"
-        sections.append(Section(f"{label}. {'; '.join(parts)}", exhibits, text, label=label))
+        sections.append(
+            Section(f"{label}. Not started when half are learned: {result}", exhibits, text, label=label)
+        )
     return sections
 
 
@@ -232,17 +230,13 @@ def _time(evidence: Evidence) -> list[Section]:
         ours = next((r for r in runs if r.data == run.data and r.title == "ProPaLL"), None)
         if ours is not None and run is not ours:
             ratios.setdefault(run.title, []).append(run.per_epoch / ours.per_epoch)
-    result = joined(
-        [
-            f"{title} takes {fmean(values):.2f} times ProPaLL's time per epoch"
-            for title, values in ratios.items()
-        ]
-    )
+    relative = joined([f"{title} takes {fmean(values):.2f}" for title, values in ratios.items()])
+    heading = f"Time: {relative} times as long per epoch as ProPaLL" if relative else "Time: per epoch"
     text = (
         "Every run was alone on the device and used the same training engine, so the times compare methods, "
         "not implementations. Compilation is separate from the time per epoch; testing is not included."
     )
-    return [Section(f"Time: {result}", exhibits, text, label="Accuracy over training time")]
+    return [Section(heading, exhibits, text, label="Accuracy over training time")]
 
 
 def _not_run(evidence: Evidence) -> list[Section]:

@@ -11,7 +11,7 @@ from propall.paper.reproduction import CellResult, steps_to_run
 from propall.paper.specs import TIMED
 from propall.paper.tables import TABLES
 from propall.paper.tables.paper_table import PaperCell
-from propall.paper.verdicts import ALPHA, compare_entries
+from propall.paper.verdicts import ALPHA, compare
 from propall.report.exhibits import Exhibit
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
@@ -107,7 +107,7 @@ def _not_worse(entries: Sequence[CellResult]) -> list[CellResult]:
     best = max(measured, key=lambda entry: entry.mean or 0.0)
     close = []
     for entry in measured:
-        comparison = compare_entries(best, entry) if entry is not best else None
+        comparison = compare(best.values, entry.values) if entry is not best else None
         if comparison is not None and comparison.p is not None and comparison.p >= ALPHA:
             close.append(entry)
     return close

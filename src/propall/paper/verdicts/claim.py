@@ -84,12 +84,7 @@ class Comparison(NamedTuple):
         return f"{self.gap:+.2f} points over {self.pairs} pairs{p}, {outcomes[self.outcome]}"
 
 
-def compare_entries(ours: CellResult, theirs: CellResult) -> Comparison | None:
-    """Compare two entries over the seeds or folds that both have; None if there are none."""
-    return compare_pairs(ours.values, theirs.values)
-
-
-def compare_pairs(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Comparison | None:
+def compare(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Comparison | None:
     """Compare values by seed or fold; None if no key is in both."""
     shared = sorted(ours.keys() & theirs.keys())
     if not shared:
@@ -105,12 +100,12 @@ def overall_verdict(supporting: int, opposing: int) -> Verdict:
     return Verdict.HOLDS if not opposing else Verdict.PARTLY if supporting else Verdict.FAILS
 
 
-def distinct_results(entries: Iterable[CellResult]) -> list[RunResult]:
+def runs_of(entries: Iterable[CellResult]) -> list[RunResult]:
     """Return the runs behind some entries, each once."""
     return list({result.spec.key: result for entry in entries for result in entry.results}.values())
 
 
-def format_entry(entry: CellResult) -> str:
+def mean_text(entry: CellResult) -> str:
     """Return the mean with its standard deviation."""
     assert entry.mean is not None
     return f"{entry.mean:.2f}" + ("" if entry.std is None else f" ({entry.std:.2f})")

@@ -8,7 +8,7 @@ from propall.paper.evidence import Evidence, primary_rows
 from propall.paper.reproduction import CellResult
 from propall.paper.stats import Blocks, Ranking, RepeatedBlocksWarning, ranking_of_runs
 from propall.paper.tables import TABLES, published_accuracies
-from propall.paper.verdicts.claim import ALPHA, Claim, Verdict, distinct_results
+from propall.paper.verdicts.claim import ALPHA, Claim, Verdict, runs_of
 
 
 class Diagram(NamedTuple):
@@ -135,9 +135,7 @@ def judge_critical_differences(evidence: Evidence) -> list[Claim]:
             "less than one critical difference from 1."
         )
         title = f"critical differences, {name}"
-        claims.append(
-            Claim(title, diagram.statement, verdict, reason, rule, measured, distinct_results(used))
-        )
+        claims.append(Claim(title, diagram.statement, verdict, reason, rule, measured, runs_of(used)))
     return claims
 
 

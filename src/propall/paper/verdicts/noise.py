@@ -6,15 +6,7 @@ from propall.paper.evidence import Evidence
 from propall.paper.reproduction import CellResult
 from propall.paper.stats import sign_p
 from propall.paper.tables import TABLES
-from propall.paper.verdicts.claim import (
-    ALPHA,
-    OURS,
-    Claim,
-    Verdict,
-    compare_entries,
-    distinct_results,
-    protocol_label,
-)
+from propall.paper.verdicts.claim import ALPHA, OURS, Claim, Verdict, compare, protocol_label, runs_of
 
 
 def judge_noise(evidence: Evidence) -> Claim:
@@ -30,7 +22,7 @@ def judge_noise(evidence: Evidence) -> Claim:
                 if {OURS, "propall-no-noise"} - column.keys():
                     continue
                 runs = frozenset(column[OURS].keys)
-                comparison = compare_entries(column[OURS], column["propall-no-noise"])
+                comparison = compare(column[OURS].values, column["propall-no-noise"].values)
                 if comparison is None or comparison.pairs < 2 or runs in seen:
                     continue
                 seen.add(runs)
@@ -62,5 +54,5 @@ def judge_noise(evidence: Evidence) -> Claim:
         "Holds if the mean is higher with noise in significantly more cells than it is lower (sign test over "
         "cells; cells of one data set are not independent); does not hold if in significantly fewer.",
         measured,
-        distinct_results(used),
+        runs_of(used),
     )

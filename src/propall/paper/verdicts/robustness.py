@@ -9,11 +9,11 @@ from propall.paper.tables import TABLES
 from propall.paper.verdicts.claim import (
     OURS,
     Claim,
-    compare_pairs,
-    distinct_results,
-    format_entry,
+    compare,
+    mean_text,
     overall_verdict,
     protocol_label,
+    runs_of,
 )
 
 _LOSES = {
@@ -39,13 +39,13 @@ def judge_robustness(evidence: Evidence) -> Claim:
                     continue
                 parts = []
                 for row, lost in losses.items():
-                    comparison = compare_pairs(lost, losses[OURS]) if row != OURS else None
+                    comparison = compare(lost, losses[OURS]) if row != OURS else None
                     if comparison is not None and is_judged:
                         supporting += comparison.outcome == "better"
                         opposing += comparison.outcome in ("equal", "worse")
                     outcome = "" if comparison is None else _LOSES[comparison.outcome]
                     drop = f", {statistics.fmean(lost.values()):.2f} below n = 1" if lost else ""
-                    parts.append(f"{last[row].title} {format_entry(last[row])}{drop}{outcome}")
+                    parts.append(f"{last[row].title} {mean_text(last[row])}{drop}{outcome}")
                     used += [first[row], last[row]]
                 measured.append(
                     f"{DATASETS[data].title}, {most} candidates of {most + 1} classes, "
@@ -63,7 +63,7 @@ def judge_robustness(evidence: Evidence) -> Claim:
         "Holds if, from one candidate to the maximum number, ProPaLL loses significantly less accuracy "
         "(paired by seed) than every other method on every data set; does not hold if in no comparison.",
         measured,
-        distinct_results(used),
+        runs_of(used),
     )
 
 

@@ -8,11 +8,11 @@ from propall.paper.tables import TABLES
 from propall.paper.verdicts.claim import (
     OURS,
     Claim,
-    compare_entries,
-    distinct_results,
-    format_entry,
+    compare,
+    mean_text,
     overall_verdict,
     protocol_label,
+    runs_of,
 )
 
 
@@ -27,7 +27,7 @@ def judge_superiority(evidence: Evidence) -> Claim:
                 continue  # the best of all methods requires all of them
             others = [entry for row, entry in column.items() if row != OURS]
             best = max(others, key=lambda entry: entry.mean or 0.0)
-            comparison = compare_entries(column[OURS], best)
+            comparison = compare(column[OURS].values, best.values)
             if comparison is None:
                 continue
             if TABLES["uniform"].is_judged(protocol):
@@ -35,8 +35,8 @@ def judge_superiority(evidence: Evidence) -> Claim:
             used += [column[OURS], best]
             measured.append(
                 f"{DATASETS[data].title}, {protocol_label('uniform', protocol)}: "
-                f"ProPaLL {format_entry(column[OURS])}, best other method {best.title} "
-                f"{format_entry(best)}: {comparison.describe()}."
+                f"ProPaLL {mean_text(column[OURS])}, best other method {best.title} "
+                f"{mean_text(best)}: {comparison.describe()}."
             )
     tested = outcomes["better"] + outcomes["equal"] + outcomes["worse"]
     return Claim(
@@ -51,5 +51,5 @@ def judge_superiority(evidence: Evidence) -> Claim:
         "Holds if ProPaLL is significantly better than the best other method in every setting (data set and "
         "protocol) that has results for all methods; does not hold if in none.",
         measured,
-        distinct_results(used),
+        runs_of(used),
     )

@@ -7,39 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from propall.report.charts.axes import (
-    ABOVE_AXES,
-    RIGHT_OF_AXES,
+from propall.report.charts import plots, svg
+from propall.report.charts.figure import (
+    Drawing,
+    Figure,
     Reference,
     axis_title,
     describe_references,
-    plot_title,
-    tick_label,
     with_margin,
-    x_axis_title,
-    y_grid,
-)
-from propall.report.charts.figure import Drawing, Figure, add_axes, plot_style
-from propall.report.charts.svg import (
-    Scale,
-    element,
-    line_css,
-    marker,
-    method_name,
-    path_data,
-    series,
-    text_element,
-    text_width,
 )
 from propall.report.colors import LIGHT, method_style, text_color
-from propall.report.numbers import (
-    Number,
-    choose_ticks,
-    format_mean_std,
-    format_number,
-    format_tick,
-    mean_and_std,
-)
+from propall.report.numbers import Number, choose_ticks, format_mean, format_number, format_tick, mean_and_std
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
 if TYPE_CHECKING:
@@ -71,7 +49,7 @@ class DotChart(Figure):
         return f"Dot chart of {self.x_title}: {rows}{references}."
 
     def _mean_text(self, seeds: Sequence[Number]) -> str:
-        return format_mean_std(*mean_and_std(seeds), self.decimals)
+        return format_mean(*mean_and_std(seeds), self.decimals)
 
     def table(self) -> ReportTable:
         """Return mean, standard deviation and each seed's value."""
@@ -102,36 +80,36 @@ class DotChart(Figure):
         """Draw names on the left, dots in the middle, means on the right."""
         step, top = 32.0, 34.0
         bottom = top + step * len(self.values)
-        left = max(text_width(name) for name, _ in self.values) + 12
-        right = width - max(text_width(self._mean_text(seeds)) for _, seeds in self.values) - 12
-        x = Scale(*self._range, left, right)
+        left = max(svg.text_width(name) for name, _ in self.values) + 12
+        right = width - max(svg.text_width(self._mean_text(seeds)) for _, seeds in self.values) - 12
+        x = svg.Scale(*self._range, left, right)
         elements = []
         for tick in choose_ticks(x.low, x.high, 6 if width > 500 else 3):
-            elements.append(element("line", x1=x(tick), x2=x(tick), y1=top, y2=bottom, class_="grid"))
-            elements.append(tick_label(format_tick(tick), x(tick), bottom + 18))
-        elements.append(x_axis_title(axis_title(self.x_title, x.low), right, bottom + 38))
+            elements.append(svg.element("line", x1=x(tick), x2=x(tick), y1=top, y2=bottom, class_="grid"))
+            elements.append(svg.tick_label(format_tick(tick), x(tick), bottom + 18))
+        elements.append(svg.x_axis_title(axis_title(self.x_title, x.low), right, bottom + 38))
         for reference in self.references:
             at, text = x(reference.value), reference.describe(self.decimals)
             elements.append(reference.line(at, at, top - 8, bottom))
-            room = text_width(text, 12) / 2
+            room = svg.text_width(text, 12) / 2
             place = min(max(at, room), width - room)
-            elements.append(text_element(text, place, top - 14, class_="reference", text_anchor="middle"))
+            elements.append(svg.text(text, place, top - 14, class_="reference", text_anchor="middle"))
         for row, (name, seeds) in enumerate(self.values):
             parts = self._row(name, seeds, x, top + step * (row + 0.5), width)
-            elements.append(series(name, *parts, class_="series hit", data_t=str(row)))
+            elements.append(svg.series(name, *parts, class_="series hit", data_t=str(row)))
         return Drawing(bottom + 46, elements)
 
-    def _row(self, name: str, seeds: Sequence[Number], x: Scale, y: Number, width: int) -> list[str]:
+    def _row(self, name: str, seeds: Sequence[Number], x: svg.Scale, y: Number, width: int) -> list[str]:
         style, (mean, std) = method_style(name), mean_and_std(seeds)
-        parts = [element("rect", x=0, y=y - 16, width=width, height=32, class_="area")]
-        parts += [marker(style._replace(marker="circle"), x(v), y, 2.5, class_="seed") for v in seeds]
+        parts = [svg.element("rect", x=0, y=y - 16, width=width, height=32, class_="area")]
+        parts += [svg.marker(style._replace(marker="circle"), x(v), y, 2.5, class_="seed") for v in seeds]
         if std is not None:
-            span = path_data([(x(mean - std), y), (x(mean + std), y)])
-            parts.append(element("path", d=span, class_="line", style=line_css(style._replace(dash=""))))
-        parts.append(marker(style, x(mean), y, 5.5))
+            span = [(x(mean - std), y), (x(mean + std), y)]
+            parts.append(svg.line(span, "line", style._replace(dash="")))
+        parts.append(svg.marker(style, x(mean), y, 5.5))
         mean_text = self._mean_text(seeds)
-        parts.append(text_element(mean_text, width - 2, y + 4, class_="value", text_anchor="end"))
-        return [*parts, method_name(name, 2, y + 4)]
+        parts.append(svg.text(mean_text, width - 2, y + 4, class_="value", text_anchor="end"))
+        return [*parts, svg.method_name(name, 2, y + 4)]
 
     def size(self) -> tuple[float, float]:
         """Return a height in proportion to the rows."""
@@ -139,16 +117,16 @@ class DotChart(Figure):
 
     def plot(self, canvas: Canvas) -> None:
         """Plot rows, dots and references."""
-        axes = add_axes(canvas, "x")
+        axes = plots.add_axes(canvas, "x")
         for row, (name, seeds) in enumerate(self.values):
-            style, (mean, std) = plot_style(name), mean_and_std(seeds)
+            style, (mean, std) = plots.line_style(name), mean_and_std(seeds)
             axes.plot(seeds, [row] * len(seeds), "o", color=style["color"], alpha=0.45, markersize=3)
             axes.errorbar(mean, row, xerr=std, fmt=style["marker"], color=style["color"], markersize=7)
-            axes.annotate(self._mean_text(seeds), (1.01, row), xycoords=RIGHT_OF_AXES, va="center")
+            axes.annotate(self._mean_text(seeds), (1.01, row), xycoords=plots.RIGHT_OF_AXES, va="center")
         for reference in self.references:
             axes.axvline(reference.value, **reference.plot_style)
             text, place = reference.describe(self.decimals), (reference.value, 1.02)
-            axes.annotate(text, place, xycoords=ABOVE_AXES, color=LIGHT.muted, fontsize=9, ha="center")
+            axes.annotate(text, place, xycoords=plots.ABOVE_AXES, color=LIGHT.muted, fontsize=9, ha="center")
         axes.set_yticks(range(len(self.values)), [name for name, _ in self.values])
         for label, (name, _) in zip(axes.get_yticklabels(), self.values, strict=True):
             label.set_color(text_color(name))
@@ -200,25 +178,25 @@ class BarChart(Figure):
     def draw(self, width: int) -> Drawing:
         """Draw bars in the accent color; skips category names that would overlap."""
         top, height = 30.0, 260.0
-        y = Scale(0, max(value for _, value in self.bars) or 1.0, height - 42, top)
-        left = max(text_width(format_tick(tick), 12) for tick in choose_ticks(y.low, y.high, 4)) + 14
+        y = svg.Scale(0, max(value for _, value in self.bars) or 1.0, height - 42, top)
+        left = max(svg.text_width(format_tick(tick), 12) for tick in choose_ticks(y.low, y.high, 4)) + 14
         slot = (width - left) / len(self.bars)
-        elements = [text_element(self.y_title, 2, 12, class_="axis"), *y_grid(y, left, width, 4)]
-        widest = max(text_width(name, 12) for name, _ in self.bars) + 8
+        elements = [svg.text(self.y_title, 2, 12, class_="axis"), *svg.y_grid(y, left, width, 4)]
+        widest = max(svg.text_width(name, 12) for name, _ in self.bars) + 8
         every = max(1, -int(-widest // slot))
         for i, (name, value) in enumerate(self.bars):
             start, middle = left + slot * i, left + slot * (i + 0.5)
-            parts = [element("rect", x=start, y=top, width=slot, height=y.start - top, class_="area")]
+            parts = [svg.element("rect", x=start, y=top, width=slot, height=y.start - top, class_="area")]
             box = {"y": y(value), "height": y.start - y(value), "width": slot * 0.76}
-            parts.append(element("rect", x=start + slot * 0.12, class_="bar", **box))
+            parts.append(svg.element("rect", x=start + slot * 0.12, class_="bar", **box))
             if i % every == 0:
-                parts.append(tick_label(name, middle, height - 24))
-            elements.append(element("g", *parts, class_="hit", data_t=str(i)))
-        return Drawing(height, [*elements, x_axis_title(self.x_title, width - 2, height - 5)])
+                parts.append(svg.tick_label(name, middle, height - 24))
+            elements.append(svg.element("g", *parts, class_="hit", data_t=str(i)))
+        return Drawing(height, [*elements, svg.x_axis_title(self.x_title, width - 2, height - 5)])
 
     def plot(self, canvas: Canvas) -> None:
         """Plot the bars."""
-        axes = add_axes(canvas)
+        axes = plots.add_axes(canvas)
         axes.bar([name for name, _ in self.bars], [value for _, value in self.bars], 0.76, color=LIGHT.accent)
         axes.set_xlabel(self.x_title)
-        plot_title(axes, self.y_title)
+        plots.set_title(axes, self.y_title)

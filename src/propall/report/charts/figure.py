@@ -3,47 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from propall import atomic_files
-from propall.report.charts.svg import element
-from propall.report.colors import LIGHT, method_style, series_color
-from propall.report.numbers import Number
+from propall.report.charts import plots, svg
+from propall.report.colors import LIGHT
+from propall.report.numbers import Number, format_number, format_tick
 from propall.report.tables import ReportTable, json_script
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
 #: Widths in pixels. Phones show the narrower drawing, so that text keeps its size.
 WIDE, NARROW = 720, 340
-
-#: matplotlib without frames; `svg.hashsalt` gives the same bytes for the same data.
-_STYLE: dict[Any, Any] = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.edgecolor": LIGHT.line,
-    "axes.labelcolor": LIGHT.muted,
-    "axes.axisbelow": True,
-    "grid.color": LIGHT.line,
-    "grid.linewidth": 0.6,
-    "xtick.color": LIGHT.muted,
-    "ytick.color": LIGHT.muted,
-    "text.color": LIGHT.text,
-    "svg.hashsalt": "propall",
-    "svg.fonttype": "none",
-}
-_NO_DATE = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-_MARKERS = {
-    **{"circle": "o", "square": "s", "triangle": "^", "diamond": "D"},
-    **{"down": "v", "plus": "P", "cross": "X", "hexagon": "h"},
-}
 
 
 class Drawing(NamedTuple):
@@ -96,7 +71,7 @@ class Figure(ABC):
         labels = {"role": "group", "aria_labelledby": f"{anchor}-text"}
         size = {"width": str(width), "height": f"{height:.0f}", "viewBox": f"0 0 {width} {height:.0f}"}
         tabindex = "0" if self.tooltips() else None
-        return element("svg", *elements, class_=name, tabindex=tabindex, **labels, **size)
+        return svg.element("svg", *elements, class_=name, tabindex=tabindex, **labels, **size)
 
     def to_html(self, anchor: str) -> str:
         """Return a `figure` with text alternative, hover texts and a collapsed data table."""
@@ -114,40 +89,51 @@ class Figure(ABC):
     def save(self, path: str | Path) -> Path:
         """Write the figure as PNG, SVG or PDF, depending on the suffix."""
         path = Path(path)
-        with open_canvas(path, self.size(), layout="constrained") as canvas:
+        with plots.open_canvas(path, self.size(), layout="constrained") as canvas:
             self.plot(canvas)
         return path
 
 
-@contextmanager
-def open_canvas(
-    path: Path, size: tuple[float, float], layout: Literal["constrained"] | None = None
-) -> Iterator[Canvas]:
-    """Yield a matplotlib figure in the report's style and write it to `path` on exit."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure as Canvas
+@dataclass(frozen=True)
+class Reference:
+    """A reference line: dashed for the ceiling of clean labels, dotted for chance."""
 
-    with rc_context(_STYLE):
-        canvas = Canvas(figsize=size, layout=layout)
-        yield canvas
-        with atomic_files.replacing(path) as part:
-            canvas.savefig(part, dpi=200, metadata=_NO_DATE.get(path.suffix.lower()))
+    label: str
+    value: Number
+    kind: Literal["ceiling", "chance"]
+
+    @property
+    def dash(self) -> str:
+        """SVG dash pattern."""
+        return "7 4" if self.kind == "ceiling" else "1.5 4"
+
+    @property
+    def plot_style(self) -> dict[str, Any]:
+        """Line style for matplotlib."""
+        dash = tuple(float(part) for part in self.dash.split())
+        return {"color": LIGHT.muted, "linewidth": 1, "linestyle": (0, dash)}
+
+    def describe(self, decimals: int) -> str:
+        """Return label and value."""
+        return f"{self.label} {format_number(self.value, decimals)}"
+
+    def line(self, x1: Number, x2: Number, y1: Number, y2: Number) -> str:
+        """Return the line as an SVG element."""
+        dash = f"stroke-dasharray:{self.dash}"
+        return svg.element("line", x1=x1, x2=x2, y1=y1, y2=y2, class_="reference-line", style=dash)
 
 
-def plot_style(method: str) -> dict[str, Any]:
-    """Return a method's style as matplotlib arguments."""
-    style = method_style(method)
-    dash = tuple(float(part) for part in style.dash.split())
-    return {
-        "color": series_color(style.color),
-        "linestyle": (0, dash) if dash else "-",
-        "marker": _MARKERS[style.marker],
-    }
+def describe_references(references: Sequence[Reference], decimals: int) -> str:
+    """Return the end of a chart's description."""
+    return "".join(f"; {reference.describe(decimals)}" for reference in references)
 
 
-def add_axes(canvas: Canvas, grid: Literal["x", "y"] = "y") -> Axes:
-    """Add the only axes of a figure, with a light grid along one axis."""
-    axes = canvas.add_subplot()
-    axes.grid(axis=grid)
-    axes.tick_params(length=0)
-    return axes
+def axis_title(title: str, low: Number) -> str:
+    """Return the title, followed by where the axis starts if above zero."""
+    return title if low <= 0 else f"{title}, axis starts at {format_tick(round(low))}"
+
+
+def with_margin(low: Number, high: Number, share: Number = 0.04) -> tuple[float, float]:
+    """Extend a range at both ends."""
+    margin = share * ((high - low) or 1.0)
+    return low - margin, high + margin

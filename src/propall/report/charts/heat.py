@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from propall.report.charts.axes import plot_title, tick_label, x_axis_title
+from propall.report.charts import plots, svg
 from propall.report.charts.figure import WIDE, Drawing, Figure
-from propall.report.charts.svg import element, text_element, text_width
 from propall.report.colors import LIGHT
 from propall.report.numbers import Number, format_number, format_tick
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
@@ -113,15 +112,15 @@ class HeatMap(Figure):
         n, m = len(self.grid.rows), len(self.grid.columns)
         # Columns narrower than a few pixels would enlarge the page and show nothing more.
         shown = range(0, m, -(-m // (width // 5)))
-        left = max(text_width(name, 12) for name in self.grid.rows) + 12
+        left = max(svg.text_width(name, 12) for name in self.grid.rows) + 12
         top = 26.0
         cell_width = (width - left - 2) / len(shown)
         cell_height = min(cell_width, 420 / n) if self.square else max(14.0, min(26.0, 280 / n))
         cell_width = cell_height if self.square else cell_width
         bottom, right = top + cell_height * n, left + cell_width * len(shown)
-        elements = [text_element(self.row_title, 2, 12, class_="axis")]
+        elements = [svg.text(self.row_title, 2, 12, class_="axis")]
         for r, name in enumerate(self.grid.rows):
-            elements.append(tick_label(name, left - 8, top + cell_height * (r + 0.5) + 4, "end"))
+            elements.append(svg.tick_label(name, left - 8, top + cell_height * (r + 0.5) + 4, "end"))
         has_text = self.square and cell_width >= 30
         darkest = DARKEST_UNDER_TEXT if has_text else 1.0
         strength = darkest / (self.high or self.grid.high)
@@ -129,14 +128,15 @@ class HeatMap(Figure):
         elements += self._cell_texts(left, top, cell_width) if has_text else []
         for r, c, _ in self.marks:
             x, y = left + cell_width * (c / shown.step + 0.5), top + cell_height * (r + 0.5)
-            elements.append(element("circle", cx=x, cy=y, r=min(5.0, cell_height / 3), class_="ring"))
-        every = max(1, -int(-(max(text_width(name, 12) for name in self.grid.columns) + 6) // cell_width))
+            elements.append(svg.element("circle", cx=x, cy=y, r=min(5.0, cell_height / 3), class_="ring"))
+        every = max(1, -int(-(max(svg.text_width(name, 12) for name in self.grid.columns) + 6) // cell_width))
         for place in range(0, len(shown), every):
             name = self.grid.columns[shown[place]]
-            elements.append(tick_label(name, left + cell_width * (place + 0.5), bottom + 17))
-        elements.append(x_axis_title(self.column_title, right, bottom + 38))
+            elements.append(svg.tick_label(name, left + cell_width * (place + 0.5), bottom + 17))
+        elements.append(svg.x_axis_title(self.column_title, right, bottom + 38))
         # The scale moves below the axis title where one line cannot hold both.
-        overlap = left + 92 + text_width(self._scale_text, 12) > right - text_width(self.column_title, 12)
+        scale_right = left + 92 + svg.text_width(self._scale_text, 12)
+        overlap = scale_right > right - svg.text_width(self.column_title, 12)
         scale_top = bottom + 28 + 20 * overlap
         return Drawing(scale_top + 18, [*elements, *self._scale(left, scale_top, darkest)])
 
@@ -144,13 +144,10 @@ class HeatMap(Figure):
         texts = []
         for r, row in enumerate(self.grid.values):
             for c, value in enumerate(row):
-                text, x, y = (
-                    format_number(value, self.decimals),
-                    left + side * (c + 0.5),
-                    top + side * (r + 0.5),
-                )
+                text = format_number(value, self.decimals)
+                x, y = left + side * (c + 0.5), top + side * (r + 0.5) + 4
                 if float(text):
-                    texts.append(text_element(text, x, y + 4, class_="incell", text_anchor="middle"))
+                    texts.append(svg.text(text, x, y, class_="incell", text_anchor="middle"))
         return texts
 
     @property
@@ -164,12 +161,12 @@ class HeatMap(Figure):
     def _scale(self, x: Number, y: Number, darkest: Number) -> list[str]:
         box = {"y": y, "width": 12.0, "height": 10.0}
         shades = [
-            element("rect", x=x + 12 * i, fill_opacity=f"{darkest * i / 5:.2f}", **box) for i in range(6)
+            svg.element("rect", x=x + 12 * i, fill_opacity=f"{darkest * i / 5:.2f}", **box) for i in range(6)
         ]
         return [
-            element("g", *shades, class_="cells"),
-            element("rect", x=x, y=y, width=72, height=10, class_="frame"),
-            text_element(self._scale_text, x + 80, y + 10, class_="axis"),
+            svg.element("g", *shades, class_="cells"),
+            svg.element("rect", x=x, y=y, width=72, height=10, class_="frame"),
+            svg.text(self._scale_text, x + 80, y + 10, class_="axis"),
         ]
 
     def size(self) -> tuple[float, float]:
@@ -185,7 +182,7 @@ class HeatMap(Figure):
         axes.set_xticks(range(0, len(self.grid.columns), every), self.grid.columns[::every])
         axes.set_ylabel(self.row_title)
         axes.set_xlabel(self.column_title)
-        plot_title(axes, f"{self.value_title}, 0 to {self._high_text}")
+        plots.set_title(axes, f"{self.value_title}, 0 to {self._high_text}")
         for r, c, _ in self.marks:
             axes.plot(c, r, "o", markerfacecolor="none", markeredgecolor=LIGHT.text, markersize=7)
 
@@ -200,7 +197,6 @@ class FilmStrip(Figure):
         row_title: what the rows are.
         column_title: what the columns are.
         value_title: what a cell holds.
-        notes: (frame index, text) below a frame.
         decimals: digits of the exact values.
     """
 
@@ -209,7 +205,6 @@ class FilmStrip(Figure):
     row_title: str = "true class"
     column_title: str = "predicted class"
     value_title: str = "share of the class"
-    notes: Sequence[tuple[int, str]] = ()
     decimals: int = 2
 
     @property
@@ -217,12 +212,11 @@ class FilmStrip(Figure):
         return max(grid.high for _, grid in self.frames)
 
     def description(self) -> str:
-        """Return the moments and the notes."""
-        notes = "".join(f" {self.frames[i][0]}: {text}." for i, text in self.notes)
+        """Return the moments."""
         moments = ", ".join(name for name, _ in self.frames)
         return (
             f"{len(self.frames)} matrices of {self.value_title} ({self.row_title} by {self.column_title}): "
-            f"{moments}.{notes}"
+            f"{moments}."
         )
 
     def table(self) -> ReportTable:
@@ -260,16 +254,15 @@ class FilmStrip(Figure):
         per_row = self._frames_per_row(width)
         side = (width - 12.0 * (per_row - 1)) / per_row
         row_height = side + 40
-        elements, tip, notes = [], 0, dict(self.notes)
+        elements, tip = [], 0
         for i, (moment, grid) in enumerate(self.frames):
             x, y = (i % per_row) * (side + 12), (i // per_row) * row_height + 18
-            elements.append(text_element(moment, x, y - 6, class_="tick"))
+            elements.append(svg.text(moment, x, y - 6, class_="tick"))
             cell = side / len(grid.columns), side / len(grid.rows)
             tips = {place: tip + number for number, place in enumerate(self._visible_cells(grid))}
             columns = range(len(grid.columns))
             elements.append(_cells(grid, columns, (x, y), cell, 1 / self._high, tips))
-            elements.append(element("rect", x=x, y=y, width=side, height=side, class_="frame"))
-            elements.append(text_element(notes.get(i, ""), x, y + side + 14, class_="reference"))
+            elements.append(svg.element("rect", x=x, y=y, width=side, height=side, class_="frame"))
             tip += len(tips)
         return Drawing(row_height * -(-len(self.frames) // per_row), elements)
 
@@ -279,14 +272,13 @@ class FilmStrip(Figure):
 
     def plot(self, canvas: Canvas) -> None:
         """Plot the frames."""
-        per_row, notes = self._frames_per_row(WIDE), dict(self.notes)
+        per_row = self._frames_per_row(WIDE)
         for i, (moment, grid) in enumerate(self.frames):
             axes = canvas.add_subplot(-(-len(self.frames) // per_row), per_row, i + 1)
             _plot_image(axes, grid, self._high, square=True)
             axes.set_xticks([])
             axes.set_yticks([])
             axes.set_title(moment, fontsize=9, loc="left")
-            axes.set_xlabel(notes.get(i, ""), fontsize=8)
 
 
 def _cells(
@@ -311,7 +303,7 @@ def _cells(
         for place, c in enumerate(shown)
         if tips is None or (r, c) in tips
     )
-    return element("g", *cells, class_="cells")
+    return svg.element("g", *cells, class_="cells")
 
 
 def _plot_image(axes: Axes, grid: Grid, high: Number, square: bool) -> None:

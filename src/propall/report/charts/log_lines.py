@@ -9,28 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from propall.report.charts.axes import (
-    axis_title,
-    plot_line_names,
-    plot_title,
-    tick_label,
-    with_margin,
-    x_axis_title,
-    y_grid,
-)
-from propall.report.charts.figure import Drawing, Figure, add_axes, plot_style
-from propall.report.charts.svg import (
-    Scale,
-    element,
-    line_css,
-    marker,
-    method_name,
-    path_data,
-    series,
-    spread_apart,
-    text_element,
-    text_width,
-)
+from propall.report.charts import plots, svg
+from propall.report.charts.figure import Drawing, Figure, axis_title, with_margin
 from propall.report.colors import method_style, propall_last
 from propall.report.numbers import Number, format_number, format_tick
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
@@ -137,24 +117,26 @@ class LogLineChart(Figure):
         top = 30.0
         height = top + (310 if width > 500 else 240)
         x_low, x_high, y_low, y_high = self._ranges
-        left, right = 40.0, width - max(text_width(curve.name) + 18 for curve in self.curves)
-        x, y = Scale(x_low, x_high, left, right), Scale(y_low, y_high, height - 42, top)
-        elements = [text_element(axis_title(self.y_title, y_low), 2, top - 16, class_="axis")]
-        elements += y_grid(y, left, right)
+        left, right = 40.0, width - max(svg.text_width(curve.name) + 18 for curve in self.curves)
+        x, y = svg.Scale(x_low, x_high, left, right), svg.Scale(y_low, y_high, height - 42, top)
+        elements = [svg.text(axis_title(self.y_title, y_low), 2, top - 16, class_="axis")]
+        elements += svg.y_grid(y, left, right)
         for tick in self._x_ticks():
-            elements.append(tick_label(format_tick(tick), x(math.log10(tick)), height - 24))
-        elements.append(x_axis_title(self.x_title, right, height - 5))
+            elements.append(svg.tick_label(format_tick(tick), x(math.log10(tick)), height - 24))
+        elements.append(svg.x_axis_title(self.x_title, right, height - 5))
         # Points below the axis are clipped, as matplotlib does. The id must be unique on the page.
         digest = hashlib.sha256(f"{self.caption} {self.curves} {width}".encode()).hexdigest()[:12]
-        plot_area = element("rect", x=0, y=0, width=width, height=y.start)
-        elements.append(element("clipPath", plot_area, id=f"plot-{digest}"))
-        ends = spread_apart([y(curve.points[-1][1]) for curve in self.curves], 16, top + 4, height - 42)
+        plot_area = svg.element("rect", x=0, y=0, width=width, height=y.start)
+        elements.append(svg.element("clipPath", plot_area, id=f"plot-{digest}"))
+        ends = svg.spread_apart([y(curve.points[-1][1]) for curve in self.curves], 16, top + 4, height - 42)
         groups, tip = {}, 0
         for curve, hover_points, end in zip(self.curves, self._hover_points, ends, strict=True):
-            clipped = element(
+            clipped = svg.element(
                 "g", *self._line(curve, hover_points, (x, y), end, tip), clip_path=f"url(#plot-{digest})"
             )
-            groups[curve.name] = series(curve.name, clipped, method_name(curve.name, right + 12, end + 4))
+            groups[curve.name] = svg.series(
+                curve.name, clipped, svg.method_name(curve.name, right + 12, end + 4)
+            )
             tip += len(hover_points)
         return Drawing(height, [*elements, *(groups[name] for name in propall_last(list(groups)))])
 
@@ -162,7 +144,7 @@ class LogLineChart(Figure):
         self,
         curve: Curve,
         hover_points: Sequence[Point],
-        scales: tuple[Scale, Scale],
+        scales: tuple[svg.Scale, svg.Scale],
         label_at: Number,
         first_tip: int,
     ) -> list[str]:
@@ -172,26 +154,27 @@ class LogLineChart(Figure):
             return x(math.log10(point[0])), y(point[1])
 
         style, points = method_style(curve.name), [place(point) for point in curve.points]
-        parts = [element("path", d=path_data(points), class_="line", style=line_css(style))]
-        lead = path_data([points[-1], (x.end + 9, label_at)])
-        parts.append(element("path", d=lead, class_="lead", style=line_css(style._replace(dash="1 3"))))
+        lead = [points[-1], (x.end + 9, label_at)]
+        parts = [svg.line(points, "line", style), svg.line(lead, "lead", style._replace(dash="1 3"))]
         for tip, (at, height) in enumerate(map(place, hover_points), first_tip):
-            area = element("circle", cx=at, cy=height, r=7.0, class_="area")
-            mark = marker(style, at, height, 2.5)
-            parts.append(element("g", area, mark, class_="hit", data_t=str(tip)))
+            area = svg.element("circle", cx=at, cy=height, r=7.0, class_="area")
+            mark = svg.marker(style, at, height, 2.5)
+            parts.append(svg.element("g", area, mark, class_="hit", data_t=str(tip)))
         return parts
 
     def plot(self, canvas: Canvas) -> None:
         """Plot the lines on a logarithmic axis."""
-        axes = add_axes(canvas)
+        axes = plots.add_axes(canvas)
         by_name = {curve.name: curve for curve in self.curves}
         for name in propall_last(list(by_name)):
             xs, ys = zip(*by_name[name].points, strict=True)
-            axes.plot(xs, ys, label=name, markevery=max(1, len(xs) // 8), markersize=4, **plot_style(name))
+            axes.plot(
+                xs, ys, label=name, markevery=max(1, len(xs) // 8), markersize=4, **plots.line_style(name)
+            )
         x_low, x_high, y_low, y_high = self._ranges
         axes.set_xscale("log")
         axes.set_xlim(10**x_low, 10**x_high)
         axes.set_ylim(y_low, y_high)
         axes.set_xlabel(self.x_title)
-        plot_title(axes, axis_title(self.y_title, y_low))
-        plot_line_names(axes, [(curve.name, curve.points[-1][1]) for curve in self.curves], y_low, y_high)
+        plots.set_title(axes, axis_title(self.y_title, y_low))
+        plots.name_lines(axes, [(curve.name, curve.points[-1][1]) for curve in self.curves], y_low, y_high)

@@ -6,18 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from propall.report.charts.axes import tick_label
-from propall.report.charts.figure import Drawing, Figure, plot_style
-from propall.report.charts.svg import (
-    Scale,
-    element,
-    line_css,
-    marker,
-    method_name,
-    path_data,
-    series,
-    text_width,
-)
+from propall.report.charts import plots, svg
+from propall.report.charts.figure import Drawing, Figure
 from propall.report.colors import LIGHT, method_style, text_color
 from propall.report.numbers import Number, format_number
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
@@ -82,50 +72,46 @@ class CDDiagram(Figure):
         count = len(self.ranks)
         half = (count + 1) // 2
         with_ranks = width > 500
-        room = text_width("0.00", 12) + 10 if with_ranks else 0.0
-        side = max(text_width(name) for name in self.ranks) + room + 14
+        room = svg.text_width("0.00", 12) + 10 if with_ranks else 0.0
+        side = max(svg.text_width(name) for name in self.ranks) + room + 14
         axis, step, bars = 58.0, 24.0, self._bars()
-        x = Scale(1, max(count, 2), side, width - side)
+        x = svg.Scale(1, max(count, 2), side, width - side)
         names_top = axis + 22 + 9 * len(bars)
         elements = self._ruler(x)
-        elements.append(element("path", d=path_data([(x.start, axis), (x.end, axis)]), class_="axisline"))
+        elements.append(svg.line([(x.start, axis), (x.end, axis)], "axisline"))
         for tick in range(1, count + 1):
-            stroke = path_data([(x(tick), axis), (x(tick), axis - 5)])
-            elements.append(element("path", d=stroke, class_="axisline"))
-            elements.append(tick_label(str(tick), x(tick), axis - 10))
+            elements.append(svg.line([(x(tick), axis), (x(tick), axis - 5)], "axisline"))
+            elements.append(svg.tick_label(str(tick), x(tick), axis - 10))
         for level, (start, end) in enumerate(bars):
             y = axis + 12 + 9 * level
-            bar = path_data([(x(start) - 4, y), (x(end) + 4, y)])
-            elements.append(element("path", d=bar, class_="group"))
+            elements.append(svg.line([(x(start) - 4, y), (x(end) + 4, y)], "group"))
         for i, (name, rank) in enumerate(self._ordered):
             left = i < half
             y = names_top + step * (i if left else count - 1 - i)
             parts = self._name(name, rank, x, (axis, y), left=left, with_rank=with_ranks)
-            elements.append(series(name, *parts, class_="series hit", data_t=str(i)))
+            elements.append(svg.series(name, *parts, class_="series hit", data_t=str(i)))
         return Drawing(names_top + step * half, elements)
 
-    def _ruler(self, x: Scale) -> list[str]:
+    def _ruler(self, x: svg.Scale) -> list[str]:
         start, end = x(1), x(1 + self.critical_difference)
-        bar = path_data([(start, 20), (start, 28), (start, 24), (end, 24), (end, 20), (end, 28)])
-        label = tick_label(f"CD {self._cd_text}", (start + end) / 2, 15)
-        return [element("path", d=bar, class_="ruler"), label]
+        ruler = [(start, 20), (start, 28), (start, 24), (end, 24), (end, 20), (end, 28)]
+        return [svg.line(ruler, "ruler"), svg.tick_label(f"CD {self._cd_text}", (start + end) / 2, 15)]
 
     def _name(
-        self, name: str, rank: Number, x: Scale, ys: tuple[Number, Number], *, left: bool, with_rank: bool
+        self, name: str, rank: Number, x: svg.Scale, ys: tuple[Number, Number], *, left: bool, with_rank: bool
     ) -> list[str]:
         """Draw marker, leader line and name; `ys` are the heights of the axis and of the name."""
         axis, y = ys
         style, outward, anchor = method_style(name), -1 if left else 1, "end" if left else "start"
         edge = x.start - 8 if left else x.end + 8
-        line = path_data([(x(rank), axis), (x(rank), y - 4), (edge, y - 4)])
-        parts = [element("path", d=line, class_="leader", style=line_css(style._replace(dash="")))]
-        parts.append(marker(style, x(rank), axis, 4.5))
+        leader = [(x(rank), axis), (x(rank), y - 4), (edge, y - 4)]
+        parts = [svg.line(leader, "leader", style._replace(dash="")), svg.marker(style, x(rank), axis, 4.5)]
         name_at = edge + 4 * outward
         if with_rank:
             text = format_number(rank)
-            parts.append(tick_label(text, name_at, y, anchor))
-            name_at += outward * (text_width(text, 12) + 6)
-        return [*parts, method_name(name, name_at, y, text_anchor=anchor)]
+            parts.append(svg.tick_label(text, name_at, y, anchor))
+            name_at += outward * (svg.text_width(text, 12) + 6)
+        return [*parts, svg.method_name(name, name_at, y, text_anchor=anchor)]
 
     def size(self) -> tuple[float, float]:
         """Return a height in proportion to names and bars."""
@@ -152,7 +138,7 @@ class CDDiagram(Figure):
             left = i < half
             y = first - (i if left else count - 1 - i)
             edge = 1 - reach if left else count + reach
-            style = plot_style(name)
+            style = plots.line_style(name)
             axes.plot([rank, rank, edge], [0, y, y], color=style["color"], linewidth=0.9)
             axes.plot(rank, 0, marker=style["marker"], color=style["color"], markersize=5)
             text = f"{name}  {format_number(rank)} " if left else f" {format_number(rank)}  {name}"

@@ -1,11 +1,11 @@
-"""SVG as text: elements, scales, method markers and estimated text widths."""
+"""SVG as text: elements, scales, axes, method markers and estimated text widths."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 from propall.report.colors import MethodStyle, method_key, method_style
-from propall.report.numbers import Number
+from propall.report.numbers import Number, choose_ticks, format_tick
 
 Attribute = str | Number | None
 
@@ -26,12 +26,12 @@ def element(tag: str, *children: str, **attributes: Attribute) -> str:
     return f"<{tag}{''.join(pairs)}>{inside}</{tag}>" if inside else f"<{tag}{''.join(pairs)}/>"
 
 
-def text_element(text: str, x: Number, y: Number, **attributes: Attribute) -> str:
+def text(content: str, x: Number, y: Number, **attributes: Attribute) -> str:
     """Return a text element."""
-    return element("text", escape(text), x=x, y=y, **attributes)
+    return element("text", escape(content), x=x, y=y, **attributes)
 
 
-def path_data(points: Sequence[tuple[Number, Number]], closed: bool = False) -> str:
+def path(points: Sequence[tuple[Number, Number]], closed: bool = False) -> str:
     """Return the `d` attribute of a polyline."""
     joined = "L".join(f"{format_coordinate(x)} {format_coordinate(y)}" for x, y in points)
     return f"M{joined}{'Z' if closed else ''}"
@@ -61,10 +61,31 @@ class Scale:
         return self.start + (value - self.low) / span * (self.end - self.start)
 
 
-def line_css(style: MethodStyle) -> str:
-    """Return the CSS of a method's line."""
-    dash = f";stroke-dasharray:{style.dash}" if style.dash else ""
-    return f"stroke:{area_color(style)}{dash}"
+def y_grid(y: Scale, left: Number, right: Number, at_most: int = 5) -> list[str]:
+    """Return horizontal grid lines, labeled on the left."""
+    parts = []
+    for tick in choose_ticks(y.low, y.high, at_most):
+        parts.append(element("line", x1=left, x2=right, y1=y(tick), y2=y(tick), class_="grid"))
+        parts.append(tick_label(format_tick(tick), left - 8, y(tick) + 4, "end"))
+    return parts
+
+
+def tick_label(label: str, x: Number, y: Number, anchor: str = "middle") -> str:
+    """Return the label of a tick."""
+    return text(label, x, y, class_="tick", text_anchor=anchor)
+
+
+def x_axis_title(title: str, x: Number, y: Number) -> str:
+    """Return the title of an x-axis, ending at x."""
+    return text(title, x, y, class_="axis", text_anchor="end")
+
+
+def line(points: Sequence[tuple[Number, Number]], class_: str, style: MethodStyle | None = None) -> str:
+    """Return a polyline, in a method's color and dash if a style is passed."""
+    css = None
+    if style is not None:
+        css = f"stroke:{area_color(style)}" + (f";stroke-dasharray:{style.dash}" if style.dash else "")
+    return element("path", d=path(points), class_=class_, style=css)
 
 
 def area_color(style: MethodStyle) -> str:
@@ -96,7 +117,7 @@ def marker(style: MethodStyle, x: Number, y: Number, radius: Number = 4, **attri
     if style.marker == "circle":
         return element("circle", cx=x, cy=y, r=radius, style=css, **attributes)
     outline = [(x + radius * dx, y + radius * dy) for dx, dy in _OUTLINES[style.marker]]
-    return element("path", d=path_data(outline, closed=True), style=css, **attributes)
+    return element("path", d=path(outline, closed=True), style=css, **attributes)
 
 
 def method_name(name: str, x: Number, y: Number, **attributes: Attribute) -> str:
@@ -104,7 +125,7 @@ def method_name(name: str, x: Number, y: Number, **attributes: Attribute) -> str
     color = method_style(name).color
     css = "fill:var(--muted)" if color < 0 else f"fill:var(--t{color})"
     pressable = {"role": "button", "tabindex": "0", "aria_pressed": "false", "data_pick": method_key(name)}
-    return text_element(name, x, y, class_="name", style=css, **pressable, **attributes)
+    return text(name, x, y, class_="name", style=css, **pressable, **attributes)
 
 
 def series(name: str, *parts: str, class_: str = "series", **attributes: Attribute) -> str:

@@ -1,0 +1,97 @@
+"""Parts of figures drawn with matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from propall import atomic_files
+from propall.report.charts.svg import spread_apart
+from propall.report.colors import LIGHT, method_style, series_color, text_color
+from propall.report.numbers import Number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+#: matplotlib without frames; `svg.hashsalt` gives the same bytes for the same data.
+_STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.edgecolor": LIGHT.line,
+    "axes.labelcolor": LIGHT.muted,
+    "axes.axisbelow": True,
+    "grid.color": LIGHT.line,
+    "grid.linewidth": 0.6,
+    "xtick.color": LIGHT.muted,
+    "ytick.color": LIGHT.muted,
+    "text.color": LIGHT.text,
+    "svg.hashsalt": "propall",
+    "svg.fonttype": "none",
+}
+_NO_DATE = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+_MARKERS = {
+    **{"circle": "o", "square": "s", "triangle": "^", "diamond": "D"},
+    **{"down": "v", "plus": "P", "cross": "X", "hexagon": "h"},
+}
+#: Coordinate systems of matplotlib annotations to the right of and above the axes.
+RIGHT_OF_AXES: tuple[Any, Any] = ("axes fraction", "data")
+ABOVE_AXES: tuple[Any, Any] = ("data", "axes fraction")
+
+
+@contextmanager
+def open_canvas(
+    path: Path, size: tuple[float, float], layout: Literal["constrained"] | None = None
+) -> Iterator[Canvas]:
+    """Yield a matplotlib figure in the report's style and write it to `path` on exit."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Canvas
+
+    with rc_context(_STYLE):
+        canvas = Canvas(figsize=size, layout=layout)
+        yield canvas
+        with atomic_files.replacing(path) as part:
+            canvas.savefig(part, dpi=200, metadata=_NO_DATE.get(path.suffix.lower()))
+
+
+def line_style(method: str) -> dict[str, Any]:
+    """Return a method's style as matplotlib arguments."""
+    style = method_style(method)
+    dash = tuple(float(part) for part in style.dash.split())
+    return {
+        "color": series_color(style.color),
+        "linestyle": (0, dash) if dash else "-",
+        "marker": _MARKERS[style.marker],
+    }
+
+
+def add_axes(canvas: Canvas, grid: Literal["x", "y"] = "y") -> Axes:
+    """Add the only axes of a figure, with a light grid along one axis."""
+    axes = canvas.add_subplot()
+    axes.grid(axis=grid)
+    axes.tick_params(length=0)
+    return axes
+
+
+def set_title(axes: Axes, text: str) -> None:
+    """Put the title of the y-axis above matplotlib axes."""
+    axes.set_title(text, loc="left", fontsize=10, color=LIGHT.muted)
+
+
+def name_lines(axes: Axes, ends: Sequence[tuple[str, Number]], low: Number, high: Number) -> None:
+    """Write each line's name at its end, to the right of matplotlib axes that span [low, high]."""
+    # Negated, because y points up here: the highest line keeps its place and the others make room.
+    places = spread_apart([-value for _, value in ends], (high - low) / 20, -high, -low)
+    for (name, _), place in zip(ends, places, strict=True):
+        axes.annotate(
+            name,
+            (1.01, -place),
+            xycoords=RIGHT_OF_AXES,
+            color=text_color(name),
+            va="center",
+            annotation_clip=False,
+        )
