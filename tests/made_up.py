@@ -9,7 +9,7 @@ from propall.data import DATASETS
 from propall.paper import reproduction
 from propall.paper.monitors import CurveRecorder
 from propall.paper.results import RunResult
-from propall.paper.scheduler import EVERY
+from propall.paper.scheduler import MEASURE_EVERY
 from propall.paper.specs import Spec
 from propall.paper.store import Store
 from propall.paper.tables import TABLES
@@ -25,7 +25,7 @@ def made_up(spec: Spec, level: float) -> RunResult:
     draw = np.random.default_rng(int(spec.key[:12], 16))
     last = float(np.clip(level + draw.normal(0, 0.002), 0.02, 0.999))
     curve, recalls, confusions, times = {}, {}, {}, {}
-    if spec.trains_a_net:
+    if spec.trains_network:
         epochs = measured_epochs(spec.recipe.epochs)
         rise = 1 - 0.6 * np.exp(-np.array(epochs) / (3 if spec.method.name == "propall" else 5))
         values = np.clip(last * rise + draw.normal(0, 0.001, len(epochs)), 0.02, 0.999)
@@ -60,7 +60,7 @@ def made_up(spec: Spec, level: float) -> RunResult:
 
 def measured_epochs(epochs: int) -> list[int]:
     """The epochs a sweep would measure."""
-    curves = CurveRecorder([], every=EVERY)
+    curves = CurveRecorder([], every=MEASURE_EVERY)
     curves.begin(epochs, [], 0)
     return [epoch for epoch in range(1, epochs + 1) if curves.due(epoch)]
 

@@ -12,7 +12,7 @@ from propall.wording import plural
 
 @functools.cache
 def commit() -> str:
-    """The commit of the source tree this runs from, marked where it was changed; empty elsewhere."""
+    """Return the commit of the source tree, marked `-dirty` if changed; empty outside a repository."""
     here = Path(__file__).resolve().parent
     try:
         command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -22,7 +22,7 @@ def commit() -> str:
 
 
 def hardware(device: torch.device | str) -> str:
-    """A device in words."""
+    """Describe a device: the name of a GPU, or the kind and number of threads of a CPU."""
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

@@ -114,9 +114,13 @@ def test_demo_writes_a_page(run, tmp_path, monkeypatch):
     code, out, _ = run("demo", "--out", str(tmp_path), "--seeds", "2")
     assert code == 0
     assert "random candidate" in out
+    assert "round differently" in out
     page = (tmp_path / "index.html").read_text()
     assert "<html" in page
     assert "proden_binomial_min2" in page
+    lines = run("demo", "--out", str(tmp_path), "--seeds", "2", "--markdown")[1].splitlines()
+    assert lines[:2] == ["| trained with | test accuracy % | std |", "| --- | --: | --: |"]
+    assert len(lines) == 7
 
 
 def test_errors_are_one_line_unless_debugging(run, tmp_path):

@@ -61,15 +61,15 @@ def test_spread_is_over_folds_after_the_mean_over_seeds(root, tmp_path):
     assert scores[0].mean == pytest.approx(statistics.fmean(by_fold))
     assert scores[0].std == pytest.approx(statistics.stdev(by_fold))
     assert scores[0].seconds == pytest.approx(sum(r.seconds for r in results.values()))
-    line = comparison.summary(scores, 61.0)
-    assert line.startswith("24 runs, 1 min 01 s now. Best: Lost ")
+    line = comparison.summarize_scores(scores, 61.0)
+    assert line.startswith("24 runs; wall-clock time of this call 1 min 01 s. Best: Lost ")
     assert "MSRCv2" in line
 
 
 def test_says_which_names_are_wrong(root):
     with pytest.raises(KeyError, match="propall"):
         comparison.find_contenders(["lost"], ["propal"])
-    with pytest.raises(ValueError, match="digits has no candidate sets of its own"):
+    with pytest.raises(ValueError, match="digits has no candidate sets"):
         comparison.find_contenders(["digits"], ["propall"])
 
 

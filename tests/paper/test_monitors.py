@@ -46,7 +46,7 @@ def test_measures_the_first_the_last_and_every_so_many_epochs():
     assert measured == [*range(1, EARLY_EPOCHS + 1), 50, 100, 150, *range(200 - LATE_EPOCHS + 1, 201)]
 
 
-def test_goes_on_from_what_was_remembered_and_tells_a_watcher():
+def test_goes_on_from_what_was_remembered_and_tells_a_listener():
     heard = []
 
     class Listener(AccuracyListener):
@@ -57,7 +57,7 @@ def test_goes_on_from_what_was_remembered_and_tells_a_watcher():
     before = CurveRecorder(problems, confusions=[0])
     before.begin(2, [0, 1], 0)
     before.epoch(1, [0, 1], torch.zeros(2), scorer([1.0, 1.0]))
-    after = CurveRecorder(problems, confusions=[0], watcher=Listener())
+    after = CurveRecorder(problems, confusions=[0], listener=Listener())
     after.restore(before.state())
     after.begin(2, [0, 1], 1)
     after.epoch(2, [0, 1], torch.zeros(2), scorer([-1.0, 1.0]))
@@ -79,7 +79,7 @@ def test_sensitivity_is_kept_class_by_class_for_those_who_ask():
     curves = CurveRecorder(problems, recalls=[2, 1], confusions=[2])
     curves.begin(1, [0, 1, 2], 0)
     curves.epoch(1, [0, 1, 2], torch.zeros(3), scorer([1.0, -1.0, 1.0]))
-    assert curves.sensitivities(0) == {}
+    assert curves.class_recalls(0) == {}
     for run, factor in ((1, -1.0), (2, 1.0)):
         own = problems[run]
         right = (factor * own.test_x).argmax(-1) == own.test_truth
@@ -87,7 +87,7 @@ def test_sensitivity_is_kept_class_by_class_for_those_who_ask():
             float(right[own.test_truth == c].double().mean()) if (own.test_truth == c).any() else 0.0
             for c in range(3)
         ]
-        assert curves.sensitivities(run)[1] == pytest.approx(shares, abs=1e-5)
+        assert curves.class_recalls(run)[1] == pytest.approx(shares, abs=1e-5)
 
 
 def test_a_run_by_itself_is_timed_without_the_measuring_and_across_a_kill(monkeypatch):

@@ -36,7 +36,7 @@ def test_data_that_is_not_there_is_named_with_the_way_to_run_it(root, store):
     assert note.startswith("data not available here; put yahoo_news.mat at ")
     assert str(root / "realworld" / "yahoo_news.mat") in note
     assert note.endswith("then propall reproduce real --data yahoo_news --protocol short")
-    assert reproduction.summary(entries) == "2 of 4 cells done, 2 data not available here."
+    assert reproduction.summarize_cells(entries) == "2 of 4 cells done; data not available here: 2."
 
 
 def test_soccer_player_and_yahoo_news_run_once_their_files_are_there(root, store):
@@ -117,9 +117,9 @@ def test_unfinished_cells_say_so(root, store):
     (left_out,) = reproduction.cell_results(
         reproduction.select_cells("uniform", protocol="short", data=["cifar10"], methods=["cc"]), store
     )
-    assert left_out.note == "short runs leave images with channels out"
-    assert reproduction.summary([entry, left_out]) == (
-        "0 of 2 cells done, 1 unfinished, 1 short runs leave images with channels out."
+    assert left_out.note == "not part of smoke runs: images with channels"
+    assert reproduction.summarize_cells([entry, left_out]) == (
+        "0 of 2 cells done; incomplete: 1; not part of smoke runs: images with channels: 1."
     )
     (row, _) = reproduction.as_dicts([entry, left_out])
     assert row["cell"] == "real/lost/ipal"
@@ -137,18 +137,24 @@ def test_all_means_every_table_that_has_what_is_asked_for():
         reproduction.select_cells("all", protocol="tomorrow")
     with pytest.raises(ValueError, match="no table has pc on lost"):
         reproduction.select_cells("all", methods=["pc"], data=["lost"])
-    with pytest.raises(ValueError, match="no line of table real"):
+    with pytest.raises(ValueError, match="methods: 'pc' is not in the selected tables"):
         reproduction.select_cells("real", methods=["pc"])
+    with pytest.raises(ValueError, match="data: 'mnist' is not in the selected tables"):
+        reproduction.select_cells("real", data=["mnist"])
 
 
 def test_a_name_that_no_table_has_is_refused_with_the_near_ones():
-    with pytest.raises(UnknownNameError, match="methods: unknown name 'prodn'; did you mean 'proden'"):
+    with pytest.raises(
+        UnknownNameError, match="methods: 'prodn' is not in the selected tables; did you mean 'proden'"
+    ):
         reproduction.select_cells("all", methods=["propall", "prodn"])
-    with pytest.raises(UnknownNameError, match="data: unknown name 'mnits'; did you mean 'mnist'"):
+    with pytest.raises(
+        UnknownNameError, match="data: 'mnits' is not in the selected tables; did you mean 'mnist'"
+    ):
         reproduction.select_cells("uniform,instance", data=["mnits"])
     with pytest.raises(UnknownNameError, match="no table has pl_knn on mnist"):
         reproduction.select_cells("all", methods=["pl_knn"], data=["mnist"])
-    with pytest.raises(UnknownNameError, match=r"^cell: 'real/lost/nothing' is not one of table real"):
+    with pytest.raises(UnknownNameError, match=r"^cell: table real has no cell 'real/lost/nothing'"):
         reproduction.select_cells("real/lost/nothing")
 
 
@@ -181,12 +187,12 @@ def test_several_tables_and_protocols_at_once():
     assert [w.cell.name for w in some] == [
         "real/lost/propall",
         "real/lost/cc",
-        "noise_real/lost/propall-no-noise",
         "noise_real/lost/propall",
+        "noise_real/lost/propall-no-noise",
     ]
     mixed = reproduction.select_cells("uniform,real", protocol="q0.1,single80")
     assert {(w.cell.table, w.protocol) for w in mixed} == {("uniform", "q0.1"), ("real", "single80")}
-    with pytest.raises(ValueError, match=r"'q0\.7' is none of table uniform"):
+    with pytest.raises(ValueError, match=r"table uniform has no protocol 'q0\.7'"):
         reproduction.select_cells("uniform,real", protocol="q0.1,q0.7")
     with pytest.raises(ValueError, match="did you mean"):
         reproduction.select_cells("uniform,reel")

@@ -13,7 +13,14 @@ from propall.methods.pl_knn import PLKNN
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.valen import VALEN
-from propall.paper.runner import run_specs, run_stacks, stackable, teacher_scores, tidy_progress
+from propall.paper.runner import (
+    RunTask,
+    remove_finished_checkpoints,
+    run_specs,
+    run_stacks,
+    stackable,
+    teacher_scores,
+)
 from propall.paper.specs import Spec, Split
 from propall.training.compiled import best_device
 from propall.training.recipe import Recipe
@@ -45,9 +52,9 @@ def test_objectives_of_all_folds_and_rates_share_a_stack_and_the_rest_does_not()
 
 def test_folds_in_one_stack_are_tested_on_their_own_rows(root):
     specs = [*on_folds(ProPaLL(), folds=4), *on_folds(CC(), folds=4), *on_folds(PLKNN(neighbours=3), folds=4)]
-    together = {result.spec.key: result for result in run_specs(specs, device="cpu")}
+    together = {result.spec.key: result for result in run_specs(RunTask(specs, "cpu"))}
     for spec in specs:
-        (alone,) = run_specs([spec], device="cpu")
+        (alone,) = run_specs(RunTask([spec], "cpu"))
         found = together[spec.key]
         assert found.spec == spec
         assert found.accuracy == alone.accuracy
@@ -63,7 +70,7 @@ def test_folds_in_one_stack_are_tested_on_their_own_rows(root):
 
 def test_a_result_says_where_and_when_and_how_sure():
     spec = Spec("blobs", ProPaLL(), recipe=replace(QUICK, epochs=14), corruption=PRODENBinomialMin2(0.3))
-    (result,) = run_specs([spec], device="cpu")
+    (result,) = run_specs(RunTask([spec], "cpu"))
     assert result.accuracy == result.curve[14] > 0.5
     last = [result.curve[epoch] for epoch in range(5, 15)]
     assert result.last10 == pytest.approx(sum(last) / 10)
@@ -75,7 +82,7 @@ def test_a_result_says_where_and_when_and_how_sure():
 
 def test_confusions_are_kept_where_asked():
     specs = [Spec("blobs", CC(), recipe=QUICK, corruption=Exactly(2), seed=seed) for seed in range(2)]
-    ((first, second),) = run_stacks(specs, device="cpu", confusions=lambda spec: spec.seed == 1)
+    ((first, second),) = run_stacks(RunTask(specs, "cpu", confusions=[specs[1].key]))
     assert first.confusions == {}
     counts = torch.tensor(second.confusions[3])
     assert counts.diag().sum() / counts.sum() == pytest.approx(second.accuracy)
@@ -96,7 +103,7 @@ def test_a_teacher_is_trained_once_and_found_again(tmp_path, monkeypatch):
     assert not torch.equal(teacher_scores(other, source, device, tmp_path), scores)
     assert len(list(tmp_path.iterdir())) == 2
     # The runs use it, and the mean size of their sets is the one it implies.
-    (group,) = run_stacks([spec], device="cpu", teachers=tmp_path)
+    (group,) = run_stacks(RunTask([spec], "cpu", teachers=tmp_path))
     law = InstanceDependent(0.4)
     assert len(list(tmp_path.iterdir())) == 2
     assert group[0].candidates == pytest.approx(law.mean_size(scores, source.truth), abs=0.15)
@@ -105,21 +112,21 @@ def test_a_teacher_is_trained_once_and_found_again(tmp_path, monkeypatch):
 def test_flat_images_are_augmented_as_images():
     recipe = replace(QUICK, epochs=1, augmentation="rotate_flip")
     spec = Spec("digits", CC(), "mlp", recipe, Exactly(2), Split(per_class=5))
-    (result,) = run_specs([spec], device="cpu")
-    (plain,) = run_specs([replace(spec, recipe=replace(recipe, augmentation="none"))], device="cpu")
+    (result,) = run_specs(RunTask([spec], "cpu"))
+    (plain,) = run_specs(RunTask([replace(spec, recipe=replace(recipe, augmentation="none"))], "cpu"))
     assert 0 < result.accuracy < 1
     assert result.accuracy != plain.accuracy
     with pytest.raises(ValueError, match="augmentation"):
-        list(run_specs([Spec("blobs", CC(), "mlp", recipe, Exactly(2))], device="cpu"))
+        list(run_specs(RunTask([Spec("blobs", CC(), "mlp", recipe, Exactly(2))], "cpu")))
 
 
 def test_a_timed_run_is_trained_by_itself_and_says_how_long_each_epoch_took():
     specs = [Spec("blobs", method, "linear", QUICK, Exactly(2)) for method in (ProPaLL(), CC())]
     timed = [replace(spec, protocol=protocol) for spec in specs for protocol in ("timed", "timed-3epochs")]
     assert [len(group) for group in stackable([*specs, *timed])] == [2, 1, 1, 1, 1]
-    together = list(run_specs(specs, device="cpu"))
+    together = list(run_specs(RunTask(specs, "cpu")))
     assert [(result.stack, result.times) for result in together] == [(2, {}), (2, {})]
-    (alone,) = run_specs(timed[:1], device="cpu")
+    (alone,) = run_specs(RunTask(timed[:1], "cpu"))
     assert alone.stack == 1
     assert list(alone.times) == list(alone.curve) == [1, 2, 3]
     assert 0 < alone.times[1] < alone.times[2] < alone.times[3] < alone.seconds
@@ -132,5 +139,5 @@ def test_what_a_kill_leaves_of_finished_progress_is_tidied(tmp_path):
         (tmp_path / name / "runs.txt").write_text(keys)
     (tmp_path / "half.gone").mkdir()  # killed while it was being removed: the keys were first to go
     (tmp_path / "half.gone" / "stack.safetensors").write_text("")
-    tidy_progress(tmp_path, {"a", "b"})
+    remove_finished_checkpoints(tmp_path, {"a", "b"})
     assert [path.name for path in tmp_path.iterdir()] == ["waiting"]

@@ -45,17 +45,17 @@ def test_what_is_shipped_covers_the_tables_on_a_gpu_and_all_vectors_on_a_cpu():
 
 def test_own_times_come_first_then_shipped_ones_of_this_hardware_then_of_another(store, monkeypatch):
     (spec, *_) = specs("uniform/mnist/cc")
-    kind, epochs = runtime_estimates._kinds(spec)[0], spec.passes
+    kind, epochs = runtime_estimates._kinds(spec)[0], spec.total_epochs
     here, other = hardware("cpu"), "ppc64 CPU, 96 threads"
     shipping(monkeypatch, RunRate(GPU, kind, 9.0, 1))
     known = RuntimeEstimates(store, "cpu")
-    assert (known.seconds(spec), known.guess(spec), known.elsewhere) == (None, None, "")
+    assert (known.seconds(spec), known.guess(spec), known.other_hardware) == (None, None, "")
     shipping(monkeypatch, RunRate(GPU, kind, 9.0, 1), RunRate(other, kind, 3.0, 1))
     known = RuntimeEstimates(store, "cpu")
-    assert (known.seconds(spec), known.guess(spec), known.elsewhere) == (None, 3.0 * epochs, other)
+    assert (known.seconds(spec), known.guess(spec), known.other_hardware) == (None, 3.0 * epochs, other)
     shipping(monkeypatch, RunRate(other, kind, 3.0, 1), RunRate(here, kind, 2.0, 1))
     known = RuntimeEstimates(store, "cpu")
-    assert (known.seconds(spec), known.guess(spec), known.elsewhere) == (2.0 * epochs, None, "")
+    assert (known.seconds(spec), known.guess(spec), known.other_hardware) == (2.0 * epochs, None, "")
     store.add(replace(made_up(spec, 0.9), seconds=5.0, hardware=here))
     assert RuntimeEstimates(store, "cpu").seconds(spec) == pytest.approx(5.0)
 
@@ -64,8 +64,8 @@ def test_forecasts_tell_times_from_guesses(store, monkeypatch):
     kind = runtime_estimates._kinds(specs("real/lost/pl_knn")[0])[0]
     shipping(monkeypatch, RunRate("ppc64 CPU, 96 threads", kind, 3.0, 1))
     monkeypatch.setattr(scheduler, "is_data_available", lambda *_: True)
-    (group,) = scheduler.forecast_runtimes(
-        scheduler.plan_runs(specs("real/lost/pl_knn"), store), RuntimeEstimates(store, "cpu")
+    (group,) = RuntimeEstimates(store, "cpu").forecast(
+        scheduler.plan_runs(specs("real/lost/pl_knn"), store).groups
     )
     assert (group.seconds, group.guess) == (None, 15.0)
 

@@ -17,7 +17,9 @@ from propall.methods.pc_ishida import PCIshida
 from propall.methods.pl_knn import PLKNN
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
+from propall.paper import progress as progress_module
 from propall.paper import scheduler
+from propall.paper.progress import RunProgress
 from propall.paper.runtime_estimates import RuntimeEstimates
 from propall.paper.specs import Spec, Split
 from propall.paper.store import Store
@@ -36,7 +38,7 @@ def small(seeds=2, recipe=QUICK):
     ]
 
 
-class Talking(scheduler.RunProgress):
+class Talking(RunProgress):
     """Tells a pipe of every epoch and of every stack that was stored, and waits until it was heard."""
 
     def __init__(self, pipe):
@@ -137,7 +139,7 @@ def test_two_processes_share_the_work_and_one_takes_over_from_a_dead_one(tmp_pat
     assert first_pipe.recv() == "epoch"  # it is at the first group, and waits to be heard
     second, pipe = begun(path)
     heard = []
-    while pipe.poll(60 if heard.count("stored") < 3 else 2.5 * scheduler.WAIT):
+    while pipe.poll(60 if heard.count("stored") < 3 else 2.5 * scheduler.POLL_SECONDS):
         heard.append(pipe.recv())
         pipe.send("heard")
     assert heard.count("stored") == 3  # all groups but that one
@@ -160,10 +162,10 @@ def test_progress_hears_of_what_another_process_did(tmp_path):
     specs, said = small(seeds=1), []
     with (
         Store(tmp_path / "r.sqlite") as store,
-        scheduler.RunProgress({"all": [s.key for s in specs]}, said.append) as bar,
+        RunProgress({"all": [s.key for s in specs]}, said.append) as bar,
     ):
-        bar.planned(scheduler.plan_runs(specs, store), RuntimeEstimates(store, "cpu"))
-        bar.elsewhere(specs[:2])
+        bar.planned(specs, [], RuntimeEstimates(store, "cpu"))
+        bar.finished_elsewhere(specs[:2])
         assert said == ["blobs: ProPaLL, CC (2 runs): done by another process; 0 of 1 cells done, 1 run left"]
 
 
@@ -200,7 +202,7 @@ def test_what_another_process_stored_meanwhile_is_not_run(tmp_path):
         (theirs,) = list(other)
     path = tmp_path / "s.sqlite"
 
-    class Meddler(scheduler.RunProgress):
+    class Meddler(RunProgress):
         def finished(self, results):
             with Store(path) as theirs_too:
                 theirs_too.add(theirs)
@@ -213,7 +215,7 @@ def test_what_another_process_stored_meanwhile_is_not_run(tmp_path):
 def test_a_group_that_fails_does_not_take_the_others_with_it(tmp_path):
     one_excluded = Spec("blobs", PCIshida(), "mlp", QUICK, Exactly(2))
     said = []
-    with Store(tmp_path / "r.sqlite") as store, scheduler.RunProgress(say=said.append) as progress:
+    with Store(tmp_path / "r.sqlite") as store, RunProgress(write_line=said.append) as progress:
         done = scheduler.run_missing([one_excluded, *small(seeds=1)], store, device="cpu", progress=progress)
         assert len(store) == 3
         (failure,) = done.failures
@@ -236,14 +238,14 @@ def test_forecasts_from_earlier_times(tmp_path):
         assert rates.seconds(replace(longer, method=CC())) == pytest.approx(10 * result.seconds)
         assert rates.seconds(replace(longer, net="mlp")) is None
         planned = scheduler.plan_runs([longer, replace(longer, net="mlp"), result.spec], store)
-        first, second = scheduler.forecast_runtimes(planned, rates)
+        first, second = rates.forecast(planned.groups)
         assert (first.runs, first.methods, first.epochs) == (1, ("ProPaLL",), 20)
         assert first.seconds == pytest.approx(10 * result.seconds)
         assert second.seconds is None
-        nearest = scheduler.forecast_runtimes(scheduler.plan_runs(small(seeds=4), store), rates)[-1]
+        nearest = rates.forecast(scheduler.plan_runs(small(seeds=4), store).groups)[-1]
         assert nearest == ("blobs", ("PL-KNN",), "", None, 4, None, None)
         knn = small(seeds=1)[-1]
-        rates.learn(knn, 3.0)
+        rates.add(knn, 3.0)
         other = replace(knn, recipe=replace(QUICK, epochs=500), net="mlp")
         assert rates.seconds(other) == 3.0  # neither network nor epochs are its own
         assert result.hardware == hardware("cpu")
@@ -253,7 +255,7 @@ def test_progress_counts_cells_and_says_how_it_goes(tmp_path):
     specs = small()
     cells = {"both": [specs[0].key, specs[1].key], "nearest": [specs[4].key], "absent": ["no such run", "x"]}
     said = []
-    with Store(tmp_path / "r.sqlite") as store, scheduler.RunProgress(cells, said.append) as progress:
+    with Store(tmp_path / "r.sqlite") as store, RunProgress(cells, said.append) as progress:
         scheduler.run_missing(specs, store, device="cpu", progress=progress)
     assert said[0].startswith("blobs: ProPaLL, CC (4 runs): ")
     assert "2 of 3 cells done, 2 runs left" in said[0]
@@ -262,13 +264,13 @@ def test_progress_counts_cells_and_says_how_it_goes(tmp_path):
 
 
 def test_on_a_terminal_one_line_moves(tmp_path, monkeypatch):
-    monkeypatch.setattr(scheduler, "LOOK", 0.0)
+    monkeypatch.setattr(progress_module, "UPDATE_SECONDS", 0.0)
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=160)
     cells = {"one": [spec.key for spec in small(seeds=1)]}
-    with Store(tmp_path / "r.sqlite") as store, scheduler.RunProgress(cells, print, console) as progress:
+    with Store(tmp_path / "r.sqlite") as store, RunProgress(cells, print, console) as progress:
         scheduler.run_missing(small(seeds=1), store, device="cpu", progress=progress)
     shown = out.getvalue()
     assert "blobs: ProPaLL, CC (2 runs), epoch 2/2" in shown
-    assert "% right, 0 of 1 cells done, 3 runs left" in shown
+    assert "%, 0 of 1 cells done, 3 runs left" in shown
     assert "blobs: PL-KNN (1 run), 0 of 1 cells done" in shown

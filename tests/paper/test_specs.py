@@ -36,7 +36,7 @@ def test_scales_pixels_as_asked_and_leaves_features_alone():
     own = Spec("digits", ProPaLL(), split=Split(per_class=3)).source(digits)
     assert (float(unit.x.min()), float(unit.x.max())) == (0.0, 1.0)
     torch.testing.assert_close(half.x, 2 * unit.x - 1)
-    with pytest.raises(ValueError, match="'unit' is for pixels; blobs"):
+    with pytest.raises(ValueError, match="'unit', which is for images; blobs"):
         Spec("blobs", ProPaLL(), scaling="unit").source(load("blobs"))
     assert own.scaling == digits.scaling
     assert len(own) == 30

@@ -19,11 +19,12 @@ from propall.methods.pc_ishida import PCIshida
 from propall.methods.pl_knn import PLKNN
 from propall.methods.propall import ProPaLL
 from propall.paper import reproduction, scheduler, workers
+from propall.paper.progress import RunProgress
 from propall.paper.results import RunResult
-from propall.paper.runner import stackable
+from propall.paper.runner import RunTask, stackable
 from propall.paper.specs import Spec
 from propall.paper.store import Store
-from propall.paper.workers import ATTEMPTS, ProcessPool, Task, WorkerMessage, WorkerPool, execute
+from propall.paper.workers import ATTEMPTS, ProcessPool, WorkerMessage, WorkerPool, execute
 from propall.training.recipe import Recipe
 
 QUICK = Recipe(epochs=2, batch_size=50, learning_rate=0.1)
@@ -45,7 +46,7 @@ def specs():
 
 
 def tasks(wanted):
-    return [Task(group, "cpu", 1) for group in stackable(wanted)]
+    return [RunTask(group, "cpu", 1) for group in stackable(wanted)]
 
 
 def result(spec):
@@ -82,7 +83,7 @@ class Scripted(WorkerPool):
             WorkerMessage(slot, "done"),
         ]
 
-    def listen(self):
+    def next_message(self):
         slot = next(iter(self.running))
         news = self.running[slot].popleft()
         if news.kind != "results":
@@ -125,7 +126,7 @@ def test_a_group_that_kills_its_workers_is_given_up_and_the_rest_goes_on():
     workers = Scripted("a", ["lost", *["done"] * 4, *["lost"] * 2])
     kept, failed = carried_out(workers, specs())
     ((task, reason),) = failed
-    assert reason == f"its worker died {ATTEMPTS} times, last: killed"
+    assert reason == f"its worker died {ATTEMPTS} times; last: killed"
     assert set(kept) | {spec.key for spec in task.specs} == {spec.key for spec in specs()}
     assert len(kept) == len(specs()) - len(task.specs)
 
@@ -138,8 +139,8 @@ def test_a_group_with_an_error_is_not_tried_again():
 
 
 def test_a_task_survives_the_trip_as_text():
-    task = Task(specs(), "cuda:1", 5, "a", None, "b", confusions=["x"], recalls=[])
-    assert Task.from_json(task.to_json()) == task
+    task = RunTask(specs(), "cuda:1", 5, Path("a"), None, Path("b"), confusions=["x"], recalls=[])
+    assert RunTask.from_json(task.to_json()) == task
 
 
 def alike(store, other, wanted):
@@ -168,15 +169,15 @@ def undisturbed(tmp_path):
         yield store
 
 
-class Assassin(scheduler.RunProgress):
+class Assassin(RunProgress):
     """Kills a worker as soon as one has stored something, once."""
 
     def __init__(self, workers):
         super().__init__()
         self.workers, self.kills, self.said = workers, 0, []
 
-    def start(self, specs):
-        super().start(specs)
+    def started(self, specs):
+        super().started(specs)
         if self.kills == 0 and self.workers.pids():
             os.kill(self.workers.pids()[0], signal.SIGKILL)
             self.kills += 1
@@ -189,7 +190,7 @@ def test_a_process_per_device_gives_the_same_results_though_one_is_killed(tmp_pa
             [*specs(), Spec("blobs", PCIshida(), "mlp", replace(QUICK, batch_size=20), Exactly(2))],
             store,
             progress=killer,
-            workers=workers,
+            pool=workers,
             recalls=reproduction.needs_recalls,
         )
         assert killer.kills == 1
@@ -206,7 +207,8 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     """A sweep that goes on in the background would be in the way of the one that continues it."""
     script = (
         "import time\n"
-        "from propall.paper.workers import ProcessPool, Task\n"
+        "from propall.paper.runner import RunTask\n"
+        "from propall.paper.workers import ProcessPool\n"
         "from propall.paper.specs import Spec\n"
         "from propall.data.corruption import Exactly\n"
         "from propall.methods.cc import CC\n"
@@ -214,7 +216,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
         "if __name__ == '__main__':\n"
         "    workers = ProcessPool(['cpu'])\n"
         "    spec = Spec('blobs', CC(), 'linear', Recipe(epochs=10**6, batch_size=250), Exactly(2))\n"
-        "    workers.start(0, Task([spec], 'cpu', 10**6))\n"
+        "    workers.start(0, RunTask([spec], 'cpu', 10**6))\n"
         "    print(*workers.pids(), flush=True)\n"
         "    time.sleep(60)\n"
     )
@@ -255,7 +257,7 @@ def test_devices_in_words(monkeypatch):
     assert workers.parse_devices("auto") == ["cuda:0", "cuda:1"]
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert workers.parse_devices("auto") == ["cpu"]
-    with pytest.raises(ValueError, match="device: ',' names none"):
+    with pytest.raises(ValueError, match="device: got ','"):
         workers.parse_devices(",")
 
 
@@ -265,7 +267,7 @@ def test_without_ray_the_launcher_says_what_to_install(root, tmp_path, monkeypat
     with pytest.raises(SystemExit) as stop:
         main(["reproduce", "real", "--protocol", "short", "--data", "lost", "--launcher", "ray"])
     assert stop.value.code == 1
-    assert "launcher: ray is not installed here; pip install 'propall[ray]'" in capsys.readouterr().err
+    assert "launcher: ray is not installed; run pip install 'propall[ray]'" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -282,7 +284,7 @@ def test_tasks_on_a_ray_cluster_give_the_same_results(tmp_path, undisturbed, clu
     with Store(tmp_path / "ray" / "r.sqlite") as store, workers.RayPool("cpu") as ray_workers:
         assert len(ray_workers.slots) == 2
         wanted = [*specs(), Spec("blobs", PCIshida(), "mlp", replace(QUICK, batch_size=20), Exactly(2))]
-        plan = scheduler.run_missing(wanted, store, workers=ray_workers, recalls=reproduction.needs_recalls)
+        plan = scheduler.run_missing(wanted, store, pool=ray_workers, recalls=reproduction.needs_recalls)
         (failure,) = plan.failures
         assert "do not exclude" in str(failure)
         alike(store, undisturbed, specs())
@@ -307,7 +309,7 @@ def test_a_cell_lost_with_its_ray_worker_is_run_again(tmp_path, undisturbed, clu
 
     monkeypatch.setattr(workers, "execute_task", die_once)
     with Store(tmp_path / "ray" / "r.sqlite") as store, workers.RayPool("cpu") as ray_workers:
-        plan = scheduler.run_missing(specs(), store, workers=ray_workers, recalls=reproduction.needs_recalls)
+        plan = scheduler.run_missing(specs(), store, pool=ray_workers, recalls=reproduction.needs_recalls)
         assert flag.exists()
         assert not plan.failures
         alike(store, undisturbed, specs())

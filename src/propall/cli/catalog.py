@@ -1,7 +1,9 @@
-"""Commands for a first look: the demo, the methods, the data sets, one custom_runs."""
+"""Commands for a first look: the demo, the methods, the data sets, and training on one of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from propall.cli.app import app
+from propall.cli.option_groups import grouped_command
 from propall.cli.terminal import (
     AsJson,
     Device,
@@ -16,95 +19,82 @@ from propall.cli.terminal import (
     plain_table,
     print_json,
 )
-from propall.wording import duration
+from propall.wording import duration, plural
 
-data_app = typer.Typer(help="List, fetch and verify data sets.", no_args_is_help=True)
+data_app = typer.Typer(help="List, download and check data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
-
-class Optimizer(StrEnum):
-    """Optimisers of the recipe."""
-
-    sgd = "sgd"
-    adam = "adam"
+#: What may differ between machines in the numbers of the demo.
+_DEMO_VARIES = (
+    "The same machine repeats these numbers. Other machines round differently (vector instructions of the "
+    "CPU), which moves ProPaLL by about 0.1 and the random candidate by a few points."
+)
 
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder the page is written to.")] = Path("demo"),
-    q: Annotated[float, typer.Option(help="Probability of each wrong label to be a candidate.")] = 0.5,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of every method.")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("demo"),
+    q: Annotated[float, typer.Option(help="Probability that a wrong label becomes a candidate.")] = 0.5,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per method.")] = 5,
     json_output: AsJson = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print only the table, as Markdown (the one in the README).")
+    ] = False,
 ) -> None:
-    """Digits with several candidate labels each: three methods, a table, and an HTML page with examples."""
-    import time
-    from datetime import UTC, datetime
+    """Train three methods on digits with several candidate labels each; write a page with examples.
 
-    from propall import __version__
-    from propall.paper.pages.demo import DemoResults, write_demo
-    from propall.paper.studies import demo as experiment
-    from propall.provenance import commit, hardware
+    Example: propall demo --q 0.3
+    """
+    from propall.paper.pages.demo import BASELINE, CEILING, write_demo
+    from propall.paper.studies.demo import run_demo
     from propall.report.numbers import mean_and_std
     from propall.training.metrics import ProgressBar
 
-    start = time.perf_counter()
     with ProgressBar("digits") as bar:
-        found = experiment.run_demo(q=q, seeds=seeds, monitor=bar)
-    seconds = time.perf_counter() - start
-    problem = found.problem
-    yardsticks = (experiment.GUESS, experiment.CLEAN)
-    size = float(problem.train.candidates.sum(-1).double().mean())
-    provenance = {
-        "data": f"digits, {len(problem.train)} training and {len(problem.test_x)} test images",
-        "corruption": "proden_binomial_min2",
-        "q": f"{q:g}",
-        "protocol": "fixed split, test accuracy after the last epoch",
-        "seeds": str(seeds),
-        "epochs": str(experiment.RECIPE.epochs),
-        "hardware": hardware("cpu"),
-        "version": __version__,
-        "commit": commit() or "unknown",
-        "date": datetime.now(UTC).date().isoformat(),
-    }
-    sheet = slice(0, 40)
-    path = write_demo(
-        out / "index.html",
-        DemoResults(
-            accuracy={name: own for name, own in found.accuracy.items() if name not in yardsticks},
-            curves={name: own.numpy() for name, own in found.curves.items() if name not in yardsticks},
-            baseline=found.accuracy[experiment.GUESS],
-            ceiling=found.accuracy[experiment.CLEAN],
-            images=problem.train.x[sheet].reshape(-1, 8, 8).numpy(),
-            candidates=problem.train.candidates[sheet].numpy(),
-            recovered=found.resolved[sheet].numpy(),
-            truth=problem.truth[sheet].numpy(),
-            classes=problem.classes,
-            provenance=provenance,
-            seconds=seconds,
-            mean_candidates=size,
-        ),
-    )
+        results = run_demo(q=q, seeds=seeds, monitor=bar)
+    path = write_demo(out / "index.html", results)
+    accuracy = {**results.accuracy, BASELINE: results.baseline, CEILING: results.ceiling}
     if json_output:
-        print_json({"accuracy": found.accuracy, "provenance": provenance, "page": str(path)})
+        print_json({"accuracy": accuracy, "provenance": results.provenance, "page": str(path)})
         return
-    table = plain_table("trained with", "test accuracy %", "std", numbers=("test accuracy %", "std"))
-    for name, own in sorted(found.accuracy.items(), key=lambda item: -sum(item[1])):
-        mean, std = mean_and_std([100 * value for value in own])
-        table.add_row(name, f"{mean:.2f}", "" if std is None else f"{std:.2f}")
+    columns, rows = ("trained with", "test accuracy %", "std"), []
+    for name, values in sorted(accuracy.items(), key=lambda item: -sum(item[1])):
+        mean, std = mean_and_std([100 * value for value in values])
+        rows.append((name, f"{mean:.2f}", "" if std is None else f"{std:.2f}"))
+    if markdown:
+        _print_markdown(columns, rows, numbers=columns[1:])
+        return
+    table = plain_table(*columns, numbers=columns[1:])
+    for row in rows:
+        table.add_row(*row)
     console = open_console()
-    console.print(f"Digits, {size:.1f} candidate labels of 10 per image instead of one; {seeds} seeds.\n")
-    console.print(table)
     console.print(
-        f"\n{len(found.accuracy) * seeds} runs in {duration(seconds)}. Page: {path}", highlight=False
+        f"Digits with {results.mean_candidates:.1f} of 10 labels as candidates per image; "
+        f"{plural(seeds, 'seed')}.\n"
     )
+    console.print(table)
+    console.print(f"\n{_DEMO_VARIES}", highlight=False)
+    console.print(
+        f"{plural(len(rows) * seeds, 'run')} in {duration(results.seconds)}. Page: {path}", highlight=False
+    )
+
+
+def _print_markdown(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()
+) -> None:
+    rule = ["--:" if column in numbers else "---" for column in columns]
+    typer.echo("\n".join(f"| {' | '.join(line)} |" for line in (columns, rule, *rows)))
 
 
 @app.command()
 def methods(
     json_output: AsJson = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of the README.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
 ) -> None:
-    """Every method: name, title, kind, memory per instance, cost per step, reference."""
+    """List all methods: name, title, kind, memory per instance, cost per step, reference.
+
+    Example: propall methods
+    """
     from propall.methods import catalog
 
     rows = catalog()
@@ -113,12 +103,7 @@ def methods(
         return
     columns = ("name", "title", "kind", "memory per instance", "cost per step", "reference")
     if markdown:
-        lines = [
-            columns,
-            ("---",) * len(columns),
-            *((f"`{row['name']}`", *list(row.values())[1:]) for row in rows),
-        ]
-        typer.echo("\n".join(f"| {' | '.join(line)} |" for line in lines))
+        _print_markdown(columns, [(f"`{row['name']}`", *list(row.values())[1:]) for row in rows])
         return
     table = plain_table(*columns)
     for row in rows:
@@ -130,11 +115,13 @@ def methods(
 
 @data_app.command("list")
 def data_list(json_output: AsJson = False) -> None:
-    """Every data set: its size, and whether its files are here."""
+    """List all data sets, their sizes, and whether their files are present.
+
+    Example: propall data list
+    """
     from propall.data.download import status
     from propall.data.files import data_root
 
-    found = status()
     rows = [
         {
             "name": row.loader.name,
@@ -147,21 +134,21 @@ def data_list(json_output: AsJson = False) -> None:
             "here": "built in" if row.where is None else str(row.where) if row.present else "no",
             "get": row.note,
         }
-        for row in found
+        for row in status()
     ]
     if json_output:
         print_json(rows)
         return
     table = plain_table(
-        "name", "title", "kind", "rows", "test", "features", "classes", "here", numbers=_SIZES
+        "name", "title", "kind", "rows", "test", "features", "classes", "present", numbers=_SIZES
     )
     for row in rows:
-        here = "yes" if row["here"] not in ("built in", "no") else row["here"]
-        table.add_row(*(str(row[column]) for column in ("name", "title", "kind", *_SIZES)), here)
+        present = "yes" if row["here"] not in ("built in", "no") else row["here"]
+        table.add_row(*(str(row[column]) for column in ("name", "title", "kind", *_SIZES)), present)
     console = open_console()
     console.print(table)
     console.print(
-        f"\nData folder: {data_root()} (set PROPALL_DATA to change it). Fetch one: propall data get NAME",
+        f"\nData folder: {data_root()} (set PROPALL_DATA to change it). Download one: propall data get NAME",
         highlight=False,
     )
 
@@ -170,8 +157,11 @@ _SIZES = ("rows", "test", "features", "classes")
 
 
 @data_app.command("get")
-def data_get(name: Annotated[str, typer.Argument(help="A name from `propall data list`.")]) -> None:
-    """Fetch a data set from its official address, check its contents and put it in place."""
+def data_get(name: Annotated[str, typer.Argument(help="Name from `propall data list`.")]) -> None:
+    """Download a data set from its official address and verify it.
+
+    Example: propall data get mnist
+    """
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     from propall.data.download import get
@@ -193,73 +183,130 @@ def data_get(name: Annotated[str, typer.Argument(help="A name from `propall data
 
 @data_app.command("check")
 def data_check(
-    names: Annotated[list[str] | None, typer.Argument(help="Data sets; all that are here if none.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Data sets (default: all present).")] = None,
 ) -> None:
-    """Compare the files that are here with their published digests."""
+    """Check the files of data sets against their published digests.
+
+    Example: propall data check mnist lost
+    """
     from propall.data.download import check, status
 
-    wanted = names or [row.loader.name for row in status() if row.present and row.where is not None]
+    checked = names or [row.loader.name for row in status() if row.present and row.where is not None]
     table = plain_table("data set", "file", "state", "note")
     bad = 0
-    for name in wanted:
+    for name in checked:
         for file in check(name):
             bad += file.state != "ok"
             table.add_row(name, file.content, file.state, file.note)
     console = open_console()
     console.print(table)
     if bad:
-        console.print(f"\n{bad} files are missing or differ from the published ones.", style="bold red")
+        console.print(
+            f"\n{plural(bad, 'file')} missing or different from the published ones.", style="bold red"
+        )
         raise typer.Exit(1)
-    console.print(f"\n{len(wanted)} data sets are whole.")
+    console.print(f"\n{plural(len(checked), 'data set')} checked; all files match.")
 
 
-@app.command()
-def train(
-    data: Annotated[str, typer.Argument(help="A name from `propall data list`.")],
-    method: Annotated[
-        list[str] | None, typer.Option(help="A name from `propall methods`; repeat for several.")
-    ] = None,
+class Optimizer(StrEnum):
+    """Optimizers of the recipe."""
+
+    sgd = "sgd"
+    adam = "adam"
+
+
+_CANDIDATES, _TRAINING, _RUNS = "Candidate sets", "Training", "Runs"
+
+
+@dataclass(frozen=True)
+class CandidateOptions:
+    """How candidate sets are drawn."""
+
     corruption: Annotated[
         str | None,
-        typer.Option(help="How candidate sets are drawn; a data set's own if it has some and none is named."),
+        typer.Option(
+            help="How candidate sets are drawn; by default those the data set comes with, if any.",
+            rich_help_panel=_CANDIDATES,
+        ),
+    ] = None
+    q: Annotated[
+        float | None,
+        typer.Option(help="Probability that a wrong label is a candidate.", rich_help_panel=_CANDIDATES),
+    ] = None
+    n_candidates: Annotated[
+        int | None, typer.Option(help="Candidates per row, for `exactly`.", rich_help_panel=_CANDIDATES)
+    ] = None
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """Overrides of the data set's default network and recipe."""
+
+    net: Annotated[
+        str | None, typer.Option(help="linear, mlp, mlp5, mlp500, resnet32, ...", rich_help_panel=_TRAINING)
+    ] = None
+    epochs: Annotated[
+        int | None, typer.Option(help="Override the number of epochs.", rich_help_panel=_TRAINING)
+    ] = None
+    batch_size: Annotated[int | None, typer.Option(help="Rows per step.", rich_help_panel=_TRAINING)] = None
+    learning_rate: Annotated[
+        float | None, typer.Option("--lr", help="Learning rate.", rich_help_panel=_TRAINING)
+    ] = None
+    weight_decay: Annotated[
+        float | None, typer.Option("--wd", help="Weight decay.", rich_help_panel=_TRAINING)
+    ] = None
+    optimizer: Annotated[Optimizer | None, typer.Option(help="Optimizer.", rich_help_panel=_TRAINING)] = None
+
+    def recipe(self) -> dict[str, Any]:
+        """Return the fields of the recipe that were set."""
+        values = {name: value for name, value in vars(self).items() if name != "net" and value is not None}
+        return values | ({} if self.optimizer is None else {"optimizer": self.optimizer.value})
+
+
+@dataclass(frozen=True)
+class RepetitionOptions:
+    """How often every method is trained."""
+
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Runs per method and fold, trained at once.", rich_help_panel=_RUNS)
+    ] = 3
+    folds: Annotated[
+        int | None,
+        typer.Option(help="Cross-validate; default: 5 folds without a test set.", rich_help_panel=_RUNS),
+    ] = None
+
+
+@grouped_command(app)
+def train(
+    data: Annotated[str, typer.Argument(help="Name from `propall data list`.")],
+    candidates: CandidateOptions,
+    training: RecipeOptions,
+    repetitions: RepetitionOptions,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Name from `propall methods`; repeat for several.")
     ] = None,
-    q: Annotated[float | None, typer.Option(help="Flip probability of the corruption.")] = None,
-    n_candidates: Annotated[int | None, typer.Option(help="Candidates per row, for `exactly`.")] = None,
-    net: Annotated[str | None, typer.Option(help="linear, mlp, mlp5, mlp500, resnet32, ...")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of every method, trained at once.")] = 3,
-    folds: Annotated[int | None, typer.Option(help="Cross-validate; default 5 without a test part.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows per step.")] = None,
-    learning_rate: Annotated[float | None, typer.Option("--lr", help="Learning rate.")] = None,
-    weight_decay: Annotated[float | None, typer.Option("--wd", help="Weight decay.")] = None,
-    optimizer: Annotated[Optimizer | None, typer.Option(help="Optimiser.")] = None,
     device: Device = "auto",
-    out: Annotated[Path, typer.Option(help="Folder for results and progress.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for results and checkpoints.")] = Path("runs"),
     json_output: AsJson = False,
 ) -> None:
-    """Train methods on a data set, print their test accuracy and keep the results.
+    """Train methods on a data set and print their test accuracy.
 
-    The same command continues where it was interrupted.
+    If interrupted, the same command resumes.
+
+    Example: propall train digits --method propall --method cc --q 0.3
     """
     from propall.paper import custom_runs
     from propall.training.metrics import ProgressBar
 
-    recipe = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "weight_decay": weight_decay,
-        "optimizer": None if optimizer is None else optimizer.value,
-    }
     specs = custom_runs.build_specs(
         data,
         methods=method or ["propall"],
-        corruption=corruption,
-        corruption_fields={"q": q, "n": n_candidates},
-        net=net,
-        seeds=seeds,
-        folds=folds,
-        recipe={name: value for name, value in recipe.items() if value is not None},
+        corruption=candidates.corruption,
+        corruption_fields={"q": candidates.q, "n": candidates.n_candidates},
+        net=training.net,
+        seeds=repetitions.seeds,
+        folds=repetitions.folds,
+        recipe=training.recipe(),
     )
     with ProgressBar(data) as bar:
         folder, results = custom_runs.train_runs(specs, out, device=device, monitor=bar)
@@ -268,17 +315,18 @@ def train(
         return
     first = specs[0]
     console = open_console()
-    law = "its own candidate sets" if first.corruption is None else repr(first.corruption)
-    how = f"{first.net}, {first.recipe.epochs} epochs"
+    drawn_by = "its own candidate sets" if first.corruption is None else repr(first.corruption)
     console.print(
-        f"{data}: {law}; {results[0].candidates:.2f} candidates on average; {how}\n", highlight=False
+        f"{data}: {drawn_by}; {results[0].candidates:.2f} candidates on average; {first.net}, "
+        f"{first.recipe.epochs} epochs\n",
+        highlight=False,
     )
-    table = plain_table("method", "accuracy %", "std", "runs", "seconds", numbers=_RESULTS)
+    columns = ("accuracy %", "std", "runs", "seconds")
+    table = plain_table("method", *columns, numbers=columns)
     for row in custom_runs.summarize(results):
         std = "" if row.std is None else f"{row.std:.2f}"
         table.add_row(row.method, f"{row.mean:.2f}", std, str(row.runs), f"{row.seconds:.1f}")
     console.print(table)
-    console.print(f"\n{len(results)} runs. Results: {folder}", highlight=False)
-
-
-_RESULTS = ("accuracy %", "std", "runs", "seconds")
+    console.print(
+        f"\n{plural(len(results), 'run')}; seconds: sum of run times. Results: {folder}", highlight=False
+    )

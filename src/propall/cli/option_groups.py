@@ -85,10 +85,12 @@ def grouped_command(
         types = get_type_hints(command, include_extras=True)
         groups: dict[str, Any] = {name: kind for name, kind in types.items() if is_dataclass(kind)}
         options = {option.key: option for group in groups.values() for option in _options_of(group)}
-        _KNOWN_KEYS.update(options)
+        has_settings = any(not option.is_flag for option in options.values())
+        if has_settings:
+            _KNOWN_KEYS.update(options)
 
         def run(**values: Any) -> None:
-            settings = _read_sources(values.pop("options") or (), options)
+            settings = _read_sources(values.pop("options", None) or (), options)
             for key, option in options.items():
                 if option.is_flag and (value := values.pop(key)) not in (option.default, None, []):
                     settings[key] = value
@@ -100,7 +102,7 @@ def grouped_command(
         run.__name__, run.__module__ = command.__name__, command.__module__
         # Typer keeps the line breaks of a docstring; without them the terminal wraps its paragraphs.
         run.__doc__ = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
-        signature = _expanded_signature(command, types)
+        signature = _expanded_signature(command, types, has_settings)
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
         app.command(cls=_command_class(options, hints or {}))(run)
@@ -114,7 +116,9 @@ def _options_of(group: Any) -> list[_Option]:
     return [_Option(field.name, types[field.name], field.default) for field in fields(group)]
 
 
-def _expanded_signature(command: Callable[..., None], types: Mapping[str, Any]) -> inspect.Signature:
+def _expanded_signature(
+    command: Callable[..., None], types: Mapping[str, Any], has_settings: bool
+) -> inspect.Signature:
     """The parameters of a command with the flags of its groups in place of the groups, and `--options`."""
     parameters = []
 
@@ -129,7 +133,8 @@ def _expanded_signature(command: Callable[..., None], types: Mapping[str, Any]) 
                     add(option.key, option.annotation, option.default)
         else:
             add(name, types[name], parameter.default)
-    add("options", OptionSources, None)
+    if has_settings:
+        add("options", OptionSources, None)
     return inspect.Signature(parameters)
 
 
@@ -168,7 +173,8 @@ def _print_settings(options: Mapping[str, _Option]) -> None:
         if isinstance(option.mark, Setting):
             default = "" if option.default in (None, ()) else f" [default: {_as_text(option.default)}]"
             table.add_row(Text(key, style="bold cyan"), Text(option.mark.help).append(default, style="dim"))
-    Console().print(Panel(table, title="Settings for --options", title_align="left", border_style="dim"))
+    if table.row_count:
+        Console().print(Panel(table, title="Settings for --options", title_align="left", border_style="dim"))
 
 
 def _setting_hint(flag: str, options: Mapping[str, _Option]) -> str:

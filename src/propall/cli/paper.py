@@ -1,18 +1,22 @@
-"""Commands for experiments: comparing, reproducing, and the results that are kept."""
+"""Commands for experiments: compare methods, reproduce the paper, and manage stored results."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from propall import atomic_files
 from propall.cli.app import app
+from propall.cli.option_groups import grouped_command
 from propall.cli.terminal import (
     AsJson,
     Device,
@@ -24,303 +28,383 @@ from propall.cli.terminal import (
 )
 from propall.wording import approximate_duration, plural
 
-StoreFile = Annotated[
-    Path, typer.Option(help="File of results; made where there is none, added to otherwise.")
-]
+if TYPE_CHECKING:
+    from propall.paper.comparison import Contender, ContenderScore
+    from propall.paper.reproduction import CellResult
+    from propall.paper.runtime_estimates import RuntimeForecast
+    from propall.paper.specs import Spec
+    from propall.paper.store import Store
+
 STORE = Path("runs/results.sqlite")
+SELECTION, EXECUTION = "Selection", "Execution"
+StoreFile = Annotated[Path, typer.Option(help="File of results; created if it does not exist.")]
 
 
 @app.command()
 def compare(
     data: Annotated[
-        str, typer.Option(help="Data sets with candidate sets of their own, separated by commas.")
+        str, typer.Option(help="Data sets that come with candidate sets, separated by commas.")
     ] = "lost,msrcv2,birdsong",
     methods: Annotated[
-        str, typer.Option(help="all (the paper's, some in two settings), or names separated by commas.")
+        str, typer.Option(help="Names separated by commas; all: those of the paper, some in two settings.")
     ] = "all",
-    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of every method and fold.")] = 1,
-    epochs: Annotated[int | None, typer.Option(help="Passes, in place of each setting's own.")] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Number of cross-validation folds.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per method and fold.")] = 1,
+    epochs: Annotated[int | None, typer.Option(help="Override the number of epochs.")] = None,
     device: Device = "auto",
-    out: Annotated[Path, typer.Option(help="Folder for results and progress.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for results and checkpoints.")] = Path("runs"),
     json_output: AsJson = False,
 ) -> None:
-    """Cross-validate methods on real-world candidate sets, with the paper's settings and numbers beside them.
+    """Cross-validate methods on real-world candidate sets, next to the paper's numbers.
 
-    The same command continues where it was interrupted.
+    If interrupted, the same command resumes.
+
+    Example: propall compare --data lost --methods propall,cc,pl_knn
     """
-    import time
-
-    from propall.data import DATASETS
     from propall.paper import comparison
-    from propall.paper.scheduler import RunProgress
+    from propall.paper.progress import RunProgress
     from propall.paper.store import Store
 
-    chosen = comparison.ALL if methods == "all" else tuple(split_words(methods))
-    entered = comparison.find_contenders(split_words(data), chosen, folds=folds, seeds=seeds, epochs=epochs)
-    cells = {f"{entry.data}/{entry.name}": [spec.key for spec in entry.specs] for entry in entered}
+    names = comparison.ALL if methods == "all" else tuple(split_words(methods))
+    contenders = comparison.find_contenders(split_words(data), names, folds=folds, seeds=seeds, epochs=epochs)
+    cells = {f"{c.data}/{c.name}": [spec.key for spec in c.specs] for c in contenders}
     start = time.perf_counter()
-    with Store(out / "results.sqlite") as store, RunProgress(cells, print_note) as bar:
-        scores = comparison.compare_methods(entered, store, device=device, progress=bar)
+    with Store(out / "results.sqlite") as store, RunProgress(cells, print_note) as progress:
+        scores = comparison.compare_methods(contenders, store, device=device, progress=progress)
     seconds = time.perf_counter() - start
     if json_output:
-        print_json(comparison.as_dicts(entered, scores))
+        print_json(comparison.as_dicts(contenders, scores))
         return
     console = open_console()
-    for name in dict.fromkeys(entry.data for entry in entered):
-        own = sorted((s for s in scores if s.contender.data == name), key=lambda s: -s.mean)
-        table = plain_table("method", "accuracy %", "std", "paper %", "std ", "seconds", numbers=_COMPARED)
-        for row in own:
-            paper = row.contender.published
-            table.add_row(
-                row.contender.title + ("" if row.contender.in_paper else " *"),
-                f"{row.mean:.2f}",
-                "" if row.std is None else f"{row.std:.2f}",
-                "" if paper is None else f"{paper.mean:.2f}",
-                "" if paper is None else f"{paper.std:.2f}",
-                f"{row.seconds:.1f}",
-            )
-        console.print(f"{DATASETS[name].title}\n", style="bold")
-        console.print(table)
-        for entry in entered:
-            if entry.data == name and entry.refused:
-                console.print(f"{entry.title}: not run. {entry.refused}", highlight=False, markup=False)
-        console.print()
-    if any(not entry.in_paper for entry in entered):
-        console.print("* not in the paper's table: trained as ProPaLL is there.")
+    for name in dict.fromkeys(contender.data for contender in contenders):
+        of_data = [contender for contender in contenders if contender.data == name]
+        _print_comparison(console, of_data, [score for score in scores if score.contender.data == name])
+    if any(not contender.in_paper for contender in contenders):
+        console.print("* not in the paper's table: trained with ProPaLL's settings.")
     console.print(
-        f"Mean and sample deviation over {folds} folds, {plural(seeds, 'run')} each; features "
-        "standardised on the training rows. Paper: as published [struski2022propall].",
+        f"Mean and sample standard deviation over {folds} folds, {plural(seeds, 'run')} each; features "
+        "standardized on the training rows; seconds: sum of run times. Paper: as published "
+        "[struski2022propall].",
         highlight=False,
         markup=False,
     )
-    console.print(f"{comparison.summary(scores, seconds)} Results: {store.path}", highlight=False)
+    summary = comparison.summarize_scores(scores, seconds)
+    console.print(f"{summary} Results: {store.path}", highlight=False)
 
 
-_COMPARED = ("accuracy %", "std", "paper %", "std ", "seconds")
+def _print_comparison(
+    console: Any, contenders: Sequence[Contender], scores: Iterable[ContenderScore]
+) -> None:
+    from propall.data import DATASETS
+
+    numbers = ("accuracy %", "std", "paper %", "std ", "seconds")
+    table = plain_table("method", *numbers, numbers=numbers)
+    for score in sorted(scores, key=lambda score: -score.mean):
+        paper = score.contender.published
+        table.add_row(
+            score.contender.title + ("" if score.contender.in_paper else " *"),
+            f"{score.mean:.2f}",
+            "" if score.std is None else f"{score.std:.2f}",
+            "" if paper is None else f"{paper.mean:.2f}",
+            "" if paper is None else f"{paper.std:.2f}",
+            f"{score.seconds:.1f}",
+        )
+    console.print(f"{DATASETS[contenders[0].data].title}\n", style="bold")
+    console.print(table)
+    for contender in contenders:
+        if contender.refused:
+            console.print(f"{contender.title}: not run. {contender.refused}", highlight=False, markup=False)
+    console.print()
 
 
-class Where(StrEnum):
-    """What carries runs out."""
+class Launcher(StrEnum):
+    """Where runs execute."""
 
     local = "local"
     ray = "ray"
 
 
-@app.command()
-def reproduce(
-    table: Annotated[
-        str,
-        typer.Argument(help="Tables of the paper, such as real; cells, such as real/lost/cc; or all."),
-    ],
+@dataclass(frozen=True)
+class CellOptions:
+    """Which cells of a table are reproduced, and how."""
+
     protocol: Annotated[
         str | None,
         typer.Option(
             help="full (default), short (a smoke run of minutes), same-rates, q0.1, single80, timed, "
-            "full-50epochs, ...; several separated by commas."
+            "full-50epochs, ...; several separated by commas.",
+            rich_help_panel=SELECTION,
         ),
-    ] = None,
-    methods: Annotated[str | None, typer.Option(help="Lines of the table, separated by commas.")] = None,
-    data: Annotated[str | None, typer.Option(help="Data sets, separated by commas.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="In place of the protocol's number.")] = None,
+    ] = None
+    methods: Annotated[
+        str | None, typer.Option(help="Rows of the table, separated by commas.", rich_help_panel=SELECTION)
+    ] = None
+    data: Annotated[
+        str | None, typer.Option(help="Data sets, separated by commas.", rich_help_panel=SELECTION)
+    ] = None
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Override the number of seeds.", rich_help_panel=SELECTION)
+    ] = None
+
+
+@dataclass(frozen=True)
+class ExecutionOptions:
+    """Where the runs of a reproduction execute."""
+
     device: Annotated[
-        str, typer.Option(help="auto (every GPU there is), cpu, cuda:1, ...; one process each for a,b.")
-    ] = "auto",
+        str,
+        typer.Option(
+            help="auto (all GPUs), cpu, cuda:1, ...; a list such as cuda:0,cuda:1 starts one process each.",
+            rich_help_panel=EXECUTION,
+        ),
+    ] = "auto"
     launcher: Annotated[
-        Where, typer.Option(help="local, or ray: tasks on a Ray cluster that exists (extra ray).")
-    ] = Where.local,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and how long.")] = False,
-    store: StoreFile = STORE,
+        Launcher,
+        typer.Option(
+            help="local, or ray: tasks on an existing Ray cluster (needs the extra ray).",
+            rich_help_panel=EXECUTION,
+        ),
+    ] = Launcher.local
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show what would run, and how long.", rich_help_panel=EXECUTION),
+    ] = False
+    store: Annotated[
+        Path,
+        typer.Option(help="File of results; created if it does not exist.", rich_help_panel=EXECUTION),
+    ] = STORE
+
+
+@grouped_command(app)
+def reproduce(
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="A table of the paper (uniform), a cell (real/lost/cc), a list of these, or all."
+        ),
+    ],
+    selection: CellOptions,
+    execution: ExecutionOptions,
     json_output: AsJson = False,
 ) -> None:
-    """Run what is missing of a table of the paper and print it, the published numbers beside ours.
+    """Run what is missing from a table of the paper, and print it next to the published numbers.
 
-    It may be killed at any moment; the same command continues.
+    If interrupted or killed, the same command resumes.
+
+    Example: propall reproduce uniform --data mnist --dry-run
     """
     from propall.paper import reproduction
-    from propall.paper.scheduler import RunProgress
+    from propall.paper.progress import RunProgress
     from propall.paper.store import Store
     from propall.paper.workers import parse_devices
 
-    chosen = {"methods": methods, "data": data}
-    names = {name: None if words is None else split_words(words) for name, words in chosen.items()}
-    cells = reproduction.select_cells(table, protocol=protocol, seeds=seeds, **names)
-    # A look at what would run makes no file.
-    with Store(":memory:" if dry_run and not store.exists() else store) as results:
+    cells = reproduction.select_cells(
+        table,
+        protocol=selection.protocol,
+        methods=None if selection.methods is None else split_words(selection.methods),
+        data=None if selection.data is None else split_words(selection.data),
+        seeds=selection.seeds,
+    )
+    dry_run, path = execution.dry_run, execution.store
+    # A dry run creates no file.
+    with Store(":memory:" if dry_run and not path.exists() else path) as store:
         if dry_run:
-            _print_plan(reproduction.unique_specs(cells), results, parse_devices(device)[0], json_output)
+            specs, device = reproduction.unique_specs(cells), parse_devices(execution.device)[0]
+            _print_plan(specs, store, device, json_output)
             return
-        by_cell = {
-            f"{cell.cell.name} {cell.protocol}": [spec.key for spec in cell.specs]
-            for cell in cells
-            if cell.specs
-        }
-        with RunProgress(by_cell, print_note) as bar:
-            by_ray = launcher is Where.ray
+        keys = {f"{cell.cell.name} {cell.protocol}": [spec.key for spec in cell.specs] for cell in cells}
+        with RunProgress({name: own for name, own in keys.items() if own}, print_note) as progress:
+            launcher: Literal["local", "ray"] = "ray" if execution.launcher is Launcher.ray else "local"
             plan = reproduction.run_cells(
-                cells, results, device=device, progress=bar, launcher="ray" if by_ray else "local"
+                cells, store, device=execution.device, progress=progress, launcher=launcher
             )
-            failures = plan.failures
-        entries = reproduction.cell_results(cells, results)
+        results = reproduction.cell_results(cells, store)
     if json_output:
-        print_json(reproduction.as_dicts(entries))
+        print_json(reproduction.as_dicts(results))
     else:
-        _print_tables(entries, store)
-    if failures:
-        raise RuntimeError("; ".join(map(str, failures)))
+        _print_tables(results, path)
+    if plan.failures:
+        raise RuntimeError("; ".join(map(str, plan.failures)))
 
 
-def _print_tables(entries: list[Any], store: Path) -> None:
+def _print_tables(results: Sequence[CellResult], store: Path) -> None:
     from propall.paper import reproduction
     from propall.paper.tables import TABLES
 
     console = open_console()
-    for name, protocol in dict.fromkeys((entry.cell.table, entry.protocol) for entry in entries):
-        own = [entry for entry in entries if (entry.cell.table, entry.protocol) == (name, protocol)]
-        how = TABLES[name].describe(protocol)
-        console.print(f"{TABLES[name].title}. {protocol}: {how}\n", style="bold", markup=False)
-        for of in dict.fromkeys(entry.cell.data for entry in own):
-            _print_entries(console, [entry for entry in own if entry.cell.data == of])
+    by_table: dict[tuple[str, str, str], list[CellResult]] = {}
+    for result in results:
+        by_table.setdefault((result.cell.table, result.protocol, result.cell.data), []).append(result)
+    heading = ""
+    for (name, protocol, _), of_data in by_table.items():
+        title = f"{TABLES[name].title}. {protocol}: {TABLES[name].describe(protocol)}\n"
+        if title != heading:
+            console.print(title, style="bold", markup=False)
+            heading = title
+        _print_data_set(console, of_data)
     console.print(
-        "Percent, mean (sample deviation). Paper: as published [struski2022propall].",
+        "Percent: mean (sample standard deviation). Paper: as published [struski2022propall].",
         highlight=False,
         markup=False,
     )
-    console.print(f"{reproduction.summary(entries)} Results: {store}", highlight=False)
+    console.print(f"{reproduction.summarize_cells(results)} Results: {store}", highlight=False)
 
 
-def _print_plan(specs: list[Any], store: Any, device: str, json_output: bool) -> None:
-    from propall.paper import scheduler
+def _print_data_set(console: Any, results: Sequence[CellResult]) -> None:
+    """Print the part of a table that is about one data set."""
+    from propall.data import DATASETS
+
+    title = DATASETS[results[0].cell.data].title
+    if results[0].cell.candidates is not None:
+        table = _table_by_candidates(results)
+    else:
+        sizes = [result.candidates for result in results if result.candidates is not None]
+        if sizes:
+            title += f", {sum(sizes) / len(sizes):.2f} candidates on average"
+        table = plain_table("method", "ours", "paper", "runs", numbers=("ours", "paper", "runs"))
+        for result in results:
+            ours = _percent(result.mean, result.std) or result.note.partition(";")[0]
+            table.add_row(result.title, ours, _percent(*(result.published or (None, None))), str(result.runs))
+    console.print(title, style="bold", highlight=False)
+    console.print(table)
+    _print_notes(console, [(result.title, result.note) for result in results])
+    compared = [result for result in results if result.mean is not None and result.published is not None]
+    reasons = [(result.title, result.incomparable) for result in compared]
+    _print_notes(console, reasons, "not comparable with the paper: ")
+    console.print()
+
+
+def _table_by_candidates(results: Sequence[CellResult]) -> Any:
+    columns = [f"n = {n}" for n in dict.fromkeys(result.cell.candidates for result in results)]
+    table = plain_table("method", *columns, numbers=columns)
+    for row in dict.fromkeys(result.cell.row for result in results):
+        of_row = [result for result in results if result.cell.row == row]
+        table.add_row(of_row[0].title, *(_percent(result.mean, result.std) for result in of_row))
+        published = (_percent(*(result.published or (None, None))) for result in of_row)
+        table.add_row("  paper", *published, style="dim")
+    return table
+
+
+def _percent(mean: float | None, std: float | None) -> str:
+    return "" if mean is None else f"{mean:.2f}" + ("" if std is None else f" ({std:.2f})")
+
+
+def _print_notes(console: Any, notes: Sequence[tuple[str, str]], prefix: str = "") -> None:
+    """Print every distinct note once, with the rows it applies to unless it applies to all."""
+    for note in dict.fromkeys(note for _, note in notes if note):
+        titles = list(dict.fromkeys(title for title, of_row in notes if of_row == note))
+        rows = "" if len(titles) == len(dict(notes)) else f"{'; '.join(titles)}: "
+        console.print(f"{rows}{prefix}{note}", highlight=False, markup=False)
+
+
+def _print_plan(specs: Sequence[Spec], store: Store, device: str, json_output: bool) -> None:
     from propall.paper.runtime_estimates import RuntimeEstimates
+    from propall.paper.scheduler import plan_runs
     from propall.training.compiled import best_device
 
-    plan, rates = scheduler.plan_runs(specs, store), RuntimeEstimates(store, best_device(device))
-    groups = scheduler.forecast_runtimes(plan, rates)
-    known = sum(group.seconds for group in groups if group.seconds is not None)
-    others = [group for group in groups if group.seconds is None]
-    guessed = sum(group.guess for group in others if group.guess is not None)
-    untimed = sum(group.runs for group in others if group.guess is None)
+    plan, estimates = plan_runs(specs, store), RuntimeEstimates(store, best_device(device))
+    groups = estimates.forecast(plan.groups)
+    untimed = sum(group.runs for group in groups if group.seconds is None and group.guess is None)
     absent = sorted({spec.data for spec in plan.absent})
     if json_output:
-        rows = [group._asdict() for group in groups]
         print_json(
             {
                 "stored": plan.stored,
-                "groups": rows,
+                "groups": [group._asdict() for group in groups],
                 "absent": absent,
                 "untimed_runs": untimed,
-                "guessed_from": rates.elsewhere,
+                "guessed_from": estimates.other_hardware,
             }
         )
         return
-    table = plain_table(
-        "data", "methods", "net", "epochs", "runs", "time", numbers=("epochs", "runs", "time")
-    )
-    for group in groups:
-        names = ", ".join(group.methods)
-        table.add_row(group.data, names, group.net, str(group.epochs or ""), str(group.runs), _time(group))
     console = open_console()
     if groups:
+        numbers = ("epochs", "runs", "time")
+        table = plain_table("data", "methods", "net", *numbers, numbers=numbers)
+        for group in groups:
+            epochs, methods = str(group.epochs or ""), ", ".join(group.methods)
+            table.add_row(group.data, methods, group.net, epochs, str(group.runs), _time(group))
         console.print(table)
-    lengths = [f"about {approximate_duration(known)}"] if known else []
-    lengths += [f"about {approximate_duration(guessed)} *"] if guessed else []
-    lengths += [f"no earlier times for {untimed} of them"] if untimed else []
-    how_long = f" ({', '.join(lengths)})" if lengths else ""
-    console.print(f"\n{len(plan.missing)} runs to do{how_long}, {plan.stored} in the store.", highlight=False)
+    known = sum(group.seconds for group in groups if group.seconds is not None)
+    guessed = sum(group.guess or 0 for group in groups if group.seconds is None)
+    parts = [f"about {approximate_duration(known)}"] if known else []
+    parts += [f"about {approximate_duration(guessed)} *"] if guessed else []
+    parts += [f"time unknown for {untimed} of them"] if untimed else []
+    total = f" ({', '.join(parts)})" if parts else ""
+    console.print(
+        f"\n{plural(len(plan.missing), 'run')} to do{total}; {plan.stored} already in the store.",
+        highlight=False,
+    )
     if guessed:
-        console.print(f"* as measured on {rates.elsewhere}; not timed here yet.", highlight=False)
+        console.print(f"* as measured on {estimates.other_hardware}; not timed here yet.", highlight=False)
     if absent:
-        console.print(f"Data not available: {', '.join(absent)} ({len(plan.absent)} runs).")
+        console.print(f"Data not available: {', '.join(absent)} ({plural(len(plan.absent), 'run')}).")
 
 
-def _time(group: Any) -> str:
+def _time(group: RuntimeForecast) -> str:
     if group.seconds is not None:
         return approximate_duration(group.seconds)
     return "unknown" if group.guess is None else f"{approximate_duration(group.guess)} *"
 
 
-def _print_entries(console: Any, entries: list[Any]) -> None:
-    from propall.data import DATASETS
+@dataclass(frozen=True)
+class StudyOptions:
+    """How the networks of the annotator study are trained."""
 
-    def number(mean: float | None, std: float | None) -> str:
-        return "" if mean is None else f"{mean:.2f}" + ("" if std is None else f" ({std:.2f})")
-
-    sizes = [entry.candidates for entry in entries if entry.candidates is not None]
-    title = DATASETS[entries[0].cell.data].title
-    varied = entries[0].cell.candidates is not None
-    if sizes and not varied:
-        title += f", {sum(sizes) / len(sizes):.2f} candidates on average"
-    console.print(title, style="bold", highlight=False)
-    counts = list(dict.fromkeys(entry.cell.candidates for entry in entries))
-    if varied:
-        columns = [f"n = {n}" for n in counts]
-        table = plain_table("method", *columns, numbers=columns)
-        for row in dict.fromkeys(entry.cell.row for entry in entries):
-            own = [entry for entry in entries if entry.cell.row == row]
-            table.add_row(own[0].title, *(number(entry.mean, entry.std) for entry in own))
-            table.add_row("  paper", *(number(*(e.published or (None, None))) for e in own), style="dim")
-    else:
-        table = plain_table("method", "ours", "paper", "runs", numbers=("ours", "paper", "runs"))
-        for entry in entries:
-            paper = number(*(entry.published or (None, None)))
-            ours = number(entry.mean, entry.std) or entry.note.partition(";")[0]
-            table.add_row(entry.title, ours, paper, str(entry.runs))
-    console.print(table)
-    _print_notes(console, [(entry.title, entry.note) for entry in entries])
-    compared = [entry for entry in entries if entry.mean is not None and entry.published is not None]
-    reasons = [(entry.title, entry.incomparable) for entry in compared]
-    _print_notes(console, reasons, "not comparable with the paper: ")
-    console.print()
+    epochs: Annotated[int, typer.Option(min=1, help="Number of epochs.")] = 60
+    folds: Annotated[int, typer.Option(min=2, help="Number of folds for out-of-fold resolution.")] = 2
+    net: Annotated[str, typer.Option(help="Network, see propall.nets.")] = "resnet32"
+    rows: Annotated[
+        int | None, typer.Option(help="Use only this many images, the same number per class.")
+    ] = None
+    precision: Annotated[str, typer.Option(help="float32, tf32 or bfloat16.")] = "bfloat16"
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0
 
 
-def _print_notes(console: Any, notes: list[tuple[str, str]], begins: str = "") -> None:
-    """Every different note once, with the titles it belongs to where these are not all."""
-    for note in dict.fromkeys(note for _, note in notes if note):
-        lines = list(dict.fromkeys(title for title, own in notes if own == note))
-        whose = "" if len(lines) == len(dict(notes)) else f"{'; '.join(lines)}: "
-        console.print(f"{whose}{begins}{note}", highlight=False, markup=False)
-
-
-@app.command()
+@grouped_command(app)
 def annotators(
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the images.")] = 60,
-    folds: Annotated[int, typer.Option(min=2, help="Parts for out-of-fold resolving.")] = 2,
+    study: StudyOptions,
     methods: Annotated[
-        str, typer.Option(help="Losses for the candidate sets, separated by commas, the main one first.")
+        str, typer.Option(help="Losses for the candidate sets, separated by commas; the main one first.")
     ] = "propall,cc,proden",
-    net: Annotated[str, typer.Option(help="Network, see propall.nets.")] = "resnet32",
-    rows: Annotated[int | None, typer.Option(help="Only so many images, equally many of each class.")] = None,
-    precision: Annotated[str, typer.Option(help="float32, tf32 or bfloat16.")] = "bfloat16",
-    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
     device: Device = "auto",
-    out: Annotated[Path, typer.Option(help="File of results; the same command continues it.")] = Path(
+    out: Annotated[Path, typer.Option(help="File of results; the same command resumes from it.")] = Path(
         "runs/annotators.json"
     ),
     json_output: AsJson = False,
 ) -> None:
-    """Three annotators of CIFAR-10N: candidate sets and resolving against the majority vote."""
-    from propall.paper.studies import annotators as experiment
+    """Compare candidate sets with majority votes of the three annotators of CIFAR-10N.
 
-    setting = experiment.Setting(
-        net=net, epochs=epochs, folds=folds, rows=rows, precision=precision, seed=seed
+    Example: propall annotators --rows 5000 --epochs 20
+    """
+    from propall.paper.studies.annotators import StudySetting, run_study, table_rows
+
+    setting = StudySetting(
+        net=study.net,
+        epochs=study.epochs,
+        folds=study.folds,
+        rows=study.rows,
+        precision=study.precision,
+        seed=study.seed,
     )
-    report = experiment.measure(
-        out, setting=setting, methods=split_words(methods), device=device, note=print_note
-    )
+    report = run_study(out, setting=setting, methods=split_words(methods), device=device, note=print_note)
     if json_output:
         print_json(report)
         return
     console = open_console()
-    for what, shares in experiment.lines(report).items():
-        table = plain_table(what, "right %", numbers=("right %",))
-        for name, share in shares:
-            table.add_row(name, f"{share:.2f}")
+    for heading, rows in table_rows(report).items():
+        table = plain_table(heading, "accuracy %", numbers=("accuracy %",))
+        for name, percent in rows:
+            table.add_row(name, f"{percent:.2f}")
         console.print(table)
         console.print()
-    console.print(f"{report['people']['rows']} images, {folds} folds, {epochs} epochs. All numbers: {out}")
+    console.print(
+        f"{report['people']['rows']} images, {study.folds} folds, {study.epochs} epochs. All numbers: {out}",
+        highlight=False,
+    )
 
 
-results_app = typer.Typer(help="Look at stored results, and move them between files.", no_args_is_help=True)
+results_app = typer.Typer(help="List, show, export and import stored results.", no_args_is_help=True)
 app.add_typer(results_app, name="results")
 
 
@@ -341,7 +425,10 @@ def results_list(
     store: StoreFile = STORE,
     json_output: AsJson = False,
 ) -> None:
-    """Every result: what was run, its accuracy, time and date."""
+    """List stored results: run, accuracy, time and date.
+
+    Example: propall results list --data mnist --method propall
+    """
     from propall.paper.store import Store
 
     with Store(store, create=False) as results:
@@ -349,7 +436,7 @@ def results_list(
     if json_output:
         print_json(lines)
         return
-    columns = ("key", "data", "method", "protocol", "fold", "seed", "accuracy %", "seconds", "when")
+    columns = ("key", "data", "method", "protocol", "fold", "seed", "accuracy %", "seconds", "date")
     table = plain_table(*columns, numbers=("fold", "seed", "accuracy %", "seconds"))
     for line in lines:
         fold = json.loads(line["spec"])["split"]["fold"]
@@ -367,7 +454,7 @@ def results_list(
     console = open_console()
     console.print(table)
     console.print(
-        f"\n{len(lines)} results in {store}. One in full: propall results show KEY", highlight=False
+        f"\n{plural(len(lines), 'result')} in {store}. Show one: propall results show KEY", highlight=False
     )
 
 
@@ -377,16 +464,20 @@ def results_show(
     store: StoreFile = STORE,
     json_output: AsJson = False,
 ) -> None:
-    """Everything about one run: its spec, numbers, learning curve, and where it was made."""
+    """Show one result in full: settings, numbers, learning curve and provenance.
+
+    Example: propall results show 3f9a1c
+    """
     from propall.paper.store import Store
 
     with Store(store, create=False) as results:
-        found = results.starting_with(key)
-    if not found:
-        raise ValueError(f"key: {key!r} is no result's in {store}; see `propall results list`.")
-    if len({result.spec.key for result in found}) > 1:
-        raise ValueError(f"key: {len(found)} results start with {key!r}; give more of it.")
-    values = found[0].to_dict()
+        matches = results.find_by_prefix(key)
+    if not matches:
+        raise ValueError(f"key: no result has key {key!r} in {store}; see `propall results list`.")
+    keys = {result.spec.key for result in matches}
+    if len(keys) > 1:
+        raise ValueError(f"key: {key!r} is the beginning of {len(keys)} keys; give more characters.")
+    values = matches[0].to_dict()
     if json_output:
         print_json(values)
         return
@@ -398,26 +489,28 @@ def results_show(
         shown = [epoch for i, epoch in enumerate(curve) if i % max(1, len(curve) // 12) == 0]
         table.add_row("curve", "  ".join(f"{epoch}: {100 * curve[epoch]:.1f}" for epoch in shown))
     if confusions:
-        table.add_row("confusions", f"of {len(confusions)} epochs")
+        table.add_row("confusions", f"of {plural(len(confusions), 'epoch')}")
     open_console().print(table, highlight=False)
 
 
 @results_app.command("export")
 def results_export(
-    file: Annotated[Path, typer.Argument(help="File or folder to write, - for the terminal.")],
+    file: Annotated[Path, typer.Argument(help="File or folder to write; - for standard output.")],
     kind: Annotated[
         Format | None,
         typer.Option(
             "--format",
-            help="csv (numbers), json (lines with everything), tables (a folder with a CSV per table), or "
-            "rates (how long such runs take, as CSV).",
+            help="csv (numbers), json (everything, one object per line), tables (a folder with one CSV per "
+            "table of the paper), rates (run times, as CSV). Default: by the file's ending.",
         ),
     ] = None,
     store: StoreFile = STORE,
 ) -> None:
-    """Write all results as CSV or JSON lines, or those of the paper's tables into a folder to keep.
+    """Write stored results to a file, or those of the paper's tables to a folder.
 
-    `import` reads these; `propall report --results FOLDER` reads a folder as it is.
+    `propall results import` reads all of these; `propall report --results FOLDER` reads a folder.
+
+    Example: propall results export results/
     """
     from propall.paper import results_io, runtime_estimates
     from propall.paper.store import Store
@@ -428,17 +521,17 @@ def results_export(
     with Store(store, create=False) as results:
         if kind is Format.tables:
             counts = results_io.write_folder(results, file)
-            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
-            typer.echo(f"runs written to {file}: {listed or 'none of the tables'}")
+            tables = ", ".join(f"{name} {count}" for name, count in counts.items())
+            typer.echo(f"Runs written to {file}: {tables or 'none; the store has no run of a table'}")
             return
-        writers = {Format.csv: results.export_csv, Format.json: results.export_json}
-        export = writers.get(kind, partial(runtime_estimates.export_rates, results))
+        writers = {Format.csv: results_io.export_csv, Format.json: results_io.export_json}
+        export = partial(writers.get(kind, runtime_estimates.export_rates), results)
         if str(file) == "-":
             export(sys.stdout)
             return
         with atomic_files.replacing(file) as part, part.open("w", encoding="utf-8", newline="") as out:
             count = export(out)
-    typer.echo(f"{count} {'rates' if kind is Format.rates else 'results'} written to {file}")
+    typer.echo(f"{plural(count, 'rate' if kind is Format.rates else 'result')} written to {file}")
 
 
 @results_app.command("import")
@@ -448,12 +541,15 @@ def results_import(
     ],
     store: StoreFile = STORE,
 ) -> None:
-    """Add results from elsewhere; those that are there already are skipped."""
+    """Add results from a file or folder; those already in the store are skipped.
+
+    Example: propall results import results/
+    """
     from propall.paper import results_io
     from propall.paper.store import Store
 
     if not file.exists():
-        raise FileNotFoundError(f"file: there is no {file}; give what `propall results export` wrote.")
+        raise FileNotFoundError(f"file: {file} does not exist; give what `propall results export` wrote.")
     with Store(store) as results:
-        read, added = results_io.import_folder(results, file) if file.is_dir() else results.import_file(file)
-    typer.echo(f"{added} of {read} results are new in {store}")
+        read, added = results_io.import_results(results, file)
+    typer.echo(f"{added} of {plural(read, 'result')} added to {store}")

@@ -1,4 +1,4 @@
-"""What `propall compare` does: methods on real-world candidate sets, cross-validated, beside the paper."""
+"""Cross-validated comparison of methods on real-world candidate sets, for `propall compare`."""
 
 import statistics
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ import torch
 from propall.data import DATASETS, load
 from propall.methods import METHODS
 from propall.paper import scheduler
+from propall.paper.progress import ProgressListener
 from propall.paper.results import RunResult
 from propall.paper.specs import Spec
 from propall.paper.store import Store
@@ -20,7 +21,7 @@ from propall.report.numbers import mean_and_std
 from propall.training.contract import Objective
 from propall.wording import duration
 
-#: What "all" stands for: the lines of the paper's table, some of them in two settings.
+#: The rows of the paper's table, some methods in two settings.
 ALL = tuple(row.name for row in real.ROWS)
 
 
@@ -30,13 +31,13 @@ class Contender:
 
     Attributes:
         data: name of the data set.
-        name: what the method is asked for by.
-        title: what tables print.
+        name: name of the method or of a row of the paper's table.
+        title: name as printed.
         specs: its runs.
-        refused: why it cannot learn from this data; empty where it can.
-        published: the paper's number, where it has one.
-        in_paper: whether the setting is from the paper's table, rather than ProPaLL's recipe for a method or
-            data set outside it.
+        refused: why it cannot learn from this data; empty if it can.
+        published: the published number, if any.
+        in_paper: whether the setting is from the paper's table; other methods and data sets use ProPaLL's
+            recipe.
     """
 
     data: str
@@ -50,14 +51,14 @@ class Contender:
 
 @dataclass(frozen=True)
 class ContenderScore:
-    """What came of a contender, in percent.
+    """The scores of a contender, in percent.
 
     Attributes:
-        contender: whose it is.
-        mean: mean over folds, of the mean over seeds.
+        contender: the contender.
+        mean: mean over folds of the mean over seeds.
         std: sample standard deviation over folds; None for one fold.
         covered: share of training rows whose prediction is a candidate, over all runs.
-        seconds: time of all its runs; runs trained together share theirs equally.
+        seconds: sum of run times; runs trained together share theirs equally.
     """
 
     contender: Contender
@@ -76,41 +77,40 @@ def find_contenders(
     epochs: int | None = None,
     root: Path | None = None,
 ) -> list[Contender]:
-    """Methods on data sets with the settings of the paper's table of real-world candidate sets.
+    """Return methods on data sets, with the settings of the paper's table of real-world candidate sets.
 
     Args:
-        data: names of data sets with candidate sets of their own.
-        methods: names of methods or of the table's lines.
+        data: names of data sets that come with candidate sets.
+        methods: names of methods or of rows of the table.
         folds: number of folds of the fixed split.
         seeds: runs per fold.
-        epochs: in place of the settings' own; named as another protocol.
+        epochs: overrides the number of epochs; reported as another protocol.
         root: folder of the data sets.
     """
     titles = {row.name: row.title for row in real.ROWS}
-    found = []
-    for of in data:
-        source = load(of, root)
+    contenders = []
+    for name in data:
+        source = load(name, root)
         if source.candidates is None:
             raise ValueError(
-                f"data: {of} has no candidate sets of its own; `propall train {of}` draws some. Here: "
-                f"{', '.join(name for name, loader in DATASETS.items() if loader.kind == 'real-world')}."
+                f"data: {name} has no candidate sets; use `propall train {name}` to draw them, or one of "
+                f"{', '.join(other for other, loader in DATASETS.items() if loader.kind == 'real-world')}."
             )
-        for name in methods:
-            specs = _specs(of, name, folds, seeds, epochs)
-            method = specs[0].method
-            known = name in titles and of in real.DATA
-            found.append(
+        for method in methods:
+            specs = _specs(name, method, folds, seeds, epochs)
+            in_paper = method in titles and name in real.DATA
+            contenders.append(
                 Contender(
-                    of,
                     name,
-                    titles[name] if name in titles else METHODS[name].title,
+                    method,
+                    titles[method] if method in titles else METHODS[method].title,
                     specs,
-                    _refusal(method, source.candidates),
-                    real.TABLE.published(PaperCell(real.TABLE.name, of, name)) if known else None,
-                    known,
+                    _refusal(specs[0].method, source.candidates),
+                    real.TABLE.published(PaperCell(real.TABLE.name, name, method)) if in_paper else None,
+                    in_paper,
                 )
             )
-    return found
+    return contenders
 
 
 def _specs(data: str, name: str, folds: int, seeds: int, epochs: int | None) -> list[Spec]:
@@ -126,7 +126,7 @@ def _specs(data: str, name: str, folds: int, seeds: int, epochs: int | None) -> 
 
 
 def _refusal(method: object, candidates: torch.Tensor) -> str:
-    """Why an objective cannot take these candidate sets; it says so itself before the first step."""
+    """Return why an objective rejects these candidate sets, before the first step; empty if it does not."""
     if isinstance(method, Objective):
         try:
             method.init(candidates)
@@ -136,25 +136,25 @@ def _refusal(method: object, candidates: torch.Tensor) -> str:
 
 
 def compare_methods(
-    entered: Sequence[Contender],
+    contenders: Sequence[Contender],
     store: Store,
     *,
     device: str = "auto",
     root: Path | None = None,
-    progress: scheduler.RunProgress | None = None,
+    progress: ProgressListener | None = None,
 ) -> list[ContenderScore]:
-    """Run what the store does not hold yet; the scores of all contenders that were not refused."""
-    able = [contender for contender in entered if not contender.refused]
-    specs = [spec for contender in able for spec in contender.specs]
-    carried_out = scheduler.run_missing(specs, store, device=device, root=root, progress=progress)
-    if carried_out.failures:
-        raise RuntimeError("; ".join(map(str, carried_out.failures)))
+    """Run what the store lacks; returns the scores of all contenders that were not refused."""
+    accepted = [contender for contender in contenders if not contender.refused]
+    specs = [spec for contender in accepted for spec in contender.specs]
+    plan = scheduler.run_missing(specs, store, device=device, root=root, progress=progress)
+    if plan.failures:
+        raise RuntimeError("; ".join(map(str, plan.failures)))
     results = store.find(specs)
-    return [score(contender, [results[spec.key] for spec in contender.specs]) for contender in able]
+    return [score(contender, [results[spec.key] for spec in contender.specs]) for contender in accepted]
 
 
 def score(contender: Contender, results: Sequence[RunResult]) -> ContenderScore:
-    """Mean and spread over folds."""
+    """Return mean and deviation over folds."""
     by_fold: dict[int | None, list[float]] = {}
     for result in results:
         by_fold.setdefault(result.spec.split.fold, []).append(100 * result.accuracy)
@@ -168,11 +168,11 @@ def score(contender: Contender, results: Sequence[RunResult]) -> ContenderScore:
     )
 
 
-def as_dicts(entered: Sequence[Contender], scores: Sequence[ContenderScore]) -> list[dict[str, Any]]:
-    """One plain dictionary per contender, the refused ones with their reason."""
+def as_dicts(contenders: Sequence[Contender], scores: Sequence[ContenderScore]) -> list[dict[str, Any]]:
+    """Return one plain dictionary per contender; refused ones have the reason."""
     by_name = {(score.contender.data, score.contender.name): score for score in scores}
     rows = []
-    for contender in entered:
+    for contender in contenders:
         row: dict[str, Any] = {
             "data": contender.data,
             "method": contender.name,
@@ -184,21 +184,22 @@ def as_dicts(entered: Sequence[Contender], scores: Sequence[ContenderScore]) -> 
         if contender.refused:
             row["refused"] = contender.refused
         else:
-            found = by_name[contender.data, contender.name]
-            row |= {name: getattr(found, name) for name in ("mean", "std", "covered", "seconds")}
+            values = by_name[contender.data, contender.name]
+            row |= {name: getattr(values, name) for name in ("mean", "std", "covered", "seconds")}
             row["keys"] = [spec.key for spec in contender.specs]
         rows.append(row)
     return rows
 
 
-def summary(scores: Sequence[ContenderScore], seconds: float) -> str:
-    """One line: how much was run in which time, and what came first on each data set."""
+def summarize_scores(scores: Sequence[ContenderScore], seconds: float) -> str:
+    """Return one line: how much was run in which time, and the best method on each data set."""
     best: dict[str, ContenderScore] = {}
-    for found in scores:
-        if found.contender.data not in best or found.mean > best[found.contender.data].mean:
-            best[found.contender.data] = found
-    first = ", ".join(
-        f"{DATASETS[data].title} {found.contender.title} {found.mean:.1f}" for data, found in best.items()
+    for candidate in scores:
+        data = candidate.contender.data
+        if data not in best or candidate.mean > best[data].mean:
+            best[data] = candidate
+    winners = ", ".join(
+        f"{DATASETS[data].title} {winner.contender.title} {winner.mean:.1f}" for data, winner in best.items()
     )
-    runs = sum(len(found.contender.specs) for found in scores)
-    return f"{runs} runs, {duration(seconds)} now. Best: {first}."
+    runs = sum(len(score.contender.specs) for score in scores)
+    return f"{runs} runs; wall-clock time of this call {duration(seconds)}. Best: {winners}."

@@ -107,7 +107,7 @@ def _table_results(evidence: Evidence) -> list[RunResult]:
 
 
 def _is_comparable(spec: Spec) -> bool:
-    return spec.trains_a_net and len(DATASETS[spec.data].shape) == 1
+    return spec.trains_network and len(DATASETS[spec.data].shape) == 1
 
 
 def count_steps(spec: Spec) -> float:
@@ -121,4 +121,4 @@ def count_steps(spec: Spec) -> float:
         rows *= classes / DATASETS[spec.data].n_classes
     if split.fold is not None:
         rows *= (split.folds - 1) / split.folds
-    return rows / spec.recipe.batch_size * spec.passes
+    return rows / spec.recipe.batch_size * spec.total_epochs

@@ -1,8 +1,7 @@
-"""What `propall train` does: specs from words, a folder of results that a second call goes on from."""
+"""Runs of any method on any data set, for `propall train`, in a folder that a second call resumes from."""
 
 import dataclasses
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,19 +12,33 @@ from propall.data.corruption import Corruption
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.paper.results import RunResult
-from propall.paper.runner import default_setting, run_specs
+from propall.paper.runner import RunTask, run_specs
 from propall.paper.specs import Spec, Split
+from propall.report.numbers import mean_and_std
 from propall.training.contract import Monitor
+from propall.training.recipe import Recipe
 
 
 class MethodSummary(NamedTuple):
-    """One method's accuracy in percent over its runs, with the sample standard deviation."""
+    """Accuracy of a method over its runs in percent, with the sample standard deviation."""
 
     method: str
     mean: float
     std: float | None
     runs: int
     seconds: float
+
+
+def default_setting(data: str) -> tuple[str, Recipe]:
+    """Return the default network and recipe of a data set."""
+    loader = DATASETS[data]
+    if loader.kind == "real-world":
+        return "linear", Recipe(epochs=200, batch_size=100, learning_rate=0.05, weight_decay=1e-4)
+    if len(loader.shape) == 3:
+        return "resnet32", Recipe(epochs=200, batch_size=256, learning_rate=0.05)
+    if loader.kind == "images":
+        return "mlp5", Recipe(epochs=50, batch_size=256, learning_rate=0.05, weight_decay=1e-6)
+    return "mlp", Recipe(epochs=60, batch_size=64, learning_rate=0.05, weight_decay=1e-4)
 
 
 def build_specs(
@@ -39,34 +52,34 @@ def build_specs(
     folds: int | None = None,
     recipe: Mapping[str, Any] | None = None,
 ) -> list[Spec]:
-    """The runs of several methods on one data set.
+    """Return the runs of several methods on one data set.
 
     Args:
         data: name of the data set.
         methods: names of methods.
-        corruption: name of the law of the candidate sets; a data set's own where it has some.
-        corruption_fields: the law's settings; None values are left at its defaults.
-        net: name of the network; a sensible one for the data if not named.
+        corruption: how candidate sets are drawn; None for those the data set comes with.
+        corruption_fields: settings of the corruption; None values keep its defaults.
+        net: name of the network; None for the default of the data set.
         seeds: runs per method and fold.
-        folds: cross-validation; None: the official test part, or 5 folds where there is none.
-        recipe: fields of the recipe that differ from the data set's default.
+        folds: number of folds; None uses the official test set, or 5 folds without one.
+        recipe: fields of the recipe that differ from the default of the data set.
     """
     loader = DATASETS[data]
     default_net, default_recipe = default_setting(data)
-    has_own = loader.kind in ("real-world", "human annotations")
-    law = _corruption(has_own, corruption, corruption_fields or {})
+    has_candidates = loader.kind in ("real-world", "human annotations")
+    drawn_by = _corruption(has_candidates, corruption, corruption_fields or {})
     if folds is None and not loader.n_test:
         folds = 5
     splits = [Split()] if folds is None else [Split(fold=i, folds=folds) for i in range(folds)]
     if net is not None:
-        NETS[net]
+        NETS[net]  # raises if unknown
     return [
         Spec(
             data=data,
             method=METHODS[name](),
             net=net or default_net,
             recipe=dataclasses.replace(default_recipe, **(recipe or {})),
-            corruption=law,
+            corruption=drawn_by,
             split=split,
             protocol="own",
             seed=seed,
@@ -77,29 +90,31 @@ def build_specs(
     ]
 
 
-def _corruption(has_own: bool, name: str | None, fields: Mapping[str, Any]) -> Corruption | None:
-    given = {key: value for key, value in fields.items() if value is not None}
+def _corruption(has_candidates: bool, name: str | None, fields: Mapping[str, Any]) -> Corruption | None:
+    settings = {key: value for key, value in fields.items() if value is not None}
     if name is None:
-        if has_own and not given:
+        if has_candidates and not settings:
             return None
-        name = "exactly" if "n" in given else "proden_binomial_min2"
-    law = CORRUPTIONS[name]
-    own = {f.name for f in dataclasses.fields(law)}  # type: ignore[arg-type]
-    for key in given.keys() - own:
-        raise ValueError(f"{key}: {name} has no such setting; it has {', '.join(sorted(own)) or 'none'}.")
-    return law(**given)
+        name = "exactly" if "n" in settings else "proden_binomial_min2"
+    corruption = CORRUPTIONS[name]
+    known = {f.name for f in dataclasses.fields(corruption)}  # type: ignore[arg-type]
+    for key in settings.keys() - known:
+        raise ValueError(
+            f"{key}: {name} has no such setting; expected {', '.join(sorted(known)) or 'no settings'}."
+        )
+    return corruption(**settings)
 
 
 def train_runs(
     specs: Sequence[Spec], out: Path, *, device: str = "auto", monitor: Monitor | None = None
 ) -> tuple[Path, list[RunResult]]:
-    """Run what the folder does not hold yet; returns the folder and all results in the specs' order."""
+    """Run what the folder lacks; returns the folder and all results in the order of the specs."""
     folder = out / f"{specs[0].data}-{counter_rng.digest(*sorted(spec.key for spec in specs))[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "results.jsonl"
     results = _read(file)
     missing = [spec for spec in specs if spec.key not in results]
-    for result in run_specs(missing, device=device, monitor=monitor, checkpoint=folder / "progress"):
+    for result in run_specs(RunTask(missing, device, checkpoint=folder / "progress"), monitor):
         with file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(result.to_dict()) + "\n")
         results[result.spec.key] = result
@@ -107,31 +122,29 @@ def train_runs(
 
 
 def _read(file: Path) -> dict[str, RunResult]:
-    if not file.exists():
-        return {}
     results = {}
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         try:
             values = json.loads(line)
         except json.JSONDecodeError:
-            continue  # a line cut short by a kill; its run is done again
+            continue  # a line cut short by a kill; the run is repeated
         result = RunResult.from_dict(values)
         results[result.spec.key] = result
     return results
 
 
 def summarize(results: Sequence[RunResult]) -> list[MethodSummary]:
-    """Mean and spread by method, best first."""
+    """Return mean and deviation by method, best first."""
     by_method: dict[str, list[RunResult]] = {}
     for result in results:
         by_method.setdefault(result.spec.method.title, []).append(result)
-    rows = []
-    for title, own in by_method.items():
-        values = [100 * result.accuracy for result in own]
-        std = statistics.stdev(values) if len(values) > 1 else None
-        rows.append(
-            MethodSummary(
-                title, statistics.fmean(values), std, len(own), sum(result.seconds for result in own)
-            )
+    rows = [
+        MethodSummary(
+            title,
+            *mean_and_std([100 * result.accuracy for result in runs]),
+            len(runs),
+            sum(result.seconds for result in runs),
         )
+        for title, runs in by_method.items()
+    ]
     return sorted(rows, key=lambda row: -row.mean)

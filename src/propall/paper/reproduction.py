@@ -1,8 +1,12 @@
-"""What `propall reproduce` does: cells of the paper's tables to runs, their results beside the paper's."""
+"""Cells of the paper's tables: select them, run them, and compare them with the published numbers.
+
+This is what `propall reproduce` calls: `select_cells` turns names into cells and their specs, `run_cells`
+passes the specs to the scheduler, `cell_results` averages the stored results of each cell.
+"""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,7 @@ from typing import Any
 from propall.data import DATASETS
 from propall.data.files import data_root
 from propall.paper import scheduler, workers
+from propall.paper.progress import ProgressListener
 from propall.paper.results import RunResult
 from propall.paper.specs import TIMED, Spec
 from propall.paper.store import Store
@@ -17,27 +22,28 @@ from propall.paper.tables import TABLES, find_cell
 from propall.paper.tables.baselines import NO_NOISE
 from propall.paper.tables.paper_table import PaperCell, PaperTable, PublishedAccuracy
 from propall.paper.workers import Launcher
-from propall.registry import Registry, UnknownNameError
+from propall.registry import UnknownNameError
 from propall.report.numbers import mean_and_std
 from propall.training.compiled import best_device
+from propall.wording import did_you_mean
 
-#: The name that asks for every table.
+#: The name that selects every table.
 ALL = "all"
-#: What an empty cell says first where its data set is not there.
+#: Note of a cell whose data set is not available.
 ABSENT = "data not available here"
-#: The figures that show how single classes are learnt follow these methods, on data of so many classes.
-_CLASS_BY_CLASS, _FEW_CLASSES = ("propall", "proden"), 10
+#: The figures of per-class learning show these methods, on data with at most this many classes.
+_RECALL_METHODS, _MAX_RECALL_CLASSES = ("propall", "proden"), 10
 
 
 @dataclass(frozen=True)
 class CellRuns:
-    """A cell that was asked for, with the runs behind it.
+    """A cell of a table, with the runs behind it.
 
     Attributes:
         cell: the cell.
         protocol: how it is run.
-        specs: its runs; none where the protocol leaves it out.
-        left_out: why, if so.
+        specs: its runs; empty if the protocol leaves the cell out.
+        left_out: reason why the protocol leaves it out.
     """
 
     cell: PaperCell
@@ -48,22 +54,22 @@ class CellRuns:
 
 @dataclass(frozen=True)
 class CellResult:
-    """What is known of a cell, ours and the paper's; in percent.
+    """Our result for a cell next to the published one, in percent.
 
     Attributes:
         cell: the cell.
-        title: the line's title.
-        protocol: how it was run. Entries of different protocols say different things.
-        mean: mean over folds, of the mean over seeds; or mean over seeds. None until a run is done.
+        title: title of the row.
+        protocol: how it was run; results of different protocols are not comparable.
+        mean: mean over folds of the mean over seeds, or mean over seeds; None without any run.
         std: sample standard deviation over the same; None for a single value.
-        runs: how many runs are behind it.
-        expected: how many there should be.
-        candidates: mean number of candidates of a training row.
-        published: the paper's number.
-        note: why it is empty or unfinished.
-        keys: of the runs.
-        incomparable: why our number cannot be held against the paper's; empty where it can.
-        results: of the runs that are done.
+        runs: number of finished runs.
+        expected: number of runs of a complete cell.
+        candidates: mean number of candidates per training row.
+        published: the published number.
+        note: why the cell is empty or incomplete.
+        keys: keys of the runs.
+        incomparable: why our number is not comparable with the published one; empty if it is.
+        results: results of the finished runs.
     """
 
     cell: PaperCell
@@ -82,12 +88,12 @@ class CellResult:
 
     @property
     def values(self) -> dict[int, float]:
-        """What mean and deviation are taken over: percent by fold, or by seed."""
+        """The values that mean and deviation are taken over: percent by fold, or by seed."""
         return _values(self.results, TABLES[self.cell.table])
 
     @property
     def missing(self) -> bool:
-        """Whether nothing ran and the data set has no download, whatever is on this disk."""
+        """Whether nothing was run and the data set cannot be downloaded."""
         return self.expected > self.runs == 0 and not all(f.downloads for f in DATASETS[self.cell.data].files)
 
 
@@ -99,110 +105,98 @@ def select_cells(
     data: Sequence[str] | None = None,
     seeds: int | None = None,
 ) -> list[CellRuns]:
-    """The cells that are asked for.
+    """Return the requested cells.
+
+    Each table contributes the methods, data sets and protocols it has; a name that no table has is an error.
 
     Args:
-        table: name of a table, "all", or the name of a single cell such as `candidates10/mnist/pc/8`; or
-            several of these, separated by commas.
-        protocol: see `PaperTable.protocol`; several, separated by commas, ask for the cells of each.
-        methods: names of lines; all if None.
-        data: names of data sets; all if None.
-        seeds: how many seeds, in place of the protocol's number.
+        table: name of a table, "all", or name of a cell such as `candidates10/mnist/pc/8`; or several of
+            these, separated by commas.
+        protocol: see `PaperTable.protocol`; several, separated by commas, select the cells of each.
+        methods: names of rows; None for all.
+        data: names of data sets; None for all.
+        seeds: number of seeds, instead of the protocol's.
     """
-    words = [word.strip() for word in table.split(",")]
-    protocols = [None] if protocol is None else [word.strip() for word in protocol.split(",")]
-    names = [name for word in words if "/" not in word for name in (TABLES if word == ALL else [word])]
-    if len(names) < len(words) and (methods or data):
-        raise ValueError(f"methods, data: {table} has a single cell, which names both; leave them out.")
-    chosen = [TABLES[name] for name in names]
-    strict = len(chosen) * len(protocols) == 1
-    if not strict:
-        _check("methods", methods, [row.name for of in chosen for row in of.rows])
-        _check("data", data, [name for of in chosen for name in of.data])
-    found: dict[tuple[PaperCell, str], CellRuns] = {}
-    for how in protocols:
-        refusals: list[UnknownNameError] = []
-        own = [_single(word, how, seeds) for word in words if "/" in word]
-        for of in chosen:
-            try:
-                own += _of_table(of, how, methods, data, seeds, strict=strict)
-            except UnknownNameError as error:
-                refusals.append(error)  # another table may know it
-        if not own and refusals:
-            raise refusals[0]
-        found |= {(cell.cell, cell.protocol): cell for cell in own}
-    if not found:
-        asked = " on ".join(", ".join(names) for names in (methods, data) if names)
-        raise UnknownNameError(f"methods, data: no table has {asked or 'what is asked for'}.")
-    return list(found.values())
+    names = [name.strip() for name in table.split(",")]
+    cells = [find_cell(name) for name in names if "/" in name]
+    if cells and (methods or data):
+        raise ValueError(f"methods, data: {table} names a single cell; omit both options.")
+    tables = [
+        TABLES[each] for name in names if "/" not in name for each in (TABLES if name == ALL else [name])
+    ]
+    _check_names("methods", methods, [row.name for each in tables for row in each.rows])
+    _check_names("data", data, [name for each in tables for name in each.data])
+    cells += [cell for each in tables for cell in each.cells(data=data, rows=methods)]
+    if not cells:
+        request = " on ".join(", ".join(names) for names in (methods, data) if names)
+        raise UnknownNameError(f"methods, data: no table has {request}.")
+    selected: dict[tuple[PaperCell, str], CellRuns] = {}
+    for name in [None] if protocol is None else [name.strip() for name in protocol.split(",")]:
+        for cell, resolved in _with_protocol(cells, name):
+            selected[cell, resolved] = _cell_runs(cell, resolved, seeds)
+    return list(selected.values())
 
 
-def _check(what: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
-    """Refuse a name that no chosen table has."""
-    registry = Registry(what, dict.fromkeys(known).items())
+def _check_names(option: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
     for name in names or ():
-        registry[name]
+        if name not in known:
+            hint = did_you_mean(name, known) or f"expected one of {', '.join(dict.fromkeys(known))}."
+            raise UnknownNameError(f"{option}: {name!r} is not in the selected tables; {hint}")
 
 
-def _single(name: str, protocol: str | None, seeds: int | None) -> CellRuns:
-    single = find_cell(name)
-    table = TABLES[single.table]
-    return _wanted(table, single, table.protocol(protocol), seeds)
+def _with_protocol(cells: Iterable[PaperCell], protocol: str | None) -> Iterator[tuple[PaperCell, str]]:
+    """Yield the cells whose table has a protocol, with its full name; raises if no table has it."""
+    errors, known = [], False
+    for cell in cells:
+        try:
+            resolved = TABLES[cell.table].protocol(protocol)
+        except UnknownNameError as error:
+            errors.append(error)
+        else:
+            known = True
+            yield cell, resolved
+    if errors and not known:
+        raise errors[0]
 
 
-def _of_table(
-    table: PaperTable,
-    protocol: str | None,
-    methods: Sequence[str] | None,
-    data: Sequence[str] | None,
-    seeds: int | None,
-    *,
-    strict: bool,
-) -> list[CellRuns]:
-    resolved = table.protocol(protocol)
-    if not strict:
-        methods = None if methods is None else [row.name for row in table.rows if row.name in methods]
-        data = None if data is None else [name for name in data if name in table.data]
-        if methods == [] or data == []:
-            return []
-    return [_wanted(table, cell, resolved, seeds) for cell in table.cells(data=data, rows=methods)]
-
-
-def _wanted(table: PaperTable, cell: PaperCell, protocol: str, seeds: int | None) -> CellRuns:
+def _cell_runs(cell: PaperCell, protocol: str, seeds: int | None = None) -> CellRuns:
+    table = TABLES[cell.table]
     return CellRuns(cell, protocol, table.specs(cell, protocol, seeds=seeds), table.left_out(cell, protocol))
 
 
 def protocols_with_results(table: str, store: Store) -> list[str]:
-    """The protocols of a table that a store holds runs of: first those the table names, then cut ones.
+    """Return the protocols of a table that a store has runs of: the table's own first, then shortened ones.
 
-    The tables with and without noise take their second line from other tables, so the first one counts.
+    The second row of the noise tables comes from other tables, so only the first row counts for these.
     """
-    chosen, keys = TABLES[table], store.keys()
+    chosen, stored = TABLES[table], store.keys()
     rows = [NO_NOISE.name] if NO_NOISE in chosen.rows else None
-    found = []
+    cells = chosen.cells(rows=rows)
+    protocols = []
     for name in dict.fromkeys([*chosen.protocols, *sorted({line["protocol"] for line in store.lines()})]):
         try:
-            known = chosen.protocol(name) == name
+            if chosen.protocol(name) != name:
+                continue
         except UnknownNameError:
-            continue  # another table's
-        own = (spec for cell in _of_table(chosen, name, rows, None, None, strict=True) for spec in cell.specs)
-        if known and any(spec.protocol == name and spec.key in keys for spec in own):
-            found.append(name)
-    return found
+            continue  # a protocol of another table
+        specs = (spec for cell in cells for spec in chosen.specs(cell, name))
+        if any(spec.protocol == name and spec.key in stored for spec in specs):
+            protocols.append(name)
+    return protocols
 
 
 def unique_specs(cells: Iterable[CellRuns]) -> list[Spec]:
-    """The different runs behind some cells."""
+    """Return the distinct runs behind some cells."""
     return list({spec.key: spec for cell in cells for spec in cell.specs}.values())
 
 
 def needs_recalls(spec: Spec) -> bool:
-    """Whether it is of interest how this run learns class by class: two methods, few classes."""
-    return DATASETS[spec.data].n_classes <= _FEW_CLASSES and spec.method.name in _CLASS_BY_CLASS
+    """Return whether a figure may show the per-class recall of this run."""
+    return DATASETS[spec.data].n_classes <= _MAX_RECALL_CLASSES and spec.method.name in _RECALL_METHODS
 
 
 def needs_confusions(spec: Spec) -> bool:
-    """Whether a figure may show this run's confusion matrices: one seed of those that `needs_recalls`."""
+    """Return whether a figure may show the confusion matrices of this run."""
     return spec.seed == 0 and needs_recalls(spec)
 
 
@@ -212,147 +206,145 @@ def run_cells(
     *,
     device: str = "auto",
     root: Path | None = None,
-    progress: scheduler.RunProgress | None = None,
+    progress: ProgressListener | None = None,
     launcher: Launcher = "local",
 ) -> scheduler.RunPlan:
-    """Run what is missing of some cells; returns the plan that was carried out.
+    """Run what is missing of some cells; returns the executed plan.
 
     Args:
-        cells: what is wanted.
-        store: where results are and go.
-        device: where to run; several separated by commas get a process each, and so do all GPUs for "auto".
-            A device named twice gets two, which fills a GPU that one of them leaves idle.
+        cells: the requested cells.
+        store: earlier results; new ones are added to it.
+        device: where to run. Several devices, separated by commas, get a process each; "auto" uses every GPU.
+            A device named twice gets two processes, which helps if one of them leaves it idle.
         root: folder of the data sets.
-        progress: shows how far it is.
-        launcher: "ray" for a Ray cluster that exists, see `workers.RayPool`.
+        progress: receives the progress.
+        launcher: "ray" uses an existing Ray cluster, see `workers.RayPool`.
     """
-    devices, wanted_runs = workers.parse_devices(device), unique_specs(cells)
-    twice = next((name for name in devices if devices.count(name) > 1), None)
-    if twice is not None and any(spec.is_timed for spec in wanted_runs):
+    devices, specs = workers.parse_devices(device), unique_specs(cells)
+    repeated = next((name for name in devices if devices.count(name) > 1), None)
+    if repeated is not None and any(spec.is_timed for spec in specs):
         raise ValueError(
-            f"device: {twice} is named twice, but runs of the protocol {TIMED} have to be alone on theirs. "
+            f"device: {repeated} is named twice, but runs of protocol {TIMED} must be alone on their device. "
             "Name it once, or leave that protocol out."
         )
-    if launcher == "local":
+    pool: workers.WorkerPool | None = None
+    if launcher == "ray":
+        pool = workers.RayPool(device)
+    else:
         for name in devices:
-            best_device(name)  # refuses what is not there
-    with ExitStack() as opened:
-        pool: workers.WorkerPool | None = None
-        if launcher == "ray":
-            pool = opened.enter_context(workers.RayPool(device))
-        elif len(devices) > 1:
-            pool = opened.enter_context(workers.ProcessPool(devices))
+            best_device(name)  # raises if it does not exist
+        if len(devices) > 1:
+            pool = workers.ProcessPool(devices)
+    with pool or nullcontext():
         return scheduler.run_missing(
-            wanted_runs,
+            specs,
             store,
             device="cpu" if launcher == "ray" and device == "auto" else devices[0],
             root=root,
             progress=progress,
             confusions=needs_confusions,
             recalls=needs_recalls,
-            workers=pool,
+            pool=pool,
         )
 
 
 def cell_results(cells: Sequence[CellRuns], store: Store, root: Path | None = None) -> list[CellResult]:
-    """What a store knows of some cells; unfinished ones whose data is not there say what to do."""
-    found = cell_results_from(cells, store.find(unique_specs(cells)))
-    here = {data: scheduler.is_data_available(data, root) for data in {cell.cell.data for cell in cells}}
+    """Return the results of some cells in a store, with notes on how to run those without data."""
+    available = {data: scheduler.is_data_available(data, root) for data in {cell.cell.data for cell in cells}}
     return [
-        entry
-        if here[entry.cell.data] or entry.runs == entry.expected
-        else replace(entry, note=f"{ABSENT}; {how_to_run(entry.cell, entry.protocol, root)}")
-        for entry in found
+        result
+        if available[result.cell.data] or result.runs == result.expected
+        else replace(result, note=f"{ABSENT}; {how_to_run(result.cell, result.protocol, root)}")
+        for result in cell_results_from(cells, store.find(unique_specs(cells)))
     ]
 
 
 def cell_results_from(cells: Sequence[CellRuns], results: Mapping[str, RunResult]) -> list[CellResult]:
-    """What results, by their keys, say of some cells."""
-    return [_entry(cell, results) for cell in cells]
+    """Return the results of some cells from the results of runs, by key."""
+    return [_cell_result(cell, results) for cell in cells]
 
 
-def _entry(wanted: CellRuns, results: Mapping[str, RunResult]) -> CellResult:
-    cell, table = wanted.cell, TABLES[wanted.cell.table]
-    own = [results[spec.key] for spec in wanted.specs if spec.key in results]
-    mean, std = mean_and_std(list(_values(own, table).values())) if own else (None, None)
-    note = wanted.left_out
-    if not note and len(own) < len(wanted.specs):
-        note = f"{len(own)} of {len(wanted.specs)} runs" if own else "not run"
+def _cell_result(cell_runs: CellRuns, by_key: Mapping[str, RunResult]) -> CellResult:
+    cell, specs, table = cell_runs.cell, cell_runs.specs, TABLES[cell_runs.cell.table]
+    results = [by_key[spec.key] for spec in specs if spec.key in by_key]
+    mean, std = mean_and_std(list(_values(results, table).values())) if results else (None, None)
+    note = cell_runs.left_out
+    if not note and len(results) < len(specs):
+        note = f"{len(results)} of {len(specs)} runs" if results else "not run"
     return CellResult(
         cell=cell,
         title=table.row(cell.row).title,
-        protocol=wanted.protocol,
+        protocol=cell_runs.protocol,
         mean=mean,
         std=std,
-        runs=len(own),
-        expected=len(wanted.specs),
-        candidates=statistics.fmean(result.candidates for result in own) if own else None,
+        runs=len(results),
+        expected=len(specs),
+        candidates=statistics.fmean(result.candidates for result in results) if results else None,
         published=table.published(cell),
         note=note,
-        keys=tuple(spec.key for spec in wanted.specs),
-        incomparable=table.incomparable(cell, wanted.protocol),
-        results=tuple(own),
+        keys=tuple(spec.key for spec in specs),
+        incomparable=table.incomparable(cell, cell_runs.protocol),
+        results=tuple(results),
     )
 
 
 def _values(results: Sequence[RunResult], table: PaperTable) -> dict[int, float]:
-    """What mean and spread are taken over: folds where there are several, else seeds."""
+    """Return percent by fold if there are several folds, else by seed."""
     folds = {result.spec.split.fold for result in results}
-    by: dict[Any, list[float]] = {}
+    values: dict[Any, list[float]] = {}
     for result in results:
         unit = result.spec.split.fold if len(folds) > 1 else result.spec.seed
-        by.setdefault(unit, []).append(100 * float(getattr(result, table.reports)))
-    return {unit: statistics.fmean(values) for unit, values in by.items()}
+        values.setdefault(unit, []).append(100 * float(getattr(result, table.reports)))
+    return {unit: statistics.fmean(of_unit) for unit, of_unit in values.items()}
 
 
 def how_to_run(cell: PaperCell, protocol: str, root: Path | None = None) -> str:
-    """What to do to get a cell whose data set is not there."""
+    """Return what to do to run a cell whose data set is not available."""
     return ", then ".join(steps_to_run(cell, protocol, root))
 
 
 def steps_to_run(cell: PaperCell, protocol: str, root: Path | None = None) -> list[str]:
-    """The same step by step."""
+    """Return the steps of `how_to_run`."""
     folder = data_root(root)
     steps = []
     for files in DATASETS[cell.data].files:
-        lacking = [content.name for content, path in files.locate(folder).items() if path is None]
-        if lacking and files.downloads:
+        missing = [content.name for content, path in files.locate(folder).items() if path is None]
+        if missing and files.downloads:
             steps.append(f"propall data get {cell.data}")
-        elif lacking:
-            steps += [f"put {name} at {folder / files.folder / name}" for name in lacking]
-    command = f"propall reproduce {cell.table} --data {cell.data} --protocol {protocol}"
-    return [*steps, command]
+        elif missing:
+            steps += [f"put {name} at {folder / files.folder / name}" for name in missing]
+    return [*steps, f"propall reproduce {cell.table} --data {cell.data} --protocol {protocol}"]
 
 
-def as_dicts(found: Sequence[CellResult]) -> list[dict[str, Any]]:
-    """One plain dictionary per cell."""
+def as_dicts(results: Sequence[CellResult]) -> list[dict[str, Any]]:
+    """Return one plain dictionary per cell."""
     return [
         {
-            "cell": entry.cell.name,
-            **entry.cell._asdict(),
-            "title": entry.title,
-            "protocol": entry.protocol,
-            "mean": entry.mean,
-            "std": entry.std,
-            "runs": entry.runs,
-            "expected": entry.expected,
-            "mean_candidates": entry.candidates,
-            "published": None if entry.published is None else entry.published._asdict(),
-            "note": entry.note,
-            "incomparable": entry.incomparable,
-            "keys": list(entry.keys),
+            "cell": result.cell.name,
+            **result.cell._asdict(),
+            "title": result.title,
+            "protocol": result.protocol,
+            "mean": result.mean,
+            "std": result.std,
+            "runs": result.runs,
+            "expected": result.expected,
+            "mean_candidates": result.candidates,
+            "published": None if result.published is None else result.published._asdict(),
+            "note": result.note,
+            "incomparable": result.incomparable,
+            "keys": list(result.keys),
         }
-        for entry in found
+        for result in results
     ]
 
 
-def summary(found: Sequence[CellResult]) -> str:
-    """One line: how many cells are there, and why the others are not."""
-    done = sum(entry.expected > 0 and entry.runs == entry.expected for entry in found)
+def summarize_cells(results: Sequence[CellResult]) -> str:
+    """Return one line: how many cells are done, and why the others are not."""
+    done = sum(result.expected > 0 and result.runs == result.expected for result in results)
     reasons: dict[str, int] = {}
-    for entry in found:
-        if entry.note:
-            reason = "unfinished" if entry.runs else entry.note.partition(";")[0]
+    for result in results:
+        if result.note:
+            reason = "incomplete" if result.runs else result.note.partition(";")[0]
             reasons[reason] = reasons.get(reason, 0) + 1
-    others = "".join(f", {count} {reason}" for reason, count in reasons.items())
-    return f"{done} of {len(found)} cells done{others}."
+    others = "".join(f"; {reason}: {count}" for reason, count in reasons.items())
+    return f"{done} of {len(results)} cells done{others}."

@@ -1,4 +1,4 @@
-"""The result of one run: its measurements, and where they come from."""
+"""The result of one run: its measurements and their provenance."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -15,26 +15,26 @@ BY_EPOCH = ("curve", "confusions", "recalls", "times")
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of a run, and where.
+    """The result of one run.
 
     Attributes:
         spec: the run.
-        accuracy: share of test rows whose prediction is true, after the last epoch.
-        last10: mean of that over the last ten epochs; equal to `accuracy` for methods without epochs.
-        covered: share of training rows whose prediction is one of their candidates.
-        transductive: share of training rows whose likeliest candidate is the true label.
-        candidates: mean number of candidates.
-        seconds: time the run took; its share where it was trained together with others.
-        curve: accuracy by epoch, of the epochs that were measured.
-        confusions: counts of (true class, predicted class) by epoch, where they were asked for.
-        recalls: share of right predictions in each class by epoch, where they were asked for.
-        times: seconds of training, without measuring, by epoch; of runs that were trained by themselves.
-        stack: number of runs that were trained together with this one, itself among them.
-        version: of propall.
-        commit: of propall's source, where it is known.
+        accuracy: test accuracy after the last epoch.
+        last10: mean test accuracy over the last ten epochs; equal to `accuracy` for methods without epochs.
+        covered: fraction of training rows whose prediction is one of their candidates.
+        transductive: fraction of training rows whose highest-scoring candidate is the true label.
+        candidates: mean number of candidates per row.
+        seconds: run time; an equal share of the total for runs that were trained together.
+        curve: test accuracy by epoch, for the epochs that were measured.
+        confusions: counts of (true class, predicted class) by epoch, if requested.
+        recalls: recall of each class by epoch, if requested.
+        times: training seconds up to each epoch, without evaluation; only for runs trained alone.
+        stack: number of runs that were trained together, this one included.
+        version: version of propall.
+        commit: source commit of propall, if known.
         torch: version of torch.
-        hardware: the device, in words.
-        when: date and time, UTC.
+        hardware: name of the device.
+        when: date and time (UTC).
     """
 
     spec: Spec

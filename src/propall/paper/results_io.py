@@ -1,20 +1,21 @@
-"""Results as files that people read and a repository keeps: a CSV per table, and one file with the details.
+"""Results as files: CSV and JSON lines of a whole store, and a folder of CSV files to publish.
 
-`TABLE.csv` has one line per run. `details.jsonl` has, for each run once, its full spec and what is known of
-it by epoch, thinned out. Together they are enough to fill a store again.
+A published folder has one `TABLE.csv` per table of the paper with one line per run, and `details.jsonl` with
+the full spec of each run and its thinned-out learning curve. Together they restore a store.
 """
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from propall import atomic_files
 from propall.paper import reproduction
 from propall.paper.results import RunResult
-from propall.paper.store import Store, StoreError
+from propall.paper.store import COLUMNS, NUMBERS, PROVENANCE, Store, StoreError
 from propall.paper.tables import TABLES
 
 Value = TypeVar("Value")
@@ -23,152 +24,236 @@ DETAILS = "details.jsonl"
 _README = """\
 # Results
 
-Written by `propall results export results/`; read by `propall report --results results/` and
-`propall results import results/`. One CSV per table of the paper, one line per run:
+Written by `propall results export results/`, read by `propall report --results results/` and
+`propall results import results/`. There is one CSV file per table of the paper, with one line per run:
 
-- `cell`: its name for `propall reproduce`; a run that two tables share is in both.
+- `cell`: the name of the table cell for `propall reproduce`; a run that two tables share is in both.
 - `data`, `corruption`, `q` (or rate), `n` (candidates), `protocol`, `method`, `net`, `seed`, `fold`,
   `epochs` and `precision` (of matrix products on a GPU).
-- `accuracy`: on the test set after the last epoch; `last10`: its mean over the last ten.
-- `covered`, `transductive`: shares of training rows whose prediction is a candidate, and whose likeliest
-  candidate is true; `candidates`: their mean number.
-- `seconds`: of computing with all testing, an equal share where `stack` runs were trained together.
-- `hardware`, `version`, `commit`, `torch`, `date`: where it came from; a commit that ends in `-dirty` had
-  changes that were not committed yet; `key`: of the run's full description.
+- `accuracy`: test accuracy after the last epoch; `last10`: its mean over the last ten epochs.
+- `covered`: fraction of training rows whose prediction is a candidate; `transductive`: fraction whose
+  highest-scoring candidate is the true label; `candidates`: mean number of candidates per row.
+- `seconds`: run time including evaluation; runs that were trained together (`stack` of them) share it
+  equally.
+- `hardware`, `version`, `commit`, `torch`, `date`: provenance; a commit that ends in `-dirty` had
+  uncommitted changes. `key`: hash of the run's full description.
 
-`details.jsonl` has that description and what is known by epoch, thinned out.
+`details.jsonl` has the full description of each run and its learning curve, thinned out.
 
-Other files here are not of the paper's tables: `selection.csv` and `calibration.csv` are written by
-`propall.paper.studies.selection`, `annotators.json` by `propall annotators`.
+The other files are not part of the paper's tables: `selection.csv` and `calibration.csv` are written by
+`scripts/selection.py`, `annotators.json` by `propall annotators`.
 """
-#: What a line of `TABLE.csv` says about a run.
-COLUMNS = (
+#: Columns of `TABLE.csv`.
+TABLE_COLUMNS = (
     *("cell", "data", "corruption", "q", "n", "protocol", "method", "net", "seed", "fold"),
     *("epochs", "precision"),
     *("accuracy", "last10", "covered", "transductive", "candidates", "seconds", "stack"),
     *("hardware", "version", "commit", "torch", "date", "key"),
 )
 _TEXTS = ("hardware", "version", "commit", "torch")
-_SHARES = ("accuracy", "last10", "covered", "transductive", "candidates")
-#: Up to this epoch every measurement is kept, from there on about five in a doubling.
+_FRACTIONS = ("accuracy", "last10", "covered", "transductive", "candidates")
+#: Measurements are all kept up to this epoch; after it, about five per doubling.
 _ALL_UP_TO = 12
-#: As far as single classes are followed epoch by epoch, and how many confusion matrices are kept.
-_CLASSES_UP_TO, _FRAMES = 30, 8
+#: The same epoch for recalls, and the number of confusion matrices that are kept.
+_RECALLS_UP_TO, _CONFUSION_FRAMES = 30, 8
+#: The first bytes of every SQLite file.
+_SQLITE_HEADER = b"SQLite format 3\0"
+
+
+class Writable(Protocol):
+    """An open file, or anything else that text can be written to."""
+
+    def write(self, text: str, /) -> Any:
+        """Write some text."""
+
+
+def export_csv(store: Store, out: Writable) -> int:
+    """Write one line per result, without learning curves; returns their number."""
+    lines = store.lines()
+    out.write(_to_csv((*COLUMNS, "spec"), lines))
+    return len(lines)
+
+
+def export_json(store: Store, out: Writable) -> int:
+    """Write everything as one JSON object per line; returns their number."""
+    lines = [json.dumps(result.to_dict(), sort_keys=True) + "\n" for result in store]
+    out.write("".join(lines))
+    return len(lines)
+
+
+def import_results(store: Store, path: Path) -> tuple[int, int]:
+    """Add the results of another store, of an exported CSV or JSON file, or of a published folder.
+
+    All results are added, or none. CSV files and folders lack details: a run that the store contains with
+    the same date is skipped.
+
+    Returns:
+        The number of results read, and of new ones.
+    """
+    if path.is_dir() or path.suffix == ".csv":
+        results = read_folder(path) if path.is_dir() else _read_file(path, _read_csv)
+        known = {(line["key"], line["when"]) for line in store.lines()}
+        return len(results), store.add(*(r for r in results if (r.spec.key, r.when) not in known))
+    if _is_sqlite(path):
+        with Store(path, create=False) as other:
+            results = list(other)
+    else:
+        results = _read_file(path, _read_json)
+    return len(results), store.add(*results)
+
+
+def _is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE_HEADER)) == _SQLITE_HEADER
+
+
+def _read_file(path: Path, read: Callable[[Iterable[str], Path], list[RunResult]]) -> list[RunResult]:
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            return read(lines, path)
+    except UnicodeDecodeError as error:
+        raise StoreError(
+            f"{path}: neither text nor a store of results ({error}); nothing was imported. Give a store or a "
+            "file written by `propall results export`."
+        ) from error
+
+
+def _read_csv(lines: Iterable[str], path: Path) -> list[RunResult]:
+    results = []
+    for number, line in enumerate(csv.DictReader(lines), 2):
+        with _result_errors(path, number):
+            values: dict[str, Any] = {name: float(line[name]) for name in NUMBERS}
+            values |= {name: line[name] for name in PROVENANCE}
+            values |= {"spec": json.loads(line["spec"]), "stack": int(line["stack"])}
+            results.append(RunResult.from_dict(values))
+    return results
+
+
+def _read_json(lines: Iterable[str], path: Path) -> list[RunResult]:
+    results = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            with _result_errors(path, number):
+                results.append(RunResult.from_dict(json.loads(line)))
+    return results
+
+
+@contextmanager
+def _result_errors(path: Path, number: int) -> Iterator[None]:
+    """Turn the errors of a malformed line into `StoreError`."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(
+            f"{path}: line {number} is not a result ({error}); nothing was imported. Give what `propall "
+            "results export` wrote, unchanged."
+        ) from error
 
 
 def write_folder(store: Store, folder: Path) -> dict[str, int]:
-    """Write what a store holds of the paper's tables; returns the number of runs by table.
+    """Publish the results of the paper's tables; returns the number of runs by table.
 
-    The files of tables that it holds nothing of are removed: their runs would lack details.
+    Files of tables without results are removed, since `details.jsonl` no longer covers them.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     results = {result.spec.key: result for result in store.newest()}
     counts: dict[str, int] = {}
     written: dict[str, RunResult] = {}
     for name in TABLES:
         lines = []
         for protocol in reproduction.protocols_with_results(name, store):
-            for wanted in reproduction.select_cells(name, protocol=protocol):
-                # What a protocol shares with another is listed there.
-                own = [spec.key for spec in wanted.specs if spec.protocol == protocol and spec.key in results]
-                lines += [_line(wanted.cell.name, results[key]) for key in own]
-                written |= {key: results[key] for key in own}
+            for cell in reproduction.select_cells(name, protocol=protocol):
+                # Runs that a protocol shares with another are listed under the other.
+                keys = [spec.key for spec in cell.specs if spec.protocol == protocol and spec.key in results]
+                lines += [_table_line(cell.cell.name, results[key]) for key in keys]
+                written |= {key: results[key] for key in keys}
         if lines:
             counts[name] = len(lines)
-            _write(folder / f"{name}.csv", [_csv(lines)])
+            atomic_files.write_text(folder / f"{name}.csv", _to_csv(TABLE_COLUMNS, lines))
         else:
             (folder / f"{name}.csv").unlink(missing_ok=True)
-    _write(folder / "README.md", [_README])
-    details = (
-        json.dumps(_details(result), sort_keys=True, separators=(",", ":")) for result in written.values()
-    )
-    _write(folder / DETAILS, (line + "\n" for line in details))
+    atomic_files.write_text(folder / "README.md", _README)
+    with atomic_files.replacing(folder / DETAILS) as part, part.open("w", encoding="utf-8") as out:
+        for result in written.values():
+            out.write(json.dumps(_details(result), sort_keys=True, separators=(",", ":")) + "\n")
     return counts
 
 
 def read_folder(folder: Path) -> list[RunResult]:
-    """The results that `write_folder` wrote; by epoch they know only what was kept."""
+    """Read what `write_folder` wrote; learning curves are thinned out."""
     path = folder / DETAILS
     if not path.exists():
         raise StoreError(
-            f"results: there is no {path}; give a folder that `propall results export FOLDER/` wrote."
+            f"results: {path} does not exist; give a folder written by `propall results export FOLDER/`."
         )
     details = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
+        with _result_errors(path, number):
             values = json.loads(line)
             details[values.pop("key")] = values
-        except (ValueError, KeyError, AttributeError) as error:
-            raise StoreError(f"results: line {number} of {path} is no result ({error}).") from error
-    found: dict[str, RunResult] = {}
-    for file in [folder / f"{name}.csv" for name in TABLES]:  # a folder may hold other files too
+    results: dict[str, RunResult] = {}
+    for file in [folder / f"{name}.csv" for name in TABLES]:  # a folder may contain other files too
         if not file.exists():
             continue
         with file.open(encoding="utf-8", newline="") as lines:
             for number, values in enumerate(csv.DictReader(lines), 2):
-                try:
-                    if values["key"] not in found:
-                        found[values["key"]] = _result(values, details[values["key"]])
-                except (KeyError, TypeError, ValueError) as error:
-                    raise StoreError(
-                        f"results: line {number} of {file} is no result, or {path} lacks it ({error}). Write "
-                        "the folder again with `propall results export`."
-                    ) from error
-    return list(found.values())
+                with _result_errors(file, number):
+                    key = values["key"]
+                    if key not in details:
+                        raise ValueError(f"{DETAILS} lacks run {key}")
+                    if key not in results:
+                        results[key] = _from_table_line(values, details[key])
+    return list(results.values())
 
 
 def open_folder(folder: Path) -> Store:
-    """The results of a folder in a store in memory."""
+    """Return the results of a published folder as a store in memory."""
     store = Store(":memory:")
     store.add(*read_folder(folder))
     return store
 
 
-def import_folder(store: Store, folder: Path) -> tuple[int, int]:
-    """Add a folder's results that a store does not hold; returns how many were read and how many new.
-
-    A run that the store holds with the same date is left alone: the store knows more about it.
-    """
-    results = read_folder(folder)
-    known = {(line["key"], line["when"]) for line in store.lines()}
-    return len(results), store.add(*(r for r in results if (r.spec.key, r.when) not in known))
-
-
-def _line(cell: str, result: RunResult) -> dict[str, Any]:
+def _table_line(cell: str, result: RunResult) -> dict[str, Any]:
     spec = result.spec
-    law: dict[str, Any] = {} if spec.corruption is None else vars(spec.corruption)
+    corruption: dict[str, Any] = {} if spec.corruption is None else vars(spec.corruption)
     values: dict[str, Any] = {
         "cell": cell,
         "data": spec.data,
         "corruption": "own" if spec.corruption is None else spec.corruption.name,
-        "q": law.get("q", law.get("rate", "")),
-        "n": law.get("n", ""),
+        "q": corruption.get("q", corruption.get("rate", "")),
+        "n": corruption.get("n", ""),
         "protocol": spec.protocol,
         "method": spec.method.name,
-        "net": spec.net if spec.trains_a_net else "",
+        "net": spec.net if spec.trains_network else "",
         "seed": spec.seed,
         "fold": "" if spec.split.fold is None else spec.split.fold,
-        "epochs": spec.recipe.epochs if spec.trains_a_net else "",
-        "precision": spec.recipe.precision if spec.trains_a_net else "",
+        "epochs": spec.recipe.epochs if spec.trains_network else "",
+        "precision": spec.recipe.precision if spec.trains_network else "",
         "seconds": round(result.seconds, 4),
         "date": result.when,
         "key": spec.key,
     }
-    values |= {name: round(getattr(result, name), 6) for name in _SHARES}
+    values |= {name: round(getattr(result, name), 6) for name in _FRACTIONS}
     return values | {name: getattr(result, name) for name in ("stack", *_TEXTS)}
 
 
+def _from_table_line(line: dict[str, str], details: dict[str, Any]) -> RunResult:
+    numbers = {name: float(line[name]) for name in (*_FRACTIONS, "seconds")}
+    texts = {name: line[name] for name in _TEXTS}
+    return RunResult.from_dict(
+        {**details, **numbers, **texts, "stack": int(line["stack"]), "when": line["date"]}
+    )
+
+
 def _details(result: RunResult) -> dict[str, Any]:
-    """The spec and what is known by epoch; what is empty is left out."""
-    curve = _thinned(result.curve)
+    """Return the spec and the non-empty values by epoch."""
     by_epoch: dict[str, Any] = {
-        "curve": {epoch: round(value, 4) for epoch, value in curve.items()},
-        "times": {epoch: round(value, 3) for epoch, value in _thinned(result.times).items()},
+        "curve": {epoch: round(value, 4) for epoch, value in _thin(result.curve).items()},
+        "times": {epoch: round(value, 3) for epoch, value in _thin(result.times).items()},
         "recalls": {
-            epoch: [round(share, 3) for share in shares]
-            for epoch, shares in _thinned(result.recalls, _CLASSES_UP_TO).items()
+            epoch: [round(recall, 3) for recall in recalls]
+            for epoch, recalls in _thin(result.recalls, _RECALLS_UP_TO).items()
         },
-        "confusions": frames(result.confusions, _FRAMES),
+        "confusions": select_frames(result.confusions, _CONFUSION_FRAMES),
     }
     return {
         "key": result.spec.key,
@@ -177,42 +262,28 @@ def _details(result: RunResult) -> dict[str, Any]:
     }
 
 
-def _thinned(values: dict[int, Value], all_up_to: int = _ALL_UP_TO) -> dict[int, Value]:
-    kept, next_one = {}, 0.0
+def _thin(values: dict[int, Value], all_up_to: int = _ALL_UP_TO) -> dict[int, Value]:
+    kept, next_epoch = {}, 0.0
     for epoch in sorted(values):
-        if epoch <= all_up_to or epoch >= next_one or epoch == max(values):
+        if epoch <= all_up_to or epoch >= next_epoch or epoch == max(values):
             kept[epoch] = values[epoch]
-            next_one = epoch * 2**0.2
+            next_epoch = epoch * 2**0.2
     return kept
 
 
-def frames(values: dict[int, Value], at_most: int) -> dict[int, Value]:
-    """A few moments of many: the first, the last, and others closer together in the beginning."""
+def select_frames(values: dict[int, Value], limit: int) -> dict[int, Value]:
+    """Select at most `limit` epochs: the first, the last, and others that are denser at the start."""
     epochs = sorted(values)
-    if len(epochs) <= at_most:
+    if len(epochs) <= limit:
         return {epoch: values[epoch] for epoch in epochs}
-    wanted = (epochs[0] * (epochs[-1] / epochs[0]) ** (i / (at_most - 1)) for i in range(at_most))
-    chosen = {min(epochs, key=lambda epoch: abs(epoch - place)) for place in wanted}
-    return {epoch: values[epoch] for epoch in sorted(chosen)}
+    targets = (epochs[0] * (epochs[-1] / epochs[0]) ** (i / (limit - 1)) for i in range(limit))
+    selected = {min(epochs, key=lambda epoch: abs(epoch - target)) for target in targets}
+    return {epoch: values[epoch] for epoch in sorted(selected)}
 
 
-def _result(values: dict[str, str], details: dict[str, Any]) -> RunResult:
-    numbers = {name: float(values[name]) for name in (*_SHARES, "seconds")}
-    texts = {name: values[name] for name in _TEXTS}
-    return RunResult.from_dict(
-        {**details, **numbers, **texts, "stack": int(values["stack"]), "when": values["date"]}
-    )
-
-
-def _csv(lines: Sequence[dict[str, Any]]) -> str:
+def _to_csv(columns: Iterable[str], lines: Iterable[dict[str, Any]]) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(out, tuple(columns), lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return out.getvalue()
-
-
-def _write(path: Path, text: Iterable[str]) -> None:
-    """A file appears under its name only when it is complete."""
-    with atomic_files.replacing(path) as part, part.open("w", encoding="utf-8", newline="") as out:
-        out.writelines(text)

@@ -1,13 +1,19 @@
-"""Specs to results: what can be stacked is trained at once."""
+"""Train runs and measure them: a `RunTask` becomes a list of `RunResult`.
+
+Runs of one group share data, network and recipe. As many of them as fit in memory are trained at once, as one
+stack. `scheduler` chooses the groups, `workers` calls `run_stacks` for each.
+"""
 
 import dataclasses
+import json
 import math
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors.torch import load_file
@@ -15,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from propall import atomic_files, counter_rng
-from propall.data import DATASETS, load
+from propall.data import load
 from propall.data.dataset import PartialDataset, Problem, Source
 from propall.data.files import data_root
 from propall.methods.cc import CC
@@ -27,15 +33,214 @@ from propall.provenance import commit, hardware
 from propall.training import compiled
 from propall.training.checkpoint import Checkpoint, write_tensors
 from propall.training.compiled import best_device
-from propall.training.contract import Algorithm, Classifier, Monitor, Objective, Run, TrainingSetup
+from propall.training.contract import Classifier, Monitor, Objective, Run, TrainingSetup
 from propall.training.metrics import Together
-from propall.training.recipe import Recipe
 from propall.training.trainer import Trainer
 
-#: The file in a folder of progress that says whose it is.
-_KEYS = "runs.txt"
-#: What the name of such a folder ends with while it is being removed.
-_GONE = ".gone"
+#: File in the checkpoint folder of a stack that lists the keys of its runs.
+_KEYS_FILE = "runs.txt"
+#: Suffix of a checkpoint folder while it is being removed.
+_REMOVED_SUFFIX = ".gone"
+
+
+@dataclass(frozen=True)
+class RunTask:
+    """Runs to execute, and how; survives a round trip through JSON.
+
+    Attributes:
+        specs: the runs.
+        device: name of the device, or "auto".
+        every: epochs between measurements of the test accuracy.
+        checkpoint: folder for checkpoints; None disables them.
+        root: folder of the data sets; None for the default.
+        teachers: folder of the teachers' scores, see `teacher_scores`; None for the default.
+        confusions: keys of the runs whose confusion matrices are recorded.
+        recalls: keys of the runs whose per-class recall is recorded.
+    """
+
+    specs: Sequence[Spec]
+    device: str = "auto"
+    every: int = 1
+    checkpoint: Path | None = None
+    root: Path | None = None
+    teachers: Path | None = None
+    confusions: Collection[str] = ()
+    recalls: Collection[str] = ()
+
+    def to_json(self) -> str:
+        """Return one line of JSON."""
+        paths = {name: path and str(path) for name, path in vars(self).items() if name in _PATHS}
+        return json.dumps(vars(self) | paths | {"specs": [spec.to_dict() for spec in self.specs]})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)
+        paths = {name: Path(values[name]) for name in _PATHS if values[name] is not None}
+        return cls(**values | paths | {"specs": [Spec.from_dict(spec) for spec in values["specs"]]})
+
+
+_PATHS = ("checkpoint", "root", "teachers")
+
+
+def run_specs(task: RunTask, monitor: Monitor | None = None) -> Iterator[RunResult]:
+    """Run all specs of a task, group by group, and yield their results."""
+    for group in stackable(task.specs):
+        for results in run_stacks(dataclasses.replace(task, specs=group), monitor):
+            yield from results
+
+
+def stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
+    """Group specs that can be trained at once: same data, network and recipe; rates and folds may differ.
+
+    Timed runs and methods without a network are not stacked: each is its own group.
+    """
+    groups: dict[Any, list[Spec]] = {}
+    for spec in specs:
+        recipe = dataclasses.replace(spec.recipe, learning_rate=0.0, weight_decay=0.0)
+        split = dataclasses.replace(spec.split, fold=None if spec.split.fold is None else 0)
+        method: Any = "objectives"
+        if spec.is_timed or not spec.trains_network:
+            method = spec.key
+        elif not isinstance(spec.method, Objective):
+            method = repr(spec.method)
+        group = (spec.data, split, spec.scaling, spec.net, recipe, method)
+        groups.setdefault(group, []).append(spec)
+    return list(groups.values())
+
+
+def run_stacks(task: RunTask, monitor: Monitor | None = None) -> Iterator[list[RunResult]]:
+    """Run one group of `stackable` and yield the results of each stack.
+
+    Each stack has its own checkpoint folder, which is removed when the next results are requested.
+
+    Args:
+        task: the group.
+        monitor: receives the progress of training; an `AccuracyListener` also receives the accuracies.
+    """
+    device = best_device(task.device)
+    first = task.specs[0]
+    source = first.source(load(first.data, task.root))
+    teachers = task.teachers or (None if task.root is None else task.root / "teachers")
+    problems = _ProblemCache(source, device, teachers, task.checkpoint)
+    run = Run(problems.get(first).train, first.seed)
+    limit = compiled.stack_limit(NETS[first.net], first.recipe, run, len(task.specs))
+    for start in range(0, len(task.specs), limit):
+        specs = task.specs[start : start + limit]
+        curves = CurveRecorder(
+            [problems.get(spec) for spec in specs],
+            every=task.every,
+            confusions=[i for i, spec in enumerate(specs) if spec.key in task.confusions],
+            recalls=[i for i, spec in enumerate(specs) if spec.key in task.recalls],
+            listener=monitor if isinstance(monitor, AccuracyListener) else None,
+        )
+        folder = None if task.checkpoint is None else _create_checkpoint_folder(specs, task.checkpoint)
+        yield _run_stack(specs, curves, monitor, folder)
+        if folder is not None:
+            _remove_checkpoint(folder)
+
+
+def _run_stack(
+    specs: Sequence[Spec], curves: CurveRecorder, monitor: Monitor | None, checkpoint: Path | None
+) -> list[RunResult]:
+    """Train some runs as one stack and measure them on the problems of `curves`."""
+    runs = [
+        Run(
+            problem.train,
+            spec.seed,
+            objective=spec.method if isinstance(spec.method, Objective) else None,
+            learning_rate=spec.recipe.learning_rate,
+            weight_decay=spec.recipe.weight_decay,
+        )
+        for spec, problem in zip(specs, curves.problems, strict=True)
+    ]
+    saved = None if checkpoint is None else Checkpoint(checkpoint)
+    setup = TrainingSetup(NETS[specs[0].net], specs[0].recipe, saved)
+    monitors = Together(curves, *([] if monitor is None else [monitor]))
+    classifiers = specs[0].method.with_training(setup).fit(runs, monitor=monitors)
+    device = runs[0].train.x.device
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    seconds = curves.seconds / len(specs)
+    return [
+        _measure(spec, classifier, curves, i, seconds)
+        for i, (spec, classifier) in enumerate(zip(specs, classifiers, strict=True))
+    ]
+
+
+def _measure(
+    spec: Spec, classifier: Classifier, curves: CurveRecorder, position: int, seconds: float
+) -> RunResult:
+    problem, curve = curves.problems[position], curves.accuracies(position)
+    if curve:
+        accuracy = curve[max(curve)]
+    else:
+        accuracy = float((classifier.predict(problem.test_x) == problem.test_truth).double().mean())
+    last = [value for epoch, value in curve.items() if epoch > max(curve) - LATE_EPOCHS]
+    scores = classifier.scores(problem.train.x)
+    candidates = problem.train.candidates
+    covered = candidates.gather(1, scores.argmax(-1, keepdim=True))
+    resolved = scores.masked_fill(~candidates, -torch.inf).argmax(-1)
+    return RunResult(
+        spec=spec,
+        accuracy=accuracy,
+        last10=sum(last) / len(last) if last else accuracy,
+        covered=float(covered.double().mean()),
+        transductive=float((resolved == problem.truth).double().mean()),
+        candidates=float(candidates.sum(-1).double().mean()),
+        seconds=seconds,
+        curve=curve,
+        confusions=curves.confusion_matrices(position),
+        recalls=curves.class_recalls(position),
+        times=curves.times(),
+        stack=len(curves.problems),
+        commit=commit(),
+        hardware=hardware(candidates.device),
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+class _ProblemCache:
+    """The problems of a group's specs on the device; tensors that specs share are held once."""
+
+    def __init__(
+        self, source: Source, device: torch.device, teachers: Path | None, checkpoint: Path | None
+    ) -> None:
+        self.source, self.device, self.teachers, self.checkpoint = source, device, teachers, checkpoint
+        self._problems: dict[Any, Problem] = {}
+        self._by_split: dict[Any, Problem] = {}
+        self._scores: dict[Any, Tensor] = {}
+
+    def get(self, spec: Spec) -> Problem:
+        """Return the problem of a spec."""
+        # Candidate sets that come with the data do not depend on the seed.
+        drawn_by = None if spec.corruption is None else (spec.corruption, spec.teacher, spec.seed)
+        key = (spec.split, drawn_by)
+        if key not in self._problems:
+            problem = spec.split.problem(self.source, spec.corruption, spec.seed, self._teacher(spec))
+            if spec.recipe.augmentation != "none" and self.source.scaling is not None:
+                problem = _unflatten(problem)
+            shared = self._by_split.setdefault(spec.split, problem.to(self.device))
+            train = PartialDataset(shared.train.x, problem.train.candidates.to(self.device))
+            self._problems[key] = dataclasses.replace(shared, train=train)
+        return self._problems[key]
+
+    def _teacher(self, spec: Spec) -> Tensor | None:
+        if spec.corruption is None or not spec.corruption.needs_scores:
+            return None
+        key = (spec.net, spec.teacher)
+        if key not in self._scores:
+            self._scores[key] = teacher_scores(spec, self.source, self.device, self.teachers, self.checkpoint)
+        return self._scores[key]
+
+
+def _unflatten(problem: Problem) -> Problem:
+    """Restore height and width of flattened square images, which augmentation needs."""
+    side = math.isqrt(problem.train.x.shape[1])
+    if problem.train.x.dim() != 2 or side**2 != problem.train.x.shape[1]:
+        return problem
+    train = PartialDataset(problem.train.x.view(-1, 1, side, side), problem.train.candidates)
+    return dataclasses.replace(problem, train=train, test_x=problem.test_x.view(-1, 1, side, side))
 
 
 def teacher_scores(
@@ -45,17 +250,17 @@ def teacher_scores(
     cache: Path | None = None,
     checkpoint: Path | None = None,
 ) -> Tensor:
-    """Logits of a network trained on the clean labels, for instance-dependent candidate sets.
+    """Return logits of a network trained on clean labels, for instance-dependent candidate sets.
 
-    Trained by `spec.teacher` with the run's own network, once: the logits are kept under a name made of data
-    and recipe.
+    The network of the run is trained with `spec.teacher`, once: its logits are cached in a file named after
+    data and recipe.
 
     Args:
         spec: the run that needs them.
         source: its data.
-        device: where to train.
-        cache: folder the logits are kept in; by default `teachers` under the folder of the data sets.
-        checkpoint: folder for the training's progress; None for none.
+        device: device to train on.
+        cache: folder of the cached logits; by default `teachers` in the folder of the data sets.
+        checkpoint: folder for checkpoints; None disables them.
     """
     recipe = spec.teacher or TEACHER
     clean = PartialDataset(source.x.to(device), one_hot(source.truth, source.n_classes).bool().to(device))
@@ -65,22 +270,21 @@ def teacher_scores(
     path = folder / f"{source.name}-{name}.safetensors"
     progress = None if checkpoint is None else checkpoint / f"teacher-{name}"
     folder.mkdir(parents=True, exist_ok=True)
-    # Of several processes that need the same teacher one trains it, and the others wait.
-    with _alone(path.with_suffix(".lock")):
+    # Of several processes that need the same teacher, one trains it and the others wait.
+    with _file_lock(path.with_suffix(".lock")):
         if not path.exists():
             trainer = Trainer(CC(), NETS[spec.net], recipe, progress)
             (classifier,) = trainer.fit([Run(clean, counter_rng.seed_for(0, "teacher"))])
-            scores = classifier.scores(clean.x).float().cpu().contiguous()
-            write_tensors(path, {"scores": scores})
+            write_tensors(path, {"scores": classifier.scores(clean.x).float().cpu().contiguous()})
         if progress is not None:
             shutil.rmtree(progress, ignore_errors=True)
-    stored: Tensor = load_file(path)["scores"]
-    return stored
+    scores: Tensor = load_file(path)["scores"]
+    return scores
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock that a dead process gives back; where the system has none, go on without."""
+def _file_lock(path: Path) -> Iterator[None]:
+    """Hold a lock that the system releases if the process dies; does nothing on systems without one."""
     try:
         import fcntl
     except ImportError:
@@ -92,253 +296,27 @@ def _alone(path: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def run_specs(
-    specs: Sequence[Spec],
-    *,
-    device: torch.device | str = "auto",
-    monitor: Monitor | None = None,
-    checkpoint: Path | None = None,
-    root: Path | None = None,
-    every: int = 1,
-) -> Iterator[RunResult]:
-    """Run specs and yield their results, stack by stack.
-
-    Args:
-        specs: what to run.
-        device: where.
-        monitor: looks on, beside the measurements.
-        checkpoint: folder for progress within stacks; None for none.
-        root: folder of the data sets.
-        every: epochs between measurements of the test accuracy.
-    """
-    for group in stackable(specs):
-        for results in run_stacks(
-            group, device=device, monitor=monitor, checkpoint=checkpoint, root=root, every=every
-        ):
-            yield from results
-
-
-def stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
-    """Groups that are trained at once: same data, network and recipe up to rates; folds may differ.
-
-    A method without a network is not stacked, so each of its specs is a group of its own; so is each run that
-    is timed.
-    """
-    groups: dict[Any, list[Spec]] = {}
-    for spec in specs:
-        recipe = dataclasses.replace(spec.recipe, learning_rate=0.0, weight_decay=0.0)
-        split = dataclasses.replace(spec.split, fold=None if spec.split.fold is None else 0)
-        together: Any = "objectives"
-        if not isinstance(spec.method, Objective):
-            together = repr(spec.method) if spec.trains_a_net else spec.key
-        if spec.is_timed:
-            together = spec.key
-        group = (spec.data, split, spec.scaling, spec.net, recipe, together)
-        groups.setdefault(group, []).append(spec)
-    return list(groups.values())
-
-
-def run_stacks(
-    specs: Sequence[Spec],
-    *,
-    device: torch.device | str = "auto",
-    monitor: Monitor | None = None,
-    checkpoint: Path | None = None,
-    root: Path | None = None,
-    teachers: Path | None = None,
-    every: int = 1,
-    confusions: Callable[[Spec], bool] = lambda spec: False,
-    recalls: Callable[[Spec], bool] = lambda spec: False,
-) -> Iterator[list[RunResult]]:
-    """Run one group of `stackable` and yield the results of each stack, as many runs as memory takes.
-
-    Args:
-        specs: the group.
-        device: where.
-        monitor: looks on, beside the measurements; a `AccuracyListener` is also told the accuracies.
-        checkpoint: folder for progress; every stack has a folder of its own in it, gone when the next
-            results are asked for. None for none.
-        root: folder of the data sets.
-        teachers: folder the teachers' scores are kept in, see `teacher_scores`.
-        every: epochs between measurements of the test accuracy.
-        confusions: says for which specs confusion matrices are kept.
-        recalls: says for which specs the accuracy is kept class by class.
-    """
-    device = best_device(device) if isinstance(device, str) else device
-    source = specs[0].source(load(specs[0].data, root))
-    problems = _Problems(
-        source, device, teachers or (None if root is None else root / "teachers"), checkpoint
-    )
-    first = problems.of(specs[0])
-    most = compiled.stack_limit(
-        NETS[specs[0].net], specs[0].recipe, Run(first.train, specs[0].seed), len(specs)
-    )
-    for start in range(0, len(specs), most):
-        part = specs[start : start + most]
-        own = [problems.of(spec) for spec in part]
-        curves = CurveRecorder(
-            own,
-            every=every,
-            confusions=[i for i, spec in enumerate(part) if confusions(spec)],
-            recalls=[i for i, spec in enumerate(part) if recalls(spec)],
-            watcher=monitor if isinstance(monitor, AccuracyListener) else None,
-        )
-        watching = Together(curves, *([] if monitor is None else [monitor]))
-        folder = None if checkpoint is None else _progress_folder(part, checkpoint)
-        yield _run_stack(part, own, device, watching, curves, folder)
-        if folder is not None:
-            _remove(folder)
-
-
-def _progress_folder(specs: Sequence[Spec], folder: Path) -> Path:
-    """A folder for a stack's progress, in which the keys of its runs are written down."""
+def _create_checkpoint_folder(specs: Sequence[Spec], parent: Path) -> Path:
     keys = [spec.key for spec in specs]
-    own = folder / counter_rng.digest(*keys)[:16]
-    own.mkdir(parents=True, exist_ok=True)
-    atomic_files.write_text(own / _KEYS, "\n".join(keys))
-    return own
+    folder = parent / counter_rng.digest(*keys)[:16]
+    atomic_files.write_text(folder / _KEYS_FILE, "\n".join(keys))
+    return folder
 
 
-def _remove(folder: Path) -> None:
-    """Remove a stack's progress: first its name, so that what a kill leaves of it is not taken for any."""
-    gone = folder.with_suffix(_GONE)
-    shutil.rmtree(gone, ignore_errors=True)
-    with suppress(FileNotFoundError):  # another process was quicker
-        folder.replace(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+def _remove_checkpoint(folder: Path) -> None:
+    """Remove a checkpoint folder; renamed first, so that a half-removed one is never resumed from."""
+    removed = folder.with_suffix(_REMOVED_SUFFIX)
+    shutil.rmtree(removed, ignore_errors=True)
+    with suppress(FileNotFoundError):  # another process removed it first
+        folder.replace(removed)
+    shutil.rmtree(removed, ignore_errors=True)
 
 
-def tidy_progress(folder: Path, finished: Collection[str]) -> None:
-    """Remove the progress of stacks whose runs (by key) are all finished: a kill may have come in between."""
-    for own in folder.iterdir() if folder.exists() else ():
-        keys = own / _KEYS
-        if own.suffix == _GONE:
-            shutil.rmtree(own, ignore_errors=True)
+def remove_finished_checkpoints(parent: Path, finished: Collection[str]) -> None:
+    """Remove checkpoints whose runs (by key) are all finished, which a killed process may leave behind."""
+    for folder in parent.iterdir() if parent.exists() else ():
+        keys = folder / _KEYS_FILE
+        if folder.suffix == _REMOVED_SUFFIX:
+            shutil.rmtree(folder, ignore_errors=True)
         elif keys.exists() and set(keys.read_text(encoding="utf-8").split()) <= set(finished):
-            _remove(own)
-
-
-def _run_stack(
-    specs: Sequence[Spec],
-    problems: Sequence[Problem],
-    device: torch.device,
-    monitor: Monitor,
-    curves: CurveRecorder,
-    checkpoint: Path | None,
-) -> list[RunResult]:
-    runs = [
-        Run(
-            problem.train,
-            spec.seed,
-            objective=spec.method if isinstance(spec.method, Objective) else None,
-            learning_rate=spec.recipe.learning_rate,
-            weight_decay=spec.recipe.weight_decay,
-        )
-        for spec, problem in zip(specs, problems, strict=True)
-    ]
-    classifiers = _algorithm(specs[0], checkpoint).fit(runs, monitor=monitor)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    seconds = curves.seconds / len(specs)
-    return [
-        _result(spec, problem, classifier, curves, i, seconds, device)
-        for i, (spec, problem, classifier) in enumerate(zip(specs, problems, classifiers, strict=True))
-    ]
-
-
-def _result(
-    spec: Spec,
-    problem: Problem,
-    classifier: Classifier,
-    curves: CurveRecorder,
-    position: int,
-    seconds: float,
-    device: torch.device,
-) -> RunResult:
-    curve = curves.accuracies(position)
-    if curve:
-        accuracy = curve[max(curve)]
-    else:
-        accuracy = float((classifier.predict(problem.test_x) == problem.test_truth).double().mean())
-    last = [value for epoch, value in curve.items() if epoch > max(curve) - LATE_EPOCHS]
-    scores = classifier.scores(problem.train.x)
-    candidates = problem.train.candidates
-    inside = candidates.gather(1, scores.argmax(-1, keepdim=True))
-    resolved = scores.masked_fill(~candidates, -torch.inf).argmax(-1)
-    return RunResult(
-        spec=spec,
-        accuracy=accuracy,
-        last10=sum(last) / len(last) if last else accuracy,
-        covered=float(inside.double().mean()),
-        transductive=float((resolved == problem.truth).double().mean()),
-        candidates=float(candidates.sum(-1).double().mean()),
-        seconds=seconds,
-        curve=curve,
-        confusions=curves.confusion_matrices(position),
-        recalls=curves.sensitivities(position),
-        times=curves.times(),
-        stack=len(curves.problems),
-        commit=commit(),
-        hardware=hardware(device),
-        when=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-
-
-class _Problems:
-    """The problems of a group's specs on the device; what is the same for several is held once."""
-
-    def __init__(
-        self, source: Source, device: torch.device, teachers: Path | None, checkpoint: Path | None
-    ) -> None:
-        self.source, self.device, self.teachers, self.checkpoint = source, device, teachers, checkpoint
-        self._drawn: dict[Any, Problem] = {}
-        self._of_split: dict[Any, Problem] = {}
-        self._scores: dict[Any, Tensor] = {}
-
-    def of(self, spec: Spec) -> Problem:
-        """A spec's problem."""
-        # Candidate sets that are the data's own do not depend on the seed.
-        drawn_by = None if spec.corruption is None else (spec.corruption, spec.teacher, spec.seed)
-        key = (spec.split, drawn_by)
-        if key not in self._drawn:
-            problem = spec.split.problem(self.source, spec.corruption, spec.seed, self._teacher(spec))
-            if spec.recipe.augmentation != "none" and self.source.scaling is not None:
-                problem = _as_images(problem)
-            shared = self._of_split.setdefault(spec.split, problem.to(self.device))
-            candidates = problem.train.candidates.to(self.device)
-            self._drawn[key] = dataclasses.replace(shared, train=PartialDataset(shared.train.x, candidates))
-        return self._drawn[key]
-
-    def _teacher(self, spec: Spec) -> Tensor | None:
-        if spec.corruption is None or not spec.corruption.needs_scores:
-            return None
-        key = (spec.net, spec.teacher)
-        if key not in self._scores:
-            self._scores[key] = teacher_scores(spec, self.source, self.device, self.teachers, self.checkpoint)
-        return self._scores[key]
-
-
-def _as_images(problem: Problem) -> Problem:
-    """Flat square images get their height and width back: augmentation moves pixels."""
-    side = math.isqrt(problem.train.x.shape[1])
-    if problem.train.x.dim() != 2 or side**2 != problem.train.x.shape[1]:
-        return problem
-    train = PartialDataset(problem.train.x.view(-1, 1, side, side), problem.train.candidates)
-    return dataclasses.replace(problem, train=train, test_x=problem.test_x.view(-1, 1, side, side))
-
-
-def _algorithm(spec: Spec, checkpoint: Path | None) -> Algorithm:
-    saved = None if checkpoint is None else Checkpoint(checkpoint)
-    return spec.method.with_training(TrainingSetup(NETS[spec.net], spec.recipe, saved))
-
-
-def default_setting(data: str) -> tuple[str, Recipe]:
-    """The network and recipe a data set is trained with where nothing else is asked for."""
-    loader = DATASETS[data]
-    if loader.kind == "real-world":
-        return "linear", Recipe(epochs=200, batch_size=100, learning_rate=0.05, weight_decay=1e-4)
-    if len(loader.shape) == 3:
-        return "resnet32", Recipe(epochs=200, batch_size=256, learning_rate=0.05)
-    if loader.kind == "images":
-        return "mlp5", Recipe(epochs=50, batch_size=256, learning_rate=0.05, weight_decay=1e-6)
-    return "mlp", Recipe(epochs=60, batch_size=64, learning_rate=0.05, weight_decay=1e-4)
+            _remove_checkpoint(folder)

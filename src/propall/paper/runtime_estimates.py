@@ -1,4 +1,7 @@
-"""How long runs take: from a store's own results, else from times that come with the library."""
+"""Expected run times: from the results in a store, or else from times shipped with the library.
+
+The scheduler shows them as the time left, `propall reproduce --dry-run` as a forecast.
+"""
 
 import csv
 import dataclasses
@@ -15,16 +18,16 @@ from propall.paper.specs import Spec
 from propall.paper.store import Store
 from propall.provenance import hardware
 
-#: What comes with the library, written by `propall results export FILE --format rates`.
-SHIPPED = "runtime_estimates.csv"
+#: The shipped times, written by `propall results export FILE --format rates`.
+_SHIPPED = "runtime_estimates.csv"
 
 
 class RunKind(NamedTuple):
-    """What runs have in common that take equally long per pass over the rows.
+    """What runs with the same time per epoch have in common.
 
     Attributes:
         data: name of the data set.
-        split: its rows, in JSON.
+        split: its split, as JSON.
         net: name of the network; empty for methods without one.
         method: name of the method; empty for any.
     """
@@ -36,13 +39,13 @@ class RunKind(NamedTuple):
 
 
 class RunRate(NamedTuple):
-    """Seconds of a run of some kind, for each of its passes over the rows where it trains a network.
+    """Mean time of runs of one kind: per epoch, or of a whole run if it trains no network.
 
     Attributes:
         hardware: where it was measured.
         kind: what was run.
-        seconds: their mean.
-        runs: how many runs it is the mean of.
+        seconds: mean time.
+        runs: number of runs.
     """
 
     hardware: str
@@ -51,16 +54,38 @@ class RunRate(NamedTuple):
     runs: int
 
 
-class RuntimeEstimates:
-    """How long runs took on this hardware, from the results in a store or the times shipped.
-
-    Args:
-        store: earlier results; where it has some of a kind, they count alone.
-        device: where the runs to come will happen.
+class RuntimeForecast(NamedTuple):
+    """Expected time of runs of one kind.
 
     Attributes:
-        elsewhere: the hardware of the same sort that `guess` goes by; empty where times of this very
-            hardware are shipped, or none of its sort.
+        data: name of the data set.
+        methods: titles of the methods.
+        net: name of the network; empty for methods without one.
+        epochs: number of epochs; None for methods without epochs.
+        runs: number of runs.
+        seconds: expected time; None if no such run was timed on this hardware.
+        guess: time on `RuntimeEstimates.other_hardware`; None if unknown.
+    """
+
+    data: str
+    methods: tuple[str, ...]
+    net: str
+    epochs: int | None
+    runs: int
+    seconds: float | None
+    guess: float | None
+
+
+class RuntimeEstimates:
+    """Expected run times on a device.
+
+    Args:
+        store: earlier results; for kinds of runs it contains, only these count.
+        device: device of the runs to come.
+
+    Attributes:
+        other_hardware: similar hardware that `guess` refers to; empty if times of this very hardware are
+            shipped, or none of similar hardware.
     """
 
     def __init__(self, store: Store, device: torch.device | str) -> None:
@@ -68,34 +93,54 @@ class RuntimeEstimates:
         self._seconds: dict[RunKind, list[float]] = {}
         for line in store.lines():
             if line["hardware"] == here:
-                self.learn(Spec.from_json(line["spec"]), line["seconds"])
+                self.add(Spec.from_json(line["spec"]), line["seconds"])
         on_cpu = torch.device(device).type == "cpu"
         rates = [rate for rate in shipped_rates() if _is_cpu(rate.hardware) == on_cpu]
         measured_on = list(dict.fromkeys(rate.hardware for rate in rates))
         source = here if here in measured_on else next(iter(measured_on), "")
-        self.elsewhere = "" if source == here else source
+        self.other_hardware = "" if source == here else source
         self._shipped = {rate.kind: rate.seconds for rate in rates if rate.hardware == source}
 
-    def learn(self, spec: Spec, seconds: float) -> None:
-        """Take a run's time into account."""
+    def add(self, spec: Spec, seconds: float) -> None:
+        """Take the time of a finished run into account."""
         for kind in _kinds(spec):
-            self._seconds.setdefault(kind, []).append(seconds / _work(spec))
+            self._seconds.setdefault(kind, []).append(seconds / _units(spec))
 
     def seconds(self, spec: Spec) -> float | None:
-        """The expected time of a run: by its method on its data, else by its network, if it has one."""
+        """Return the expected time of a run: from its method on its data, else from its network."""
         for kind in _kinds(spec):
-            if own := self._seconds.get(kind):
-                return sum(own) / len(own) * _work(spec)
-        return None if self.elsewhere else self._from_shipped(spec)
+            if times := self._seconds.get(kind):
+                return sum(times) / len(times) * _units(spec)
+        return None if self.other_hardware else self._from_shipped(spec)
 
     def guess(self, spec: Spec) -> float | None:
-        """The time such a run took on the hardware `elsewhere`."""
-        return self._from_shipped(spec) if self.elsewhere else None
+        """Return the time of such a run on `other_hardware`."""
+        return self._from_shipped(spec) if self.other_hardware else None
 
     def _from_shipped(self, spec: Spec) -> float | None:
-        known = (self._shipped[kind] for kind in _kinds(spec) if kind in self._shipped)
-        rate = next(known, None)
-        return None if rate is None else rate * _work(spec)
+        rate = next((self._shipped[kind] for kind in _kinds(spec) if kind in self._shipped), None)
+        return None if rate is None else rate * _units(spec)
+
+    def forecast(self, groups: Iterable[Sequence[Spec]]) -> list[RuntimeForecast]:
+        """Return the expected times of groups of runs; groups of the same kind are merged."""
+        merged: dict[tuple[str, tuple[str, ...], str, int | None], list[Spec]] = {}
+        for group in groups:
+            first, trains = group[0], group[0].trains_network
+            methods = tuple(dict.fromkeys(spec.method.title for spec in group))
+            kind = (first.data, methods, first.net if trains else "", first.recipe.epochs if trains else None)
+            merged.setdefault(kind, []).extend(group)
+        return [
+            RuntimeForecast(
+                *kind, len(specs), _total(map(self.seconds, specs)), _total(map(self.guess, specs))
+            )
+            for kind, specs in merged.items()
+        ]
+
+
+def _total(times: Iterable[float | None]) -> float | None:
+    """Return the sum; None if a time is unknown."""
+    known = list(times)
+    return None if None in known else sum(time or 0.0 for time in known)
 
 
 def _is_cpu(name: str) -> bool:
@@ -104,73 +149,72 @@ def _is_cpu(name: str) -> bool:
 
 def _kinds(spec: Spec) -> list[RunKind]:
     split = json.dumps(dataclasses.asdict(dataclasses.replace(spec.split, fold=None)))
-    if not spec.trains_a_net:
+    if not spec.trains_network:
         return [RunKind(spec.data, split, "", spec.method.name)]
     return [RunKind(spec.data, split, spec.net, spec.method.name), RunKind(spec.data, split, spec.net, "")]
 
 
-def _work(spec: Spec) -> int:
-    """What a run's time is divided by: its passes; methods without a network are timed as a whole."""
-    return max(1, spec.passes)
+def _units(spec: Spec) -> int:
+    """Return what a run time is divided by: epochs, or 1 for methods without a network."""
+    return max(1, spec.total_epochs)
 
 
 def measure_rates(store: Store) -> list[RunRate]:
-    """The rates of every kind of run in a store; of processes that shared a device, each one's share."""
-    found: dict[tuple[str, RunKind], list[float]] = {}
+    """Return the rates of every kind of run in a store, see `exclusive_seconds`."""
+    times: dict[tuple[str, RunKind], list[float]] = {}
     results = list(store.newest())
     for result, seconds in zip(results, exclusive_seconds(results), strict=True):
         for kind in _kinds(result.spec):
-            found.setdefault((result.hardware, kind), []).append(seconds / _work(result.spec))
-    rates = [
+            times.setdefault((result.hardware, kind), []).append(seconds / _units(result.spec))
+    return sorted(
         RunRate(name, kind, sum(seconds) / len(seconds), len(seconds))
-        for (name, kind), seconds in found.items()
-    ]
-    return sorted(rates)
+        for (name, kind), seconds in times.items()
+    )
 
 
 def exclusive_seconds(results: Sequence[RunResult]) -> list[float]:
-    """The seconds of each run, where several ran at a time only its part of them.
+    """Return the seconds of each run, counting only its share of time when several ran at once.
 
-    A moment in which three processes were at work on one sort of hardware counts a third for each; the runs
-    of a stack part what is theirs. When a run was at work follows from when it ended and how long it took.
+    While three processes use the same kind of hardware, each is charged a third of the time; the runs of a
+    stack divide the time of their process. The start of a run follows from its end and its length.
     """
-    spans = []
+    events = []
     for index, result in enumerate(results):
         end = datetime.fromisoformat(result.when).timestamp()
         begin = end - result.seconds * result.stack
-        spans += [(begin, index, True), (end, index, False)]
-    found = [0.0] * len(results)
+        events += [(begin, index, True), (end, index, False)]
+    charged = [0.0] * len(results)
     active: dict[str, set[int]] = {}
     last = 0.0
-    for moment, index, begins in sorted(spans):
-        for together in active.values():
-            load = sum(1 / results[one].stack for one in together)
-            for one in together:
-                found[one] += (moment - last) / results[one].stack / load
+    for moment, index, begins in sorted(events):
+        for running in active.values():
+            load = sum(1 / results[i].stack for i in running)
+            for i in running:
+                charged[i] += (moment - last) / results[i].stack / load
         last = moment
-        of = active.setdefault(results[index].hardware, set())
+        on_hardware = active.setdefault(results[index].hardware, set())
         if begins:
-            of.add(index)
+            on_hardware.add(index)
         else:
-            of.discard(index)
-    return found
+            on_hardware.discard(index)
+    return charged
 
 
 def shipped_rates() -> list[RunRate]:
-    """The rates that come with the library."""
-    text = files("propall.paper").joinpath(SHIPPED).read_text(encoding="utf-8")
+    """Return the rates that come with the library."""
+    text = files("propall.paper").joinpath(_SHIPPED).read_text(encoding="utf-8")
     return list(read_rates(text.splitlines()))
 
 
 def read_rates(lines: Iterable[str]) -> Iterator[RunRate]:
-    """RuntimeEstimates from CSV."""
+    """Read rates from CSV."""
     for values in csv.DictReader(lines):
         kind = RunKind(*(values[name] for name in RunKind._fields))
         yield RunRate(values["hardware"], kind, float(values["seconds"]), int(values["runs"]))
 
 
 def export_rates(store: Store, out: TextIO) -> int:
-    """Write a store's rates as CSV; returns how many."""
+    """Write the rates of a store as CSV; returns their number."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("hardware", *RunKind._fields, "seconds", "runs"))
     rates = measure_rates(store)

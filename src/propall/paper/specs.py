@@ -1,4 +1,7 @@
-"""One run, completely described: frozen, hashable, a line of JSON."""
+"""The description of one run. Every cell of a paper table is a list of specs.
+
+A `Spec` is frozen, has one JSON form, and hashes to the key that its result is stored under.
+"""
 
 import dataclasses
 import hashlib
@@ -13,25 +16,25 @@ from propall.methods import METHODS
 from propall.training.contract import Algorithm, Objective
 from propall.training.recipe import Recipe
 
-#: How the teacher of instance-dependent candidate sets is trained: on clean labels, as the students are.
+#: Recipe of the teacher for instance-dependent candidate sets; it is trained on clean labels.
 TEACHER = Recipe(epochs=400, batch_size=256, learning_rate=0.01, weight_decay=1e-4)
 
-#: The protocol whose runs are trained one by one, so that the time of each is its own.
+#: Protocol whose runs are trained one at a time, so that each has its own training time.
 TIMED = "timed"
 
-#: Mean and deviation of pixels other than a data set's own, by the name a spec calls them.
-SCALINGS = {"unit": (0.0, 1.0), "half": (0.5, 0.5)}
+#: Pixel mean and standard deviation for the values of `Spec.scaling` that replace a data set's own.
+_PIXEL_SCALINGS = {"unit": (0.0, 1.0), "half": (0.5, 0.5)}
 
 
 @dataclass(frozen=True)
 class Split:
-    """Which rows train and which test.
+    """Which rows are used for training and testing.
 
     Attributes:
-        fold: the fold that tests, or None for the data set's official test part.
+        fold: test fold; None uses the official test set.
         folds: number of folds.
-        classes: labels to keep, relabelled from 0; None for all.
-        per_class: training rows of each class, the first ones; None for all.
+        classes: classes to keep, relabeled from 0; None keeps all.
+        per_class: number of training rows per class, from the start of the data set; None keeps all.
     """
 
     fold: int | None = None
@@ -40,7 +43,7 @@ class Split:
     per_class: int | None = None
 
     def source(self, source: Source) -> Source:
-        """The part of a data set that takes part at all."""
+        """Return the rows and classes of a data set that are used at all."""
         if self.classes is not None:
             source = source.keep_classes(self.classes)
         return source if self.per_class is None else source.first_per_class(self.per_class)
@@ -48,7 +51,7 @@ class Split:
     def problem(
         self, source: Source, corruption: Corruption | None, seed: int, scores: Any = None
     ) -> Problem:
-        """Training and test rows, candidate sets drawn where a corruption is named."""
+        """Return training and test rows; candidate sets are drawn if a corruption is given."""
         if self.fold is None:
             return source.problem(corruption, seed, scores=scores)
         return source.fold(self.fold, self.folds, corruption=corruption, seed=seed, scores=scores)
@@ -56,20 +59,20 @@ class Split:
 
 @dataclass(frozen=True)
 class Spec:
-    """Everything a run's result depends on.
+    """Everything the result of a run depends on.
 
     Attributes:
         data: name of the data set.
-        method: what learns, with its hyper-parameters.
+        method: method with its hyper-parameters.
         net: name of the network; ignored by methods without one.
-        recipe: epochs, batches, optimiser.
-        corruption: the law candidate sets are drawn from; None for a data set's own.
+        recipe: epochs, batches, optimizer.
+        corruption: how candidate sets are drawn; None for those the data set comes with.
         split: training and test rows.
-        scaling: what pixels become: "own" for the data set's own constants (features are standardised on the
-            training rows), "unit" for values from 0 to 1, "half" for values from -1 to 1.
-        teacher: how the teacher of an instance-dependent corruption is trained.
-        protocol: the name this setting is reported under; results of one are never shown as another.
-        seed: of candidate sets, initialisation, order and noise.
+        scaling: how pixels are normalized: "own" uses the constants of the data set (features are
+            standardized on the training rows), "unit" maps them to [0, 1], "half" to [-1, 1].
+        teacher: recipe of the teacher for an instance-dependent corruption.
+        protocol: name this setting is reported under; results of different protocols are never mixed.
+        seed: random seed of candidate sets, initialization, batch order and noise.
     """
 
     data: str
@@ -84,7 +87,7 @@ class Spec:
     seed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The spec as plain JSON values."""
+        """Return the spec as plain JSON values."""
         return {
             "data": self.data,
             "method": {"name": self.method.name, **self.method.hyperparameters()},
@@ -101,7 +104,7 @@ class Spec:
         }
 
     def to_json(self) -> str:
-        """One line of JSON, the same for equal specs."""
+        """Return one line of JSON; equal specs give equal text."""
         return json.dumps(self.to_dict(), sort_keys=True)
 
     @classmethod
@@ -133,38 +136,38 @@ class Spec:
         )
 
     def source(self, source: Source) -> Source:
-        """The part of a data set that takes part, its pixels scaled as asked."""
+        """Return the part of a data set that is used, with its pixels normalized."""
         part = self.split.source(source)
         if self.scaling == "own":
             return part
         if part.scaling is None:
             raise ValueError(
-                f"scaling: {self.scaling!r} is for pixels; {self.data} has features, give 'own'."
+                f"scaling: got {self.scaling!r}, which is for images; {self.data} has features. Use 'own'."
             )
-        mean, std = SCALINGS[self.scaling]
+        mean, std = _PIXEL_SCALINGS[self.scaling]
         return part.scaled(dataclasses.replace(part.scaling, mean=(mean,), std=(std,)))
 
     @property
     def key(self) -> str:
-        """A short name for this very run."""
+        """Hash of the JSON form: the name of this run in a store."""
         return hashlib.blake2b(self.to_json().encode(), digest_size=12).hexdigest()
 
     @property
-    def trains_a_net(self) -> bool:
+    def trains_network(self) -> bool:
         """Whether the method uses the network and the recipe."""
         return self.method.trains_network
 
     @property
-    def passes(self) -> int:
+    def total_epochs(self) -> int:
         """Number of training epochs, including a warm-up; 0 for methods without a network."""
         return self.method.passes(self.recipe)
 
     @property
     def is_timed(self) -> bool:
-        """Whether the run is trained by itself, for the sake of its time."""
+        """Whether the run is trained alone because its time is measured."""
         return self.protocol.partition("-")[0] == TIMED
 
     @property
     def is_clean(self) -> bool:
-        """Whether training sees the true labels."""
+        """Whether the candidate sets are the true labels."""
         return isinstance(self.corruption, Exactly) and self.corruption.n == 1

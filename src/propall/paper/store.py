@@ -1,6 +1,5 @@
 """Results on disk: an append-only SQLite file that several processes may write to at once."""
 
-import csv
 import hashlib
 import json
 import sqlite3
@@ -8,19 +7,17 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 from propall.paper.results import BY_EPOCH, RunResult
 from propall.paper.specs import Spec
 
-#: Marks the file as ours ("prop" in ASCII), where SQLite keeps such marks.
+#: SQLite application id of a store ("prop" in ASCII).
 APPLICATION_ID = 0x70726F70
-#: Raised whenever a file written by one version cannot be read by the other.
+#: Layout of the file; raised when files of one version cannot be read by another.
 SCHEMA_VERSION = 2
-#: How every SQLite file begins.
-_SQLITE = b"SQLite format 3\0"
 #: How long a writer waits for another one, in seconds.
-PATIENCE = 60.0
+LOCK_TIMEOUT = 60.0
 
 _SCHEMA = """
 CREATE TABLE results (
@@ -57,61 +54,37 @@ CREATE TRIGGER results_stay_as_they_are BEFORE UPDATE ON results
 BEGIN SELECT RAISE(ABORT, 'results are never changed'); END;
 """
 
-#: What `export` writes to CSV, column by column.
-COLUMNS = (
-    "key",
-    "data",
-    "method",
-    "net",
-    "protocol",
-    "seed",
-    "accuracy",
-    "last10",
-    "covered",
-    "transductive",
-    "candidates",
-    "seconds",
-    "stack",
-    "version",
-    "commit",
-    "torch",
-    "hardware",
-    "when",
-)
-_NUMBERS = ("accuracy", "last10", "covered", "transductive", "candidates", "seconds", "stack")
-_PROVENANCE = ("version", "commit", "torch", "hardware", "when")
+#: Fields of a spec that are columns of their own, for queries.
+_SPEC_FIELDS = ("data", "net", "protocol", "seed")
+NUMBERS = ("accuracy", "last10", "covered", "transductive", "candidates", "seconds", "stack")
+PROVENANCE = ("version", "commit", "torch", "hardware", "when")
+#: Columns of `Store.lines`, beside the spec.
+COLUMNS = ("key", "data", "method", "net", "protocol", "seed", *NUMBERS, *PROVENANCE)
+_NEWEST_FIRST = 'ORDER BY "when" DESC, number DESC'
 
 
 class StoreError(ValueError):
-    """A file that is no store of results, or a damaged one; it is left as it is."""
-
-
-@runtime_checkable
-class Writable(Protocol):
-    """An open file, or anything else that takes text."""
-
-    def write(self, text: str, /) -> Any:
-        """Take some text."""
+    """A file that is not a store of results, or a damaged one. The file is not changed."""
 
 
 class Store:
-    """A file of results. Opening makes it where there is none; a file of another kind is refused.
+    """A file of results, created if it does not exist.
 
     Every result carries its spec, versions, commit, hardware and time. Results are added, never changed or
-    deleted: a run done again has two, and the newer one is shown.
+    deleted: if a run was repeated, the newest result is shown.
 
     Args:
         path: the file.
-        create: make it where there is none; otherwise that is an error.
+        create: create a missing file; otherwise it is an error.
     """
 
     def __init__(self, path: Path | str, *, create: bool = True) -> None:
         self.path = Path(path)
         if not create and not self.path.exists():
-            raise StoreError(f"store: there is no file {self.path}; give the file of an earlier run.")
+            raise StoreError(f"store: {self.path} does not exist; give the file of an earlier run.")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._reading("is not a store of results"):
-            self._connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+        with self._errors("is not a store of results"):
+            self._connection = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, isolation_level=None)
             self._connection.row_factory = sqlite3.Row
             try:
                 self._open()
@@ -120,37 +93,37 @@ class Store:
                 raise
 
     def _open(self) -> None:
-        # Looking comes before everything that writes: a file of somebody else's stays byte for byte as it is.
-        with self._transaction("DEFERRED"):  # one moment's view: another process may be making the file
+        # Check before anything writes: a file that is not ours stays byte for byte the same.
+        with self._transaction("DEFERRED"):  # one snapshot: another process may be creating the file
             tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            kind = self._pragma("application_id")
-        if kind != APPLICATION_ID and (kind != 0 or tables):
+            application = self._pragma("application_id")
+        if application != APPLICATION_ID and (application != 0 or tables):
             raise StoreError(
-                f"store: {self.path} is a database of something else; choose another file, this one is left "
-                "as it is."
+                f"store: {self.path} is a database of another application, and was not changed; choose "
+                "another file."
             )
-        if kind and (state := self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+        if application and (state := self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(state)
-        self._write_ahead()
+        self._use_write_ahead_log()
         self._connection.execute("PRAGMA synchronous = FULL")
-        if kind == 0:
+        if application == 0:
             with self._transaction():
-                # Another process may have been quicker between the look and the lock.
+                # Another process may have created the tables in the meantime.
                 if self._pragma("application_id") == 0:
                     for statement in _statements(_SCHEMA):
                         self._connection.execute(statement)
                     self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
                     self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        if (found := self._pragma("user_version")) != SCHEMA_VERSION:
+        if (version := self._pragma("user_version")) != SCHEMA_VERSION:
             raise StoreError(
-                f"store: {self.path} has layout {found}, this version of propall reads {SCHEMA_VERSION}. "
-                "Export it with the version that wrote it (propall results export) and import that into a "
-                "new file."
+                f"store: {self.path} has layout {version}; this version of propall reads layout "
+                f"{SCHEMA_VERSION}. Export it with the version that wrote it (propall results export) and "
+                "import that into a new file."
             )
 
-    def _write_ahead(self) -> None:
-        """Keep a write-ahead log; where another process just asks for it too, SQLite itself does not wait."""
-        end = time.monotonic() + PATIENCE
+    def _use_write_ahead_log(self) -> None:
+        """Turn on the write-ahead log; SQLite does not wait if another process does the same, so retry."""
+        end = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:
                 self._connection.execute("PRAGMA journal_mode = WAL")
@@ -164,15 +137,16 @@ class Store:
         return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
 
     @contextmanager
-    def _reading(self, problem: str) -> Iterator[None]:
+    def _errors(self, problem: str) -> Iterator[None]:
+        """Turn errors of SQLite into `StoreError`."""
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise StoreError(f"store: {self.path} cannot be used ({error}).") from error
+            raise StoreError(f"store: cannot use {self.path} ({error}).") from error
         except sqlite3.DatabaseError as error:
             raise StoreError(
-                f"store: {self.path} {problem} or is damaged ({error}); choose another file, this one is "
-                "left as it is."
+                f"store: {self.path} {problem} or is damaged ({error}), and was not changed; choose another "
+                "file."
             ) from error
 
     @contextmanager
@@ -185,8 +159,12 @@ class Store:
             raise
         self._connection.execute("COMMIT")
 
+    def _select(self, query: str, values: Sequence[Any] = ()) -> Iterator[sqlite3.Row]:
+        with self._errors("cannot be read"), closing(self._connection.cursor()) as cursor:
+            yield from cursor.execute(query, values)
+
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -196,160 +174,63 @@ class Store:
         self.close()
 
     def add(self, *results: RunResult) -> int:
-        """Add results, all of them or none; returns how many were new.
+        """Add results, all of them or none; returns the number of new ones.
 
-        The results of one stack are one transaction: a kill leaves either the whole stack to be done again,
-        with the same neighbours and so the same numbers, or nothing.
+        The results of a stack are added in one transaction, so that a stack interrupted by a kill is run
+        again as a whole.
         """
-        columns = ", ".join(f'"{name}"' for name in ("digest", *COLUMNS, "spec", *BY_EPOCH))
-        places = ", ".join("?" * (len(COLUMNS) + 2 + len(BY_EPOCH)))
-        added = 0
-        with self._reading("cannot be written to"), self._transaction():
-            for result in results:
-                cursor = self._connection.execute(
-                    f"INSERT INTO results ({columns}) VALUES ({places}) ON CONFLICT (digest) DO NOTHING",
-                    _values(result),
-                )
-                added += cursor.rowcount
-        return added
+        names = ("digest", *COLUMNS, "spec", *BY_EPOCH)
+        columns, places = ", ".join(f'"{name}"' for name in names), ", ".join("?" * len(names))
+        insert = f"INSERT INTO results ({columns}) VALUES ({places}) ON CONFLICT (digest) DO NOTHING"
+        with self._errors("cannot be written to"), self._transaction():
+            return sum(self._connection.execute(insert, _to_row(result)).rowcount for result in results)
 
     def keys(self) -> set[str]:
-        """The keys of all specs that have a result."""
-        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
-            return {row["key"] for row in cursor.execute("SELECT DISTINCT key FROM results")}
+        """Return the keys of all specs with a result."""
+        return {row["key"] for row in self._select("SELECT DISTINCT key FROM results")}
 
     def find(self, specs: Iterable[Spec]) -> dict[str, RunResult]:
-        """The newest result of every spec that has one, by key."""
-        return self.by_key([spec.key for spec in specs])
+        """Return the newest result of every spec that has one, by key."""
+        query = f"SELECT * FROM results WHERE key = ? {_NEWEST_FIRST} LIMIT 1"
+        keys = dict.fromkeys(spec.key for spec in specs)
+        return {key: _to_result(row) for key in keys for row in self._select(query, (key,))}
+
+    def find_by_prefix(self, prefix: str) -> list[RunResult]:
+        """Return all results whose key starts with a prefix, newest first."""
+        pattern = prefix.replace("%", "").replace("_", "") + "%"
+        query = f"SELECT * FROM results WHERE key LIKE ? {_NEWEST_FIRST}"
+        return [_to_result(row) for row in self._select(query, (pattern,))]
 
     def newest(self) -> list[RunResult]:
-        """The newest result of every run, in the order they were added."""
+        """Return the newest result of every run, in the order they were added."""
         query = (
-            'SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY key ORDER BY "when" DESC, number DESC) '
-            "AS place FROM results) WHERE place = 1 ORDER BY number"
+            f"SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY key {_NEWEST_FIRST}) AS place "
+            "FROM results) WHERE place = 1 ORDER BY number"
         )
-        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
-            return [_result(row) for row in cursor.execute(query)]
-
-    def by_key(self, keys: Sequence[str]) -> dict[str, RunResult]:
-        """The newest result under every key that has one."""
-        found = {}
-        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
-            for key in dict.fromkeys(keys):
-                row = cursor.execute(
-                    'SELECT * FROM results WHERE key = ? ORDER BY "when" DESC, number DESC LIMIT 1', (key,)
-                ).fetchone()
-                if row is not None:
-                    found[key] = _result(row)
-        return found
-
-    def starting_with(self, start: str) -> list[RunResult]:
-        """All results whose key starts so, newest first."""
-        pattern = start.replace("%", "").replace("_", "") + "%"
-        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
-            rows = cursor.execute(
-                'SELECT * FROM results WHERE key LIKE ? ORDER BY "when" DESC, number DESC', (pattern,)
-            )
-            return [_result(row) for row in rows]
+        return [_to_result(row) for row in self._select(query)]
 
     def lines(
         self, *, data: str | None = None, method: str | None = None, protocol: str | None = None
     ) -> list[dict[str, Any]]:
-        """The columns of all results in the order they were added, without curves; see `COLUMNS`."""
-        given = {"data": data, "method": method, "protocol": protocol}
-        wanted = {name: value for name, value in given.items() if value is not None}
-        where = " AND ".join(f"{name} = ?" for name in wanted) or "1"
+        """Return `COLUMNS` and spec of all results in the order they were added, without learning curves."""
+        filters = {"data": data, "method": method, "protocol": protocol}
+        filters = {name: value for name, value in filters.items() if value is not None}
+        where = " AND ".join(f"{name} = ?" for name in filters) or "1"
         columns = ", ".join(f'"{name}"' for name in (*COLUMNS, "spec"))
         query = f"SELECT {columns} FROM results WHERE {where} ORDER BY number"
-        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
-            return [dict(row) for row in cursor.execute(query, tuple(wanted.values()))]
+        return [dict(row) for row in self._select(query, tuple(filters.values()))]
 
     def __iter__(self) -> Iterator[RunResult]:
-        """All results in the order they were added."""
-        with self._reading("cannot be read"), closing(self._connection.cursor()) as cursor:
-            for row in cursor.execute("SELECT * FROM results ORDER BY number"):
-                yield _result(row)
+        """Iterate over all results in the order they were added."""
+        return map(_to_result, self._select("SELECT * FROM results ORDER BY number"))
 
     def __len__(self) -> int:
-        with self._reading("cannot be read"):
-            return int(self._connection.execute("SELECT count(*) FROM results").fetchone()[0])
-
-    def export_csv(self, out: Writable) -> int:
-        """Write one line per result, without curves; returns how many."""
-        writer = csv.DictWriter(out, (*COLUMNS, "spec"), lineterminator="\n")
-        writer.writeheader()
-        lines = self.lines()
-        writer.writerows(lines)
-        return len(lines)
-
-    def export_json(self, out: Writable) -> int:
-        """Write one JSON object per line with everything there is; returns how many."""
-        count = 0
-        for result in self:
-            out.write(json.dumps(result.to_dict(), sort_keys=True) + "\n")
-            count += 1
-        return count
-
-    def import_file(self, path: Path) -> tuple[int, int]:
-        """Add another store's results, or what was exported as CSV or JSON lines, all of them or none.
-
-        Returns:
-            How many results were read, and how many of them were new.
-        """
-        with path.open("rb") as start:
-            is_store = start.read(len(_SQLITE)) == _SQLITE
-        if is_store:
-            with Store(path, create=False) as other:
-                results = list(other)
-            return len(results), self.add(*results)
-        take = self.import_csv if path.suffix == ".csv" else self.import_json
-        try:
-            with path.open(encoding="utf-8", newline="") as lines:
-                return take(lines, str(path))
-        except UnicodeDecodeError as error:
-            raise StoreError(
-                f"{path}: neither text nor a store of results ({error}); nothing was imported. Give a store, "
-                "or a file that `propall results export` wrote."
-            ) from error
-
-    def import_csv(self, lines: Iterable[str], where: str = "import") -> tuple[int, int]:
-        """Add what `export_csv` wrote, all of it or nothing; returns how many were read and how many new.
-
-        Runs that are there with the same date are skipped: a table of numbers knows nothing of their curves.
-        """
-        known = {(line["key"], line["when"]) for line in self.lines()}
-        results = []
-        for number, line in enumerate(csv.DictReader(lines), 2):
-            try:
-                values: dict[str, Any] = {name: float(line[name]) for name in _NUMBERS}
-                values |= {name: line[name] for name in _PROVENANCE}
-                values |= {"spec": json.loads(line["spec"]), "stack": int(line["stack"])}
-                results.append(RunResult.from_dict(values))
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise StoreError(
-                    f"{where}: line {number} is no result ({error}); nothing was imported. "
-                    "Give a file that `propall results export` wrote."
-                ) from error
-        return len(results), self.add(*(r for r in results if (r.spec.key, r.when) not in known))
-
-    def import_json(self, lines: Iterable[str], where: str = "import") -> tuple[int, int]:
-        """Add what `export_json` wrote, all of it or nothing; returns how many were read and how many new."""
-        results = []
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                results.append(RunResult.from_dict(json.loads(line)))
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise StoreError(
-                    f"{where}: line {number} is no result ({error}); nothing was imported. "
-                    "Give a file that `propall results export` wrote as JSON lines."
-                ) from error
-        return len(results), self.add(*results)
+        (row,) = self._select("SELECT count(*) FROM results")
+        return int(row[0])
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script; a trigger's own semicolons are inside lines."""
+    """Split a script into statements; semicolons inside a trigger do not end one."""
     statement = ""
     for line in script.splitlines():
         statement += line + "\n"
@@ -358,30 +239,14 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-def _values(result: RunResult) -> tuple[Any, ...]:
-    spec = result.spec
-    digest = hashlib.blake2b(
-        json.dumps(result.to_dict(), sort_keys=True).encode(), digest_size=16
-    ).hexdigest()
-    named: dict[str, Any] = {
-        "key": spec.key,
-        "data": spec.data,
-        "method": spec.method.name,
-        "net": spec.net,
-        "protocol": spec.protocol,
-        "seed": spec.seed,
-    }
-    named |= {name: getattr(result, name) for name in (*_NUMBERS, *_PROVENANCE)}
-    return (
-        digest,
-        *(named[name] for name in COLUMNS),
-        spec.to_json(),
-        *(json.dumps(getattr(result, name)) for name in BY_EPOCH),
-    )
+def _to_row(result: RunResult) -> tuple[Any, ...]:
+    values, spec = result.to_dict(), result.spec
+    digest = hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+    columns = values | {name: getattr(spec, name) for name in _SPEC_FIELDS} | {"method": spec.method.name}
+    by_epoch = (json.dumps(values[name]) for name in BY_EPOCH)
+    return (digest, *(columns[name] for name in COLUMNS), spec.to_json(), *by_epoch)
 
 
-def _result(row: sqlite3.Row) -> RunResult:
-    values: dict[str, Any] = {name: row[name] for name in (*_NUMBERS, *_PROVENANCE)}
-    for name in ("spec", *BY_EPOCH):
-        values[name] = json.loads(row[name])
-    return RunResult.from_dict(values)
+def _to_result(row: sqlite3.Row) -> RunResult:
+    values: dict[str, Any] = {name: row[name] for name in (*NUMBERS, *PROVENANCE)}
+    return RunResult.from_dict(values | {name: json.loads(row[name]) for name in ("spec", *BY_EPOCH)})

@@ -232,7 +232,7 @@ def test_the_command_writes_page_text_and_files_from_a_folder_too(store, tmp_pat
     assert "## Claims" in (tmp_path / "docs/r.md").read_text(encoding="utf-8")
     with pytest.raises(SystemExit):
         main(["report", "--store", "none.sqlite"])
-    assert "there is no file none.sqlite" in capsys.readouterr().err
+    assert "none.sqlite does not exist" in capsys.readouterr().err
 
 
 def main_ends(*words):

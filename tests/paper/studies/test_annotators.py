@@ -8,9 +8,15 @@ import torch
 
 from propall.cli import main
 from propall.paper.studies import annotators
-from propall.paper.studies.annotators import Annotated, Job, Setting, majority_vote, resolved
+from propall.paper.studies.annotators import (
+    AnnotatedImages,
+    StudySetting,
+    TrainingJob,
+    majority_vote,
+    score_resolution,
+)
 
-SMALL = Setting(
+SMALL = StudySetting(
     net="linear", epochs=12, batch_size=32, learning_rate=0.002, precision="float32", augmentation="none"
 )
 
@@ -50,8 +56,8 @@ def test_majority_vote_breaks_ties_evenly():
 
 
 def test_people_by_hand(images):
-    data = Annotated.read(SMALL)
-    people = data.summary()
+    data = AnnotatedImages.read(SMALL)
+    people = data.summarize()
     truth, answers = data.source.truth.numpy(), data.answers.numpy()
     expected = []
     for row, true in zip(answers, truth, strict=True):
@@ -63,8 +69,8 @@ def test_people_by_hand(images):
     missing = [true not in row for row, true in zip(answers, truth, strict=True)]
     assert people["without_truth"] == pytest.approx(np.mean(missing))
     assert sum(part["rows"] for part in people["by_size"].values()) == people["rows"] == 200
-    assert data.learnt_from(Job("cc", "majority", False)).sum(1).eq(1).all()
-    few = Annotated.read(Setting(rows=50))
+    assert data.training_labels(TrainingJob("cc", "majority", False)).sum(1).eq(1).all()
+    few = AnnotatedImages.read(StudySetting(rows=50))
     assert few.source.truth.bincount().tolist() == [5] * 10
     assert len(few.answers) == 50
 
@@ -74,7 +80,7 @@ def test_what_is_resolved_by_hand():
     candidates = np.array([[1, 1, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1]], dtype=bool)
     answers = np.array([[0, 1, 0], [0, 0, 1], [1, 1, 1], [2, 1, 2]])
     halves = [(np.array([2, 3]), np.array([0, 1])), (np.array([0, 1]), np.array([2, 3]))]
-    found = resolved(logs, candidates, answers, np.array([0, 2, 1, 1]), halves)
+    found = score_resolution(logs, candidates, answers, np.array([0, 2, 1, 1]), halves)
     assert found["resolved"] == 0.5
     assert found["by_size"] == {
         "1": {"rows": 1, "right": 1.0},
@@ -89,10 +95,10 @@ def test_what_is_resolved_by_hand():
 def test_a_measurement_from_end_to_end_and_again(images, tmp_path):
     out = tmp_path / "found" / "results.json"
     told = []
-    report = annotators.measure(
+    report = annotators.run_study(
         out, setting=SMALL, methods=["propall", "proden"], device="cpu", note=told.append
     )
-    assert list(report["jobs"]) == [job.key for job in annotators.jobs(["propall", "proden"])]
+    assert list(report["jobs"]) == [job.key for job in annotators.list_jobs(["propall", "proden"])]
     people, jobs = report["people"], report["jobs"]
     held_out = [numbers for key, numbers in jobs.items() if key.endswith("held out")]
     assert len(held_out) == 3
@@ -104,15 +110,15 @@ def test_a_measurement_from_end_to_end_and_again(images, tmp_path):
     assert any("epoch 12 of 12" in line for line in told)
     assert json.loads(out.read_text()) == json.loads(json.dumps(report))
     told.clear()
-    assert annotators.measure(out, setting=SMALL, methods=["propall"], note=told.append) == json.loads(
+    assert annotators.run_study(out, setting=SMALL, methods=["propall"], note=told.append) == json.loads(
         out.read_text()
     )
     assert told == []
     with pytest.raises(ValueError, match="holds results of another setting"):
-        annotators.measure(out, setting=Setting())
+        annotators.run_study(out, setting=StudySetting())
     out.write_text("{")
-    with pytest.raises(ValueError, match="is no file of such results"):
-        annotators.measure(out, setting=SMALL)
+    with pytest.raises(ValueError, match="is not a results file of this study"):
+        annotators.run_study(out, setting=SMALL)
 
 
 def test_interrupted_work_is_kept(images, tmp_path):
@@ -126,16 +132,16 @@ def test_interrupted_work_is_kept(images, tmp_path):
             raise Stopped
 
     with pytest.raises(Stopped):
-        annotators.measure(out, setting=SMALL, methods=["propall"], device="cpu", note=stop)
+        annotators.run_study(out, setting=SMALL, methods=["propall"], device="cpu", note=stop)
     assert list(json.loads(out.read_text())["jobs"]) == ["propall/candidates/whole"]
     told = []
-    annotators.measure(out, setting=SMALL, methods=["propall"], device="cpu", note=told.append)
+    annotators.run_study(out, setting=SMALL, methods=["propall"], device="cpu", note=told.append)
     assert not any(line.startswith("propall/candidates/whole") for line in told)
 
 
 def test_methods_without_a_loss_are_refused(images, tmp_path):
-    with pytest.raises(ValueError, match="methods: pl_knn does not train a network by a loss"):
-        annotators.measure(tmp_path / "out.json", setting=SMALL, methods=["pl_knn"], note=lambda line: None)
+    with pytest.raises(ValueError, match="methods: pl_knn is not a loss for a network"):
+        annotators.run_study(tmp_path / "out.json", setting=SMALL, methods=["pl_knn"], note=lambda line: None)
 
 
 def test_the_command(images, tmp_path, capsys, monkeypatch):

@@ -8,7 +8,7 @@ from propall.paper.evidence import Evidence
 from propall.paper.pages.provenance import run_provenance
 from propall.paper.reproduction import CellResult
 from propall.paper.results import RunResult
-from propall.paper.results_io import frames
+from propall.paper.results_io import select_frames
 from propall.paper.stats import Blocks, Ranking
 from propall.paper.tables import TABLES
 from propall.paper.verdicts import ALPHA
@@ -196,7 +196,7 @@ def epochs_learned(recalls: dict[int, list[float]]) -> list[int | None]:
 
 
 def _class_map(run: RunResult, title: str, setting: str) -> HeatMap:
-    epochs = list(frames(dict.fromkeys(run.recalls), MAX_EPOCHS_SHOWN))
+    epochs = list(select_frames(dict.fromkeys(run.recalls), MAX_EPOCHS_SHOWN))
     classes = [str(c) for c in run.spec.split.classes or range(len(run.recalls[epochs[0]]))]
     values = [[run.recalls[epoch][c] for epoch in epochs] for c in range(len(classes))]
     marks = []
@@ -214,7 +214,7 @@ def _class_map(run: RunResult, title: str, setting: str) -> HeatMap:
 
 def _confusion_strip(run: RunResult, title: str, setting: str) -> FilmStrip:
     moments = []
-    for epoch, counts in frames(run.confusions, MAX_FRAMES).items():
+    for epoch, counts in select_frames(run.confusions, MAX_FRAMES).items():
         names = [str(c) for c in run.spec.split.classes or range(len(counts))]
         shares = [[value / (sum(row) or 1) for value in row] for row in counts]
         moments.append((f"epoch {epoch}", Grid(names, names, shares)))
@@ -275,4 +275,4 @@ def _time_table(runs: Sequence[Timing]) -> Exhibit:
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Keep fewer points, evenly spread over a logarithmic axis."""
-    return list(frames(dict(enumerate(points, 1)), MAX_EPOCHS_SHOWN).values())
+    return list(select_frames(dict(enumerate(points, 1)), MAX_EPOCHS_SHOWN).values())

@@ -13,7 +13,7 @@ def run_provenance(results: Iterable[RunResult]) -> dict[str, str]:
         return {}
     specs = [run.spec for run in runs]
     corruptions = [spec.corruption for spec in specs]
-    epochs = {spec.recipe.epochs for spec in specs if spec.trains_a_net}
+    epochs = {spec.recipe.epochs for spec in specs if spec.trains_network}
     folds = {spec.split.fold for spec in specs}
     days = sorted({run.when[:10] for run in runs})
     fields = {
@@ -28,7 +28,7 @@ def run_provenance(results: Iterable[RunResult]) -> dict[str, str]:
         "seeds": _span({spec.seed for spec in specs}),
         "folds": _span({fold for fold in folds if fold is not None}),
         "epochs": _listed(map(str, sorted(epochs))),
-        "precision": _listed(spec.recipe.precision for spec in specs if spec.trains_a_net),
+        "precision": _listed(spec.recipe.precision for spec in specs if spec.trains_network),
         "hardware": _listed(run.hardware for run in runs),
         "propall": _listed(run.version for run in runs),
         "commit": _listed(run.commit for run in runs),

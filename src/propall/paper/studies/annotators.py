@@ -1,9 +1,9 @@
-"""Three people label every image and disagree: candidate sets against the majority vote, on CIFAR-10N.
+"""Three annotators label every image of CIFAR-10N and disagree: candidate sets against majority votes.
 
-The union of what the annotators of an image said is its candidate set. What is measured, with true labels
-that no training sees: how many labels are right after out-of-fold resolving, after a majority vote, and as
-each annotator gave them; and how well networks trained on candidate sets and on majority votes do on test
-images. `propall annotators` prints it.
+The candidate set of an image is the union of its annotators' answers. The study measures, with true labels
+that training never sees, how many labels are correct after out-of-fold resolution, after a majority vote and
+for each annotator; and the test accuracy of networks trained on candidate sets and on majority votes. It is
+behind `propall annotators`.
 """
 
 import dataclasses
@@ -42,31 +42,31 @@ from propall.training.metrics import History, Together
 from propall.training.recipe import Precision, Recipe
 from propall.training.trainer import Trainer
 
-#: The data set's annotators, as its source names them.
+#: Names of the annotators in the data set.
 ANNOTATORS = ("random_label1", "random_label2", "random_label3")
-#: Measurements and messages along a training.
-LOOKS = 6
-#: Layout of the file of results.
+#: Number of measurements and messages during training.
+REPORTS = 6
+#: Version of the results file.
 LAYOUT = 1
 
 Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Everything that the numbers depend on, but for the device.
+class StudySetting:
+    """Everything that the numbers depend on, except the device.
 
     Attributes:
         net: name of the network.
-        epochs: passes over the rows.
+        epochs: number of epochs.
         batch_size: rows per step.
-        learning_rate: at the start; it falls evenly, in the logarithm, to a hundredth.
+        learning_rate: initial learning rate; it decays exponentially to a hundredth.
         weight_decay: factor of the L2 penalty.
-        augmentation: of the images, see `Recipe`.
-        precision: of the network's products, see `Recipe`.
-        folds: parts for out-of-fold resolving.
-        rows: training images, the first of every class; None for all 50 000.
-        seed: of everything drawn.
+        augmentation: augmentation of the images, see `Recipe`.
+        precision: precision of matrix products, see `Recipe`.
+        folds: number of folds for out-of-fold resolution.
+        rows: number of training images, the first of every class; None for all 50 000.
+        seed: random seed.
     """
 
     net: str = "resnet32"
@@ -82,7 +82,7 @@ class Setting:
 
     @property
     def recipe(self) -> Recipe:
-        """How the networks are trained."""
+        """Recipe of the networks."""
         return Recipe(
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -96,13 +96,13 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """One thing to train.
 
     Attributes:
         method: name of an objective; "cc" on single labels is cross-entropy.
-        labels: what it learns from: the candidate sets, or one label per image by majority vote.
-        held_out: once per fold, to resolve the rows of each, instead of once on all rows to predict.
+        labels: training labels: candidate sets, or one label per image by majority vote.
+        held_out: train once per fold and resolve the held-out rows, instead of once on all rows.
     """
 
     method: str
@@ -111,7 +111,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """In words."""
+        """Description for tables."""
         title = METHODS[self.method].title
         if self.labels == "majority":
             return f"{'cross-entropy' if self.method == 'cc' else title} on majority votes"
@@ -119,47 +119,52 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Unique among all jobs."""
+        """Unique name in the results file."""
         return f"{self.method}/{self.labels}/{'held out' if self.held_out else 'whole'}"
 
 
-def jobs(methods: Sequence[str] = ("propall", "cc", "proden")) -> list[Job]:
-    """What is trained, in the order of its weight: a training cut short has the essential.
+def list_jobs(methods: Sequence[str] = ("propall", "cc", "proden")) -> list[TrainingJob]:
+    """Return what is trained, the most important first.
 
     Args:
         methods: names of objectives for the candidate sets.
     """
     first, *others = methods
-    wanted = [Job(first, "candidates", False), Job("cc", "majority", False), Job(first, "candidates", True)]
-    wanted += [Job(method, "candidates", held_out) for method in others for held_out in (True, False)]
-    wanted += [Job("cc", "majority", True), Job(first, "majority", False)]
-    return list(dict.fromkeys(wanted))
+    planned = [
+        TrainingJob(first, "candidates", False),
+        TrainingJob("cc", "majority", False),
+        TrainingJob(first, "candidates", True),
+    ]
+    planned += [
+        TrainingJob(method, "candidates", held_out) for method in others for held_out in (True, False)
+    ]
+    planned += [TrainingJob("cc", "majority", True), TrainingJob(first, "majority", False)]
+    return list(dict.fromkeys(planned))
 
 
 def majority_vote(answers: Int[Tensor, "n m"], n_classes: int, seed: int = 0) -> Int[Tensor, "n"]:
-    """The label that most annotators gave each row; of several one at random.
+    """Return the most frequent answer of each row, with ties broken at random.
 
     Args:
         answers: labels by row and annotator.
         n_classes: number of classes.
-        seed: of the draw.
+        seed: random seed.
     """
     votes = one_hot(answers, n_classes).sum(1)
-    n = torch.arange(len(votes))[:, None]
-    # A fraction below 1 on top of whole votes decides between equal numbers of votes and nothing else.
-    return (
-        votes + counter_rng.uniform(counter_rng.seed_for(seed, "ties"), n, torch.arange(n_classes))
-    ).argmax(1)
+    rows = torch.arange(len(votes))[:, None]
+    # Random fractions below 1 break ties and change nothing else.
+    fractions = counter_rng.uniform(counter_rng.seed_for(seed, "ties"), rows, torch.arange(n_classes))
+    return (votes + fractions).argmax(1)
 
 
 @dataclass(frozen=True)
-class Annotated:
-    """Images, what was said about them, and the truth that only measures.
+class AnnotatedImages:
+    """Images with their annotators' answers; true labels are used for measuring only.
 
     Attributes:
         source: the images.
         answers: labels by image and annotator.
-        majority: one label per image by majority vote, ties at random.
+        majority: one label per image by majority vote, with ties broken at random.
     """
 
     source: Source
@@ -167,64 +172,59 @@ class Annotated:
     majority: Int[Tensor, "n"]
 
     @classmethod
-    def read(cls, setting: Setting, root: Path | None = None) -> "Annotated":
-        """CIFAR-10N, or its first images of every class."""
+    def read(cls, setting: StudySetting, root: Path | None = None) -> "AnnotatedImages":
+        """Read CIFAR-10N, or its first images of every class."""
         source = load("cifar10n", root)
         if setting.rows is not None:
             source = source.first_per_class(setting.rows // source.n_classes)
-        return cls.of(source, setting.seed)
-
-    @classmethod
-    def of(cls, source: Source, seed: int = 0) -> "Annotated":
-        """A source that knows its annotators."""
         answers = torch.stack([source.annotations[name] for name in ANNOTATORS], dim=1)
-        return cls(source, answers, majority_vote(answers, source.n_classes, seed))
+        return cls(source, answers, majority_vote(answers, source.n_classes, setting.seed))
 
     @property
     def candidates(self) -> Bool[Tensor, "n k"]:
-        """What any annotator said."""
+        """The union of the answers."""
         return self.source.candidate_sets()
 
-    def learnt_from(self, job: Job) -> Bool[Tensor, "n k"]:
-        """The candidate sets that a job sees; single labels are sets of one."""
+    def training_labels(self, job: TrainingJob) -> Bool[Tensor, "n k"]:
+        """Return the candidate sets that a job is trained on; single labels are sets of one."""
         if job.labels == "candidates":
             return self.candidates
         return one_hot(self.majority, self.source.n_classes).bool()
 
-    def summary(self) -> dict[str, Any]:
-        """How right people are: shares of rows."""
+    def summarize(self) -> dict[str, Any]:
+        """Return how often annotators and majority votes are correct, as fractions of rows."""
         truth, votes = self.source.truth, one_hot(self.answers, self.source.n_classes).sum(1)
         most = votes == votes.amax(1, keepdim=True)
         sizes = self.candidates.sum(1)
-        held = self.candidates.gather(1, truth[:, None])[:, 0]
+        covered = self.candidates.gather(1, truth[:, None])[:, 0]
         return {
             "rows": len(truth),
             "candidates": float(sizes.double().mean()),
             "annotators": (self.answers == truth[:, None]).double().mean(0).tolist(),
             "majority": float((self.majority == truth).double().mean()),
-            # Over all ways in which the ties can fall.
+            # Expected value over the random ties.
             "majority_expected": float((most.gather(1, truth[:, None])[:, 0] / most.sum(1)).double().mean()),
-            "without_truth": float((~held).double().mean()),
+            "without_truth": float((~covered).double().mean()),
             "by_size": _by_size(sizes.numpy(), (self.majority == truth).numpy()),
         }
 
 
-def _by_size(sizes: NDArray[Any], right: NDArray[Any]) -> dict[str, dict[str, float]]:
+def _by_size(sizes: NDArray[Any], correct: NDArray[Any]) -> dict[str, dict[str, float]]:
     return {
-        str(size): {"rows": int((sizes == size).sum()), "right": float(right[sizes == size].mean())}
+        str(size): {"rows": int((sizes == size).sum()), "right": float(correct[sizes == size].mean())}
         for size in np.unique(sizes).tolist()
     }
 
 
-class _Notes(Monitor):
-    """Says now and then how far a training is."""
+class _ProgressNotes(Monitor):
+    """Reports a few times how far training is."""
 
-    def __init__(self, what: str, runs: int, note: Note) -> None:
-        self.what, self.runs, self.note = what, runs, note
+    def __init__(self, name: str, runs: int, note: Note) -> None:
+        self.name, self.runs, self.note = name, runs, note
         self._epochs, self._start = 0, 0.0
 
     def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
-        """Remember how long training lasts."""
+        """Store the number of epochs."""
         self._epochs, self._start = epochs, time.perf_counter()
 
     def epoch(
@@ -234,188 +234,190 @@ class _Notes(Monitor):
         losses: Float[Tensor, "r"],
         scores: Callable[[Tensor], Float[Tensor, "r n k"]],
     ) -> None:
-        """A line at the first epoch and at a few others."""
-        if epoch != 1 and epoch % max(1, self._epochs // LOOKS):
+        """Report the first epoch and a few others."""
+        if epoch != 1 and epoch % max(1, self._epochs // REPORTS):
             return
         of = "" if self.runs == 1 else f", {', '.join(str(run + 1) for run in runs)} of {self.runs}"
         seconds = time.perf_counter() - self._start
         loss = float(losses.mean())
-        self.note(f"{self.what}{of}: epoch {epoch} of {self._epochs}, loss {loss:.3f}, {seconds:.0f} s")
+        self.note(f"{self.name}{of}: epoch {epoch} of {self._epochs}, loss {loss:.3f}, {seconds:.0f} s")
 
 
 @dataclass(frozen=True)
-class Measurement:
+class JobRunner:
     """Runs jobs on annotated images.
 
     Attributes:
         data: the images.
         setting: how to train.
-        device: where.
-        note: is told what happens.
+        device: device to train on.
+        note: receives lines of progress.
     """
 
-    data: Annotated
-    setting: Setting
+    data: AnnotatedImages
+    setting: StudySetting
     device: torch.device
     note: Note = print
 
-    def run(self, job: Job) -> tuple[dict[str, Any], Float[Tensor, "n k"] | None]:
-        """A job's numbers, and for held-out jobs the log-probabilities of every training row."""
+    def run(self, job: TrainingJob) -> tuple[dict[str, Any], Float[Tensor, "n k"] | None]:
+        """Return the numbers of a job, and for held-out jobs the log-probabilities of all training rows."""
         start = time.perf_counter()
-        numbers, logs = self._held_out(job) if job.held_out else (self._whole(job), None)
+        numbers, logs = self._resolve_held_out(job) if job.held_out else (self._test(job), None)
         seconds = time.perf_counter() - start
-        origin = {
+        provenance = {
             "version": __version__,
             "commit": commit(),
             "torch": torch.__version__,
             "hardware": hardware(self.device),
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        return {"name": job.name, **numbers, "seconds": seconds, **origin}, logs
+        return {"name": job.name, **numbers, "seconds": seconds, **provenance}, logs
 
-    def _fit(self, job: Job, parts: Sequence[Tensor], history: History | None = None) -> list[Classifier]:
+    def _fit(
+        self, job: TrainingJob, parts: Sequence[Tensor], history: History | None = None
+    ) -> list[Classifier]:
         objective = METHODS[job.method]()
         if not isinstance(objective, Objective):
-            raise ValueError(f"methods: {job.method} does not train a network by a loss; name one that does.")
-        x, candidates = self._x, self.data.learnt_from(job).to(self.device)
+            raise ValueError(
+                f"methods: {job.method} is not a loss for a network; give the name of an objective."
+            )
+        x, candidates = self._x, self.data.training_labels(job).to(self.device)
         runs = []
         for number, rows in enumerate(parts):
-            own = rows.to(self.device)
-            train = (
-                PartialDataset(x, candidates)
-                if len(own) == len(x)
-                else PartialDataset(x[own], candidates[own])
-            )
+            selected = slice(None) if len(rows) == len(x) else rows.to(self.device)  # a slice copies nothing
+            train = PartialDataset(x[selected], candidates[selected])
             runs.append(Run(train, counter_rng.seed_for(self.setting.seed, f"part {number}")))
-        notes = _Notes(job.key, len(parts), self.note)
-        watching = Together(notes, *([] if history is None else [history]))
-        return Trainer(objective, NETS[self.setting.net], self.setting.recipe).fit(runs, monitor=watching)
+        notes = _ProgressNotes(job.key, len(parts), self.note)
+        monitors = Together(notes, *([] if history is None else [history]))
+        return Trainer(objective, NETS[self.setting.net], self.setting.recipe).fit(runs, monitor=monitors)
 
     @functools.cached_property
     def _x(self) -> Tensor:
         return self.data.source.x.to(self.device)
 
-    def _whole(self, job: Job) -> dict[str, Any]:
+    def _test(self, job: TrainingJob) -> dict[str, Any]:
         source = self.data.source
         assert source.test_x is not None
         assert source.test_truth is not None
         test_x, test_truth = source.test_x.to(self.device), source.test_truth.to(self.device)
-        history = History(test_x, test_truth, every=max(1, self.setting.epochs // LOOKS))
+        history = History(test_x, test_truth, every=max(1, self.setting.epochs // REPORTS))
         (classifier,) = self._fit(job, [torch.arange(len(source))], history)
         accuracy = float((classifier.predict(test_x) == test_truth).double().mean())
-        self.note(f"{job.key}: {100 * accuracy:.2f} % of the test images right")
+        self.note(f"{job.key}: {100 * accuracy:.2f} % test accuracy")
         return {"accuracy": accuracy, "curve": history.accuracies(0)}
 
-    def _held_out(self, job: Job) -> tuple[dict[str, Any], Tensor]:
+    def _resolve_held_out(self, job: TrainingJob) -> tuple[dict[str, Any], Tensor]:
         source, mask = self.data.source, self.data.candidates.numpy()
         splitter = CandidateStratifiedKFold(self.setting.folds, random_state=self.setting.seed)
         fold = splitter.assign(mask)
-        every = np.arange(len(mask))
+        indices = np.arange(len(mask))
         folds: list[Fold] = [
-            (every[fold != number], every[fold == number]) for number in range(splitter.n_splits)
+            (indices[fold != number], indices[fold == number]) for number in range(splitter.n_splits)
         ]
         classifiers = self._fit(job, [torch.from_numpy(fit) for fit, _ in folds])
         x, logs = self._x, torch.empty(mask.shape)
         for (_, hold), classifier in zip(folds, classifiers, strict=True):
             rows = torch.from_numpy(hold)
             logs[rows] = classifier.scores(x[rows.to(self.device)]).float().log_softmax(-1).cpu()
-        numbers = resolved(logs.numpy(), mask, self.data.answers.numpy(), source.truth.numpy(), folds)
-        self.note(f"{job.key}: {100 * numbers['resolved']:.2f} % of the resolved labels right")
+        numbers = score_resolution(logs.numpy(), mask, self.data.answers.numpy(), source.truth.numpy(), folds)
+        self.note(f"{job.key}: {100 * numbers['resolved']:.2f} % of the resolved labels correct")
         return numbers, logs
 
 
-def resolved(
+def score_resolution(
     logs: NDArray[Any],
     candidates: NDArray[np.bool_],
     answers: NDArray[np.int64],
     truth: NDArray[np.int64],
     folds: Sequence[Fold],
 ) -> dict[str, Any]:
-    """How right and how sure out-of-fold answers are.
+    """Measure how correct and how calibrated out-of-fold predictions are.
 
-    Of the numbers returned, `resolved` is the share of rows whose likeliest candidate is true, `by_size` the
-    same by number of candidates, `predicted` the share whose likeliest class is; `weighed` is the share where
-    the annotators' single answers count beside the model, each as far as that annotator can be trusted.
-    `error_before` and `error_after` are the expected calibration errors of the resolved labels' probabilities
-    before and after every fold was brought to the temperature of the others. `doubt_auc` is how well the
-    doubt tells the sets that lack the truth: the probability that it is larger for one of them than for
-    another set.
+    Returns a dictionary: `resolved`, fraction of rows whose most likely candidate is true; `by_size`, the
+    same by number of candidates; `predicted`, fraction of rows whose most likely class is true; `weighed`,
+    the same after combining the model with the annotators' answers, each weighted by reliability;
+    `error_before` and `error_after`, expected calibration error of the resolved labels before and after
+    temperature scaling of each fold with the others; `doubt_auc`, area under the ROC curve of the doubt as a
+    detector of candidate sets without the true label.
 
     Args:
         logs: (n, k) held-out log-probabilities.
-        candidates: (n, k) True on the candidates.
-        answers: (n, m) what each annotator said.
+        candidates: (n, k) candidate matrix.
+        answers: (n, m) answers of each annotator.
         truth: (n,) true classes.
-        folds: how the rows were held out.
+        folds: training and held-out rows of each fold.
     """
     before = Resolution(log_softmax(logs), candidates, np.arange(candidates.shape[1]))
     tempered = cross_calibrate(before.log_probabilities, candidates, folds)
     after = Resolution(tempered, candidates, before.classes)
-    right = after.column == truth
-    weighed = combine_answers(tempered, answers)
+    correct = after.column == truth
+    combined = combine_answers(tempered, answers)
     lacks = ~candidates[np.arange(len(truth)), truth]
     return {
-        "resolved": float(right.mean()),
-        "by_size": _by_size(candidates.sum(1), right),
+        "resolved": float(correct.mean()),
+        "by_size": _by_size(candidates.sum(1), correct),
         "predicted": float((tempered.argmax(1) == truth).mean()),
-        "weighed": float((weighed.log_probabilities.argmax(1) == truth).mean()),
+        "weighed": float((combined.log_probabilities.argmax(1) == truth).mean()),
         "error_before": reliability(before.probability, before.column == truth).error,
-        "error_after": reliability(after.probability, right).error,
+        "error_after": reliability(after.probability, correct).error,
         "doubt_auc": float(roc_auc_score(lacks, after.doubt)) if 0 < lacks.sum() < len(lacks) else None,
     }
 
 
-def measure(
+def run_study(
     out: Path,
     *,
-    setting: Setting | None = None,
+    setting: StudySetting | None = None,
     methods: Sequence[str] = ("propall", "cc", "proden"),
     root: Path | None = None,
     device: str = "auto",
     note: Note = print,
 ) -> dict[str, Any]:
-    """Do what a file of results lacks, and keep it after every job: a second call goes on.
+    """Run the jobs that a results file lacks and save each: a second call resumes.
 
-    Held-out log-probabilities are kept beside it, under the same name with the ending `.safetensors`.
+    Held-out log-probabilities are saved under the same name with the suffix `.safetensors`.
 
     Args:
-        out: the file of results, JSON.
+        out: results file (JSON).
         setting: how to train.
-        methods: names of objectives for the candidate sets, the most important one first.
+        methods: names of objectives for the candidate sets, the most important first.
         root: folder of the data sets.
-        device: where to train.
-        note: is told what happens.
+        device: device to train on.
+        note: receives lines of progress.
     """
-    setting = setting or Setting()
-    wanted = jobs(methods)
-    report = _opened(out, setting)
-    missing = [job for job in wanted if job.key not in report["jobs"]]
+    setting = setting or StudySetting()
+    report = _open_report(out, setting)
+    missing = [job for job in list_jobs(methods) if job.key not in report["jobs"]]
     if missing or "people" not in report:
-        data = Annotated.read(setting, root)
-        report["people"] = data.summary()
-        note(f"{len(data.source)} images, majority right in {100 * report['people']['majority']:.2f} %")
-        measurement = Measurement(data, setting, best_device(device), note)
+        data = AnnotatedImages.read(setting, root)
+        report["people"] = data.summarize()
+        note(
+            f"{len(data.source)} images, majority vote correct for {100 * report['people']['majority']:.2f} %"
+        )
+        runner = JobRunner(data, setting, best_device(device), note)
         for job in missing:
-            report["jobs"][job.key], logs = measurement.run(job)
-            _keep(out, report, job, logs)
+            report["jobs"][job.key], logs = runner.run(job)
+            _save(out, report, job, logs)
     return report
 
 
-def _opened(out: Path, setting: Setting) -> dict[str, Any]:
-    fresh = {"layout": LAYOUT, "data": "cifar10n", "setting": dataclasses.asdict(setting), "jobs": {}}
+def _open_report(out: Path, setting: StudySetting) -> dict[str, Any]:
+    empty = {"layout": LAYOUT, "data": "cifar10n", "setting": dataclasses.asdict(setting), "jobs": {}}
     if not out.exists():
-        return fresh
+        return empty
     try:
         report: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-        same = all(report[name] == fresh[name] for name in ("layout", "data", "setting"))
+        same = all(report[name] == empty[name] for name in ("layout", "data", "setting"))
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"out: {out} is no file of such results ({error}); give another name.") from error
+        raise ValueError(
+            f"out: {out} is not a results file of this study ({error}); choose another name."
+        ) from error
     if not same:
-        raise ValueError(f"out: {out} holds results of another setting; give another name.")
+        raise ValueError(f"out: {out} holds results of another setting; choose another name.")
     return report
 
 
-def _keep(out: Path, report: dict[str, Any], job: Job, logs: Tensor | None) -> None:
+def _save(out: Path, report: dict[str, Any], job: TrainingJob, logs: Tensor | None) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     if logs is not None:
         scores = out.with_suffix(".safetensors")
@@ -424,11 +426,11 @@ def _keep(out: Path, report: dict[str, Any], job: Job, logs: Tensor | None) -> N
     atomic_files.write_text(out, json.dumps(report, indent=1))
 
 
-def lines(report: dict[str, Any]) -> dict[str, list[tuple[str, float]]]:
-    """What a table prints: shares of training labels that are right, and of test images, both in percent."""
+def table_rows(report: dict[str, Any]) -> dict[str, list[tuple[str, float]]]:
+    """Return the printed tables: accuracy of training labels and on test images, in percent."""
     people = report["people"]
-    labels = [(f"annotator {i + 1}", share) for i, share in enumerate(people["annotators"])]
-    labels += [("majority vote, ties at random", people["majority_expected"])]
+    labels = [(f"annotator {i + 1}", accuracy) for i, accuracy in enumerate(people["annotators"])]
+    labels += [("majority vote, ties broken at random", people["majority_expected"])]
     labels += [("any annotator", 1 - people["without_truth"])]
     tests = []
     for job in report["jobs"].values():
@@ -436,8 +438,8 @@ def lines(report: dict[str, Any]) -> dict[str, list[tuple[str, float]]]:
             tests.append((job["name"], job["accuracy"]))
         else:
             labels.append((f"resolved: {job['name']}", job["resolved"]))
-            labels.append((f"  and answers weighed: {job['name']}", job["weighed"]))
+            labels.append((f"  combined with the answers: {job['name']}", job["weighed"]))
     return {
-        "training labels": [(what, 100 * share) for what, share in labels],
-        "test images": [(what, 100 * share) for what, share in tests],
+        "training labels": [(name, 100 * accuracy) for name, accuracy in labels],
+        "test images": [(name, 100 * accuracy) for name, accuracy in tests],
     }

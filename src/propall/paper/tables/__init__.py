@@ -1,4 +1,4 @@
-"""A file per table of the paper: which value where, the runs behind every cell, and the published numbers."""
+"""The tables of the paper, one file each: settings, runs behind every cell, and published numbers."""
 
 from propall.paper.tables import (
     candidates5,
@@ -36,17 +36,17 @@ _TABLES = (
     noise_candidates5.TABLE,
     noise_complementary.TABLE,
 )
-#: The paper's tables under their names.
+#: The tables of the paper by name.
 TABLES: Registry[PaperTable] = Registry("table", ((table.name, table) for table in _TABLES))
 
 
 def find_cell(name: str) -> PaperCell:
-    """A cell by its name, such as `real/lost/propall` or `candidates10/mnist/pc/8`."""
-    table = name.partition("/")[0]
-    for found in TABLES[table].cells():
-        if found.name == name:
-            return found
+    """Return a cell by its name, such as `real/lost/propall` or `candidates10/mnist/pc/8`."""
+    cells = TABLES[name.partition("/")[0]].cells()
+    for cell in cells:
+        if cell.name == name:
+            return cell
     raise UnknownNameError(
-        f"cell: {name!r} is not one of table {table}; names are TABLE/DATA/METHOD, and in candidates10 and "
-        f"candidates5 also /N. For instance: {TABLES[table].cells()[0].name}"
+        f"cell: table {cells[0].table} has no cell {name!r}; expected TABLE/DATA/METHOD (in candidates10 and "
+        f"candidates5 also /N), such as {cells[0].name}."
     )

@@ -1,4 +1,4 @@
-"""Values of the baselines on the image benchmarks, from their own articles and code."""
+"""Settings of the baselines on the image benchmarks, from their articles and code."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ IMAGES = ("mnist", "kmnist", "fashion_mnist", "cifar10")
 
 PROPALL = PaperRow("propall", "ProPaLL", "propall")
 NO_NOISE = PaperRow("propall-no-noise", "ProPaLL without noise", "propall-no-noise")
-#: The lines of the two tables with artificial candidate sets.
+#: Rows of the two tables with drawn candidate sets.
 ROWS = (
     PROPALL,
     PaperRow("valen", "VALEN", "valen"),
@@ -27,51 +27,51 @@ ROWS = (
     PaperRow("d2cnn", "D2CNN", "d2cnn"),
     PaperRow("ga", "GA", "ga"),
 )
-#: The lines of the tables with and without noise.
+#: Rows of the tables with and without noise.
 NOISE_ROWS = (NO_NOISE, PROPALL)
 
-#: What the PLL experiments share: SGD with momentum, constant rate, 500 epochs.
+#: Recipe of the PLL experiments: SGD with momentum, constant learning rate, 500 epochs.
 SGD = Recipe(epochs=500, batch_size=256)
 
-# PRODEN's code: learning rate and weight decay for the 5-layer MLP, and for ResNet-32 on CIFAR-10.
+# From PRODEN's code: learning rate and weight decay for the 5-layer MLP, and for ResNet-32 on CIFAR-10.
 _PRODEN = {
     "mnist": (1e-2, 1e-3),
     "kmnist": (1e-2, 1e-4),
     "fashion_mnist": (1e-2, 1e-5),
     "cifar10": (5e-2, 1e-3),
 }
-# The code of RC and CC: Adam, 250 epochs.
+# From the code of RC and CC: Adam, 250 epochs.
 _RC_CC = Recipe(epochs=250, batch_size=256, optimizer="adam", learning_rate=1e-3, weight_decay=1e-5)
-# GA's code; the same everywhere.
+# From GA's code; the same on all data sets.
 GA_RECIPE = Recipe(epochs=300, batch_size=256, optimizer="adam", learning_rate=5e-5, weight_decay=1e-4)
-# D2CNN's optimiser is not known. Its tabled numbers come from VALEN's authors, so theirs stand in.
+# D2CNN's optimizer is not published. Its reported numbers come from VALEN's authors, so we use VALEN's.
 _D2CNN = {"cifar10": (5e-2, 1e-3)}
 
 
 def network(data: str) -> str:
-    """The network of the tables with artificial candidate sets."""
+    """Return the network of the tables with drawn candidate sets."""
     return "resnet32" if data == "cifar10" else "mlp5"
 
 
 def at(recipe: Recipe, learning_rate: float, weight_decay: float) -> Recipe:
-    """A recipe at other rates."""
+    """Return a recipe with another learning rate and weight decay."""
     return replace(recipe, learning_rate=learning_rate, weight_decay=weight_decay)
 
 
 def valen_setting(valen: VALEN, net: str) -> MethodSetting:
-    """VALEN with the recipe it came with, which a spec holds beside the method."""
+    """Move the recipe of a VALEN setting out of the method, where a spec expects it."""
     assert valen.recipe is not None
     return MethodSetting(replace(valen, recipe=None), net, valen.recipe)
 
 
 def setting(data: str, row: str, ours: Recipe, valen: VALEN) -> MethodSetting:
-    """A line's values on an image benchmark.
+    """Return the setting of a row on an image benchmark.
 
     Args:
         data: name of the data set.
-        row: name of the line.
+        row: name of the row.
         ours: ProPaLL's recipe.
-        valen: VALEN with its own recipe.
+        valen: VALEN with its recipe.
     """
     net = network(data)
     if row in ("valen", "valen-own-net"):

@@ -1,4 +1,4 @@
-"""Table 5: exactly n candidates out of ten classes; accuracy against n is also the paper's first figure."""
+"""Table 5 (and the paper's first figure): exactly n candidates out of ten classes."""
 
 from dataclasses import replace
 
@@ -14,8 +14,8 @@ from propall.training.contract import Objective
 from propall.training.recipe import Recipe
 
 SEEDS = 3
-#: Training images of each class. The paper is silent; the code it takes the baselines from uses so many, and
-#: only they give accuracies like the paper's.
+#: Training images per class. The paper does not say; the code it takes the baselines from uses 1000, and only
+#: this number gives accuracies like the paper's.
 PER_CLASS = 1000
 
 ROWS = (
@@ -25,13 +25,13 @@ ROWS = (
     PaperRow("ova", "OVA", "ova"),
 )
 PROTOCOLS = {
-    "full": "the first 1000 images of each class, as they are",
-    "augmented": "full, with rotation, mirroring and pixels from -1 to 1, as in the code of PC and OVA",
+    "full": "the first 1000 images of each class, without augmentation",
+    "augmented": "as full, with rotation, mirroring and pixels in [-1, 1], as in the code of PC and OVA",
     SHORT: "a smoke run: 2 epochs on 50 images per class, one seed; vectors only",
 }
 
 _ADAM = Recipe(epochs=300, batch_size=64, optimizer="adam", learning_rate=5e-4, weight_decay=1e-4)
-# The steps are in the code of PC and OVA, not in the paper.
+# The learning-rate steps are from the code of PC and OVA, not from the paper.
 _DENSENET = Recipe(
     epochs=300, batch_size=64, learning_rate=0.01, weight_decay=5e-4, decay=0.5, decay_every=30
 )
@@ -45,7 +45,7 @@ _METHODS: dict[str, Objective] = {
 
 
 def settings(data: str, row: str) -> MethodSetting:
-    """A line's method; network and recipe are the same for all lines."""
+    """Return the setting of a row; network and recipe are the same for all rows."""
     if data == "cifar10":
         return MethodSetting(_METHODS[row], "densenet161", _DENSENET)
     return MethodSetting(_METHODS[row], "mlp500", _ADAM)
@@ -54,7 +54,7 @@ def settings(data: str, row: str) -> MethodSetting:
 def runs_on(
     classes: tuple[int, ...] | None, cell: PaperCell, setting: MethodSetting, protocol: str
 ) -> list[Spec]:
-    """Three seeds on the images of some classes."""
+    """Return three seeds on the images of some classes."""
     assert cell.candidates is not None
     recipe, augmented = setting.recipe, protocol == "augmented"
     if augmented:
@@ -75,7 +75,7 @@ def runs_on(
 
 
 def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
-    """Three seeds on all ten classes."""
+    """Return three seeds on all ten classes."""
     return runs_on(None, cell, setting, protocol)
 
 
@@ -89,6 +89,6 @@ TABLE = PaperTable(
     runs=runs,
     candidates=tuple(range(1, 10)),
     reports="last10",
-    remark="The paper does not state the number of training images; 1000 of each class are used here, and "
-    "the mean over the last ten epochs is tabled.",
+    remark="The paper does not state the number of training images; we use 1000 per class. The reported "
+    "accuracy is the mean over the last ten epochs.",
 )

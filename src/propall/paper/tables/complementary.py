@@ -1,4 +1,4 @@
-"""Table 7: one complementary label per image, uniform over the wrong ones."""
+"""Table 7: one complementary label per image, drawn uniformly from the wrong labels."""
 
 from propall.data.corruption import Complementary
 from propall.methods import METHODS
@@ -21,15 +21,15 @@ ROWS = (
     PaperRow("l_uw", "L-UW", "l_uw"),
 )
 PROTOCOLS = {
-    "full": "all training images, pixels from 0 to 1; every method at the paper's values",
+    "full": "all training images, pixels in [0, 1]; every method with the paper's settings",
     SHORT: "a smoke run: 2 epochs on 50 images per class, one seed",
 }
-# The paper's weight decay: none on Fashion-MNIST. The public code of L-W and L-UW trains with other values.
+# From the paper. The public code of L-W and L-UW uses other values.
 _WEIGHT_DECAY = {"mnist": 1e-5, "kmnist": 1e-5, "fashion_mnist": 0.0}
 
 
 def settings(data: str, row: str) -> MethodSetting:
-    """A line's method; network and recipe are the same for all lines."""
+    """Return the setting of a row; network and recipe are the same for all rows."""
     recipe = Recipe(
         epochs=300, batch_size=256, optimizer="adam", learning_rate=1e-3, weight_decay=_WEIGHT_DECAY[data]
     )
@@ -39,7 +39,7 @@ def settings(data: str, row: str) -> MethodSetting:
 
 
 def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
-    """Ten seeds on the official split."""
+    """Return ten seeds on the official split."""
     return [
         Spec(
             cell.data,
@@ -54,7 +54,7 @@ def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
     ]
 
 
-TABLED = "Tabled is the mean over the last ten epochs."
+REPORTED = "The reported accuracy is the mean over the last ten epochs."
 TABLE = PaperTable(
     name="complementary",
     title="Table 7: one complementary label",
@@ -64,7 +64,7 @@ TABLE = PaperTable(
     settings=settings,
     runs=runs,
     reports="last10",
-    remark=f"{TABLED} PC, NN, L-W and L-UW are best early and fall while training goes on (MNIST, seed 0, "
-    "best and last epoch: PC 86.7, then 69.7; NN 87.2, then 63.8; L-W 93.3, then 58.3; L-UW 93.8, then "
-    "68.8), so they end far below the published numbers, to which their best epochs are closer.",
+    remark=f"{REPORTED} PC, NN, L-W and L-UW are best early and degrade during training (MNIST, seed 0, best "
+    "and last epoch: PC 86.7 and 69.7, NN 87.2 and 63.8, L-W 93.3 and 58.3, L-UW 93.8 and 68.8), so they end "
+    "far below the published numbers; their best epochs are closer.",
 )

@@ -1,4 +1,4 @@
-"""Table 3: candidate sets that depend on the instance, through a teacher."""
+"""Table 3: instance-dependent candidate sets, drawn from the scores of a teacher."""
 
 from propall.data.corruption import InstanceDependent
 from propall.methods.valen import VALEN_SETTINGS
@@ -8,23 +8,23 @@ from propall.paper.tables.paper_table import SAME_RATES, SHORT, MethodSetting, P
 
 SEEDS = 5
 
-#: The teacher's checkpoint was never published; here it is trained on clean labels by `TEACHER`.
+#: The teacher was never published; ours is trained on clean labels with `TEACHER`.
 PROTOCOLS = {
-    "full": "rate 0.4, a teacher of our own; each method at its own values",
-    "full" + SAME_RATES: "full, every method trained as ProPaLL is",
+    "full": "rate 0.4, our own teacher; each method with its own settings",
+    "full" + SAME_RATES: "as full, every method trained like ProPaLL",
     SHORT: "a smoke run: 2 epochs for teacher and student on 50 images per class, one seed; vectors only",
 }
 _VALEN = {"cifar10": "cifar_instance", "kmnist": "instance_kmnist"}
 
 
 def settings(data: str, row: str) -> MethodSetting:
-    """A line's method, network and recipe."""
-    # Appendix C names 0.1 or 0.05 for the MNIST family without saying which where; 0.05 everywhere here.
+    """Return the setting of a row."""
+    # Appendix C says 0.1 or 0.05 for the MNIST family, not which on which data set; we use 0.05 on all.
     return setting(data, row, at(SGD, 0.05, 0.0), VALEN_SETTINGS[_VALEN.get(data, "instance")])
 
 
 def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
-    """Five seeds on the official split; all see the same teacher."""
+    """Return five seeds on the official split, all with the same teacher."""
     return [
         Spec(
             cell.data,
@@ -47,6 +47,6 @@ TABLE = PaperTable(
     protocols=PROTOCOLS,
     settings=settings,
     runs=runs,
-    remark="Candidates come from a teacher. The paper's was not published; ours is trained by a recipe of "
-    "our own, on which the level of all numbers depends.",
+    remark="Candidates are drawn from a teacher. The paper's was not published; ours uses our own recipe, "
+    "and the level of all numbers depends on it.",
 )

@@ -10,5 +10,5 @@ TABLE = replace(
     name="noise_complementary",
     title="Appendix: noise, one complementary label",
     rows=NOISE_ROWS,
-    remark=complementary.TABLED,
+    remark=complementary.REPORTED,
 )

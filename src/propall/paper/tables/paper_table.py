@@ -1,4 +1,4 @@
-"""A table of the paper: its cells by name, the runs behind each, and the published number beside them."""
+"""A table of the paper: its cells, the runs behind each cell, and the published numbers."""
 
 import csv
 import functools
@@ -14,18 +14,18 @@ from propall.registry import UnknownNameError
 from propall.training.contract import Algorithm, Objective
 from propall.training.recipe import Precision, Recipe
 
-#: Key of the article whose numbers `published.csv` holds. They are never mixed with measured ones.
+#: Citation key of the article that the numbers in `published.csv` come from.
 REFERENCE = "struski2022propall"
 
-#: The smoke run's training, everywhere: too short to compare anything with.
+#: Protocol of smoke runs, and their training.
 SHORT = "short"
 SHORT_EPOCHS, SHORT_PER_CLASS = 2, 50
-#: What is appended to a protocol's name where every method is trained as ProPaLL is.
+#: Suffix of protocols in which every method is trained with ProPaLL's learning rate and weight decay.
 SAME_RATES = "+same-rates"
-#: A protocol's name; at its end stands what networks are trained for in place of their own number of epochs.
-_NAME = re.compile(r"(?P<base>.+?)(?P<same>\+same-rates)?(-(?P<epochs>[1-9]\d*)epochs)?")
-#: What networks compute in on a GPU. For perceptrons that is what PyTorch did by itself when the compared
-#: code was published. Networks that are not named here compute in float32.
+#: A protocol name: base, optional suffix, optional number of epochs.
+_PROTOCOL = re.compile(r"(?P<base>.+?)(?P<same>\+same-rates)?(-(?P<epochs>[1-9]\d*)epochs)?")
+#: Precision of networks on a GPU; float32 if not listed. TF32 was PyTorch's default for perceptrons when the
+#: compared code was published.
 _PRECISIONS: Mapping[str, Precision] = {
     "mlp5": "tf32",
     "mlp500": "tf32",
@@ -33,29 +33,29 @@ _PRECISIONS: Mapping[str, Precision] = {
     "resnet32": "bfloat16",
     "densenet161": "bfloat16",
 }
-#: The lines whose training time is compared.
+#: Rows whose training time is compared.
 TIMED_ROWS = ("propall", "proden", "valen")
 
 
 @dataclass(frozen=True)
 class MethodSetting:
-    """What a method is trained with on one data set.
+    """How a method is trained on one data set.
 
     Attributes:
-        method: the method with its hyper-parameters.
+        method: method with its hyper-parameters.
         net: name of the network.
-        recipe: epochs, batches, optimiser.
+        recipe: epochs, batches, optimizer.
     """
 
     method: Objective | Algorithm
     net: str
     recipe: Recipe
 
-    def at_rates_of(self, other: "MethodSetting") -> "MethodSetting":
-        """The same method trained as another one is.
+    def with_rates_of(self, other: "MethodSetting") -> "MethodSetting":
+        """Return the method trained like another one.
 
-        An objective takes over the whole recipe. An algorithm that trains a network (VALEN) keeps its
-        batches and takes over the rates; one without a network stays as it is.
+        An objective adopts the whole recipe. An algorithm that trains a network (VALEN) keeps its batches and
+        adopts learning rate and weight decay; a method without a network does not change.
         """
         if isinstance(self.method, Objective):
             return replace(self, recipe=other.recipe)
@@ -74,12 +74,12 @@ class PublishedAccuracy(NamedTuple):
 
 
 class PaperRow(NamedTuple):
-    """A line of a table.
+    """A row of a table: a method in one setting.
 
     Attributes:
-        name: what it is asked for by.
-        title: what tables print.
-        published: the paper's line it stands beside; several of ours may share one.
+        name: name on the command line.
+        title: name as printed.
+        published: the paper's row it is compared with; several of our rows may share one.
     """
 
     name: str
@@ -88,13 +88,13 @@ class PaperRow(NamedTuple):
 
 
 class PaperCell(NamedTuple):
-    """One entry of a table.
+    """A cell of a table.
 
     Attributes:
         table: name of the table.
         data: name of the data set.
-        row: name of the line.
-        candidates: number of candidates, in the tables that vary it.
+        row: name of the row.
+        candidates: number of candidates, in tables that vary it.
     """
 
     table: str
@@ -104,17 +104,17 @@ class PaperCell(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is asked for by, such as `real/lost/propall` or `candidates10/mnist/pc/8`."""
+        """Name on the command line, such as `real/lost/propall` or `candidates10/mnist/pc/8`."""
         return "/".join(str(part) for part in self if part is not None)
 
 
 class ProtocolParts(NamedTuple):
-    """A protocol's name, taken apart.
+    """The parts of a protocol name.
 
     Attributes:
         base: what is run.
-        same_rates: whether every method is trained as ProPaLL is.
-        epochs: what networks are trained for; None for their own numbers.
+        same_rates: whether every method is trained like ProPaLL.
+        epochs: number of epochs for all networks; None for the number of each method.
     """
 
     base: str
@@ -122,18 +122,17 @@ class ProtocolParts(NamedTuple):
     epochs: int | None
 
     @property
-    def uncut(self) -> str:
-        """The protocol in which networks have their own numbers of epochs."""
+    def default_epochs(self) -> str:
+        """Name of the protocol with the default numbers of epochs."""
         return self.base + (SAME_RATES if self.same_rates else "")
 
 
 def parse_protocol(protocol: str) -> ProtocolParts:
-    """A protocol's name, taken apart."""
-    found = _NAME.fullmatch(protocol)
-    assert found is not None
-    return ProtocolParts(
-        found["base"], found["same"] is not None, int(found["epochs"]) if found["epochs"] else None
-    )
+    """Split a protocol name into its parts."""
+    match = _PROTOCOL.fullmatch(protocol)
+    assert match is not None
+    epochs = int(match["epochs"]) if match["epochs"] else None
+    return ProtocolParts(match["base"], match["same"] is not None, epochs)
 
 
 @dataclass(frozen=True)
@@ -141,19 +140,19 @@ class PaperTable:
     """A table of the paper.
 
     Attributes:
-        name: what it is asked for by.
-        title: its number and content.
+        name: name on the command line.
+        title: number and subject in the paper.
         data: names of its data sets.
-        rows: its lines.
-        protocols: ways to run it, each with a sentence on what it is; the first is the default.
-        settings: line and data set to method, network and recipe.
-        runs: cell, its setting and protocol (without `SAME_RATES`) to the runs behind the cell.
-        candidates: numbers of candidates, in the tables that vary them.
-        reports: what of a run is tabled: the accuracy after the last epoch, or its mean over the last ten.
-        remark: what the paper leaves open, and what is done here.
-        caveat: line and protocol to the reason why the published number is of another kind; empty where not.
-        judged: the protocols that verdicts rest on; the first alone if empty. Others run the same cells once
-            more in another way, and to count both would count a cell twice.
+        rows: its rows.
+        protocols: ways to run it, each with a description; the first is the default.
+        settings: maps data set and row to method, network and recipe.
+        runs: maps a cell, its setting and a protocol (without `SAME_RATES`) to its specs.
+        candidates: numbers of candidates, in tables that vary them.
+        reports: the reported accuracy: after the last epoch, or its mean over the last ten epochs.
+        remark: what the paper leaves open, and what we do.
+        caveat: maps row and protocol to the reason why the published number differs in kind, or "".
+        judged: protocols that verdicts are based on; only the default if empty. Other protocols repeat the
+            same cells, and counting them would count a cell twice.
     """
 
     name: str
@@ -170,128 +169,126 @@ class PaperTable:
     judged: tuple[str, ...] = ()
 
     def incomparable(self, cell: PaperCell, protocol: str) -> str:
-        """Why a measured number cannot be held against the published one; empty where it can."""
-        own = parse_protocol(protocol)
-        if own.base == SHORT:
-            return "a smoke run, too short to compare with anything"
-        if own.epochs is not None:
-            uncut = self.specs(cell, own.uncut, seeds=1)
-            if any(spec.recipe.epochs < own.epochs for spec in uncut):
-                return f"ours was trained for {own.epochs} epochs, longer than by its own values"
-            if self.specs(cell, protocol, seeds=1) != uncut:
-                return f"ours was trained for {own.epochs} epochs only"
-        return self.caveat(cell.row, own.base)
+        """Return why our number is not comparable with the published one; empty if it is."""
+        parts = parse_protocol(protocol)
+        if parts.base == SHORT:
+            return "a smoke run, too short for a comparison"
+        if parts.epochs is not None:
+            default = self.specs(cell, parts.default_epochs, seeds=1)
+            if any(spec.recipe.epochs < parts.epochs for spec in default):
+                return f"ours was trained for {parts.epochs} epochs, more than its setting says"
+            if self.specs(cell, protocol, seeds=1) != default:
+                return f"ours was trained for only {parts.epochs} epochs"
+        return self.caveat(cell.row, parts.base)
 
     def row(self, name: str) -> PaperRow:
-        """A line by its name."""
+        """Return a row by its name."""
         for row in self.rows:
             if row.name == name:
                 return row
         raise UnknownNameError(
-            f"method: {name!r} is no line of table {self.name}; there are "
+            f"method: table {self.name} has no row {name!r}; expected one of "
             f"{', '.join(row.name for row in self.rows)}."
         )
 
     def cells(
         self, *, data: Sequence[str] | None = None, rows: Sequence[str] | None = None
     ) -> list[PaperCell]:
-        """All cells, or those of some data sets and lines."""
-        for name in data or ():
-            if name not in self.data:
-                raise UnknownNameError(
-                    f"data: {name!r} is not in table {self.name}; there are {', '.join(self.data)}."
-                )
-        chosen = self.rows if rows is None else tuple(self.row(name) for name in rows)
+        """Return all cells, or those of some data sets and rows, the rows in the given order."""
+        picked = (
+            self.rows if rows is None else [row for name in rows for row in self.rows if row.name == name]
+        )
         return [
-            PaperCell(self.name, of, row.name, n)
-            for of in self.data
-            if data is None or of in data
+            PaperCell(self.name, name, row.name, n)
+            for name in self.data
+            if data is None or name in data
             for n in self.candidates or (None,)
-            for row in chosen
+            for row in picked
         ]
 
     def published(self, cell: PaperCell) -> PublishedAccuracy | None:
-        """What the paper prints there [struski2022propall]."""
+        """Return the published number of a cell [struski2022propall]."""
         return published_accuracies().get(cell._replace(row=self.row(cell.row).published))
 
     def protocol(self, name: str | None = None) -> str:
-        """A protocol's own name: None and "full" ask for the default, "same-rates" for its variant.
+        """Return the full name of a protocol.
 
-        Behind any name, "-50epochs" trains every network for 50 epochs instead of its own number.
+        None and "full" stand for the default protocol, "same-rates" for its variant with `SAME_RATES`. The
+        suffix "-50epochs" trains every network for 50 epochs.
         """
         default = next(iter(self.protocols))
         if name is None:
             return default
-        own = parse_protocol(name)
-        asked = own.uncut
-        if asked == "full" and "full" not in self.protocols:
-            asked = default
-        elif asked == SAME_RATES.removeprefix("+"):
-            asked = default + SAME_RATES
-        if asked not in self.protocols:
+        parts = parse_protocol(name)
+        base = parts.default_epochs
+        if base == "full" and "full" not in self.protocols:
+            base = default
+        elif base == SAME_RATES.removeprefix("+"):
+            base = default + SAME_RATES
+        if base not in self.protocols:
             raise UnknownNameError(
-                f"protocol: {name!r} is none of table {self.name}; it has {', '.join(self.protocols)}; "
-                "-50epochs behind one of them trains that long."
+                f"protocol: table {self.name} has no protocol {name!r}; expected one of "
+                f"{', '.join(self.protocols)}, optionally followed by a number of epochs such as -50epochs."
             )
-        return asked if own.epochs is None else f"{asked}-{own.epochs}epochs"
+        return base if parts.epochs is None else f"{base}-{parts.epochs}epochs"
 
     def is_judged(self, protocol: str) -> bool:
-        """Whether verdicts rest on a protocol."""
+        """Return whether verdicts are based on a protocol."""
         return protocol in (self.judged or (self.protocol(),))
 
     def describe(self, protocol: str) -> str:
-        """A sentence on what a protocol is."""
-        own = parse_protocol(protocol)
-        longer = "" if own.epochs is None else f"; networks trained for {own.epochs} epochs"
-        return self.protocols[own.uncut] + longer
+        """Return a description of a protocol."""
+        parts = parse_protocol(protocol)
+        epochs = "" if parts.epochs is None else f"; networks trained for {parts.epochs} epochs"
+        return self.protocols[parts.default_epochs] + epochs
 
     def specs(self, cell: PaperCell, protocol: str | None = None, *, seeds: int | None = None) -> list[Spec]:
-        """The runs behind a cell; none where the protocol leaves it out (see `left_out`).
+        """Return the runs behind a cell; empty if the protocol leaves it out, see `left_out`.
 
         Args:
             cell: one of `cells`.
-            protocol: name of a protocol; the default if None.
-            seeds: how many seeds, in place of the protocol's number.
+            protocol: name of a protocol; None for the default.
+            seeds: number of seeds, instead of the protocol's.
         """
         protocol = self.protocol(protocol)
         if self.left_out(cell, protocol):
             return []
-        own = parse_protocol(protocol)
-        setting, label = self.settings(cell.data, cell.row), own.base
-        if own.same_rates:
-            changed = setting.at_rates_of(self.settings(cell.data, "propall"))
-            # A line that is trained the same either way is the same run, and is not run twice.
-            setting, label = changed, own.uncut if changed != setting else own.base
-        specs = self.runs(cell, setting, own.base)
-        if own.base == SHORT:
-            specs = [_shortened(spec) for spec in specs[:1]]
-        specs = [replace(_computed(spec), protocol=label) for spec in specs]
-        if own.epochs is not None:
-            specs = [_trained_for(own.epochs, spec) for spec in specs]
+        parts = parse_protocol(protocol)
+        setting, label = self.settings(cell.data, cell.row), parts.base
+        if parts.same_rates:
+            changed = setting.with_rates_of(self.settings(cell.data, "propall"))
+            # A row that does not change is the same run, and is not run twice.
+            setting, label = changed, parts.default_epochs if changed != setting else parts.base
+        specs = self.runs(cell, setting, parts.base)
+        if parts.base == SHORT:
+            specs = [_shorten(spec) for spec in specs[:1]]
+        specs = [replace(_with_precision(spec), protocol=label) for spec in specs]
+        if parts.epochs is not None:
+            specs = [_with_epochs(parts.epochs, spec) for spec in specs]
         if seeds is None:
             return specs
         per_seed = [spec for spec in specs if spec.seed == 0]
         return [replace(spec, seed=seed) for seed in range(seeds) for spec in per_seed]
 
     def left_out(self, cell: PaperCell, protocol: str) -> str:
-        """Why a protocol has no runs for a cell; empty where it has some."""
+        """Return why a protocol has no runs for a cell; empty if it has some."""
         base = parse_protocol(protocol).base
         if base == SHORT and len(DATASETS[cell.data].shape) > 1:
-            return "short runs leave images with channels out"
+            return "not part of smoke runs: images with channels"
         if base == TIMED and (cell.row not in TIMED_ROWS or len(DATASETS[cell.data].shape) > 1):
-            return "timed are ProPaLL, PRODEN and VALEN on vectors"
+            return "only ProPaLL, PRODEN and VALEN on vectors are timed"
         return ""
 
 
-def _computed(spec: Spec) -> Spec:
-    """A run in its network's precision, and its teacher too."""
+def _with_precision(spec: Spec) -> Spec:
+    """Set the precision of a run, and of its teacher, to that of its network."""
     precision = _PRECISIONS.get(spec.net, spec.recipe.precision)
     teacher = None if spec.teacher is None else replace(spec.teacher, precision=precision)
     return replace(spec, recipe=replace(spec.recipe, precision=precision), teacher=teacher)
 
 
-def _shortened(spec: Spec) -> Spec:
-    """A run of seconds in place of hours, which shows that everything works and nothing else."""
+def _shorten(spec: Spec) -> Spec:
+    """Shorten a run from hours to seconds, to test that everything works."""
     split = spec.split
     if split.fold is None:
         split = replace(split, per_class=SHORT_PER_CLASS)
@@ -308,9 +305,9 @@ def _shortened(spec: Spec) -> Spec:
     )
 
 
-def _trained_for(epochs: int, spec: Spec) -> Spec:
-    """A run of so many epochs; the same run where it has no epochs, or just as many."""
-    if not spec.trains_a_net or spec.recipe.epochs == epochs:
+def _with_epochs(epochs: int, spec: Spec) -> Spec:
+    """Set the number of epochs; returns the same spec if it has no epochs, or this number."""
+    if not spec.trains_network or spec.recipe.epochs == epochs:
         return spec
     return replace(
         spec, recipe=replace(spec.recipe, epochs=epochs), protocol=f"{spec.protocol}-{epochs}epochs"
@@ -319,7 +316,7 @@ def _trained_for(epochs: int, spec: Spec) -> Spec:
 
 @functools.cache
 def published_accuracies() -> Mapping[PaperCell, PublishedAccuracy]:
-    """Every number of the paper's tables by its cell, under the paper's own lines [struski2022propall]."""
+    """Return every number of the paper's tables by cell, named by the paper's rows [struski2022propall]."""
     text = files("propall.paper.tables").joinpath("published.csv").read_text(encoding="utf-8")
     numbers = {}
     for line in csv.DictReader(text.splitlines()):

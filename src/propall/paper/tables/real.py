@@ -1,4 +1,4 @@
-"""Table 4: real-world candidate sets, a linear model."""
+"""Table 4: real-world candidate sets with a linear model."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from propall.training.recipe import Recipe
 DATA = ("lost", "msrcv2", "birdsong", "soccer_player", "yahoo_news")
 FOLDS, SEEDS = 5, 5
 
-#: Where the paper has one line and two settings make sense, both are run.
+#: PL-SVM and PLLE have one row in the paper; we run two sensible settings of each.
 ROWS = (
     *DEEP_ROWS,
     PaperRow("clpl", "CLPL", "clpl"),
@@ -31,11 +31,11 @@ ROWS = (
     PaperRow("plle-explored", "PLLE, explored", "plle"),
 )
 PROTOCOLS = {
-    "folds5": "5 folds, one seed; each method at its own values; spread over folds",
-    "single80": "one split of 80/20, 5 seeds; each method at its own values; spread over seeds",
-    "folds5" + SAME_RATES: "folds5, every network trained as ProPaLL's is",
-    "single80" + SAME_RATES: "single80, every network trained as ProPaLL's is",
-    SHORT: "a smoke run: 2 epochs on one split of 80/20, one seed",
+    "folds5": "5 folds, one seed; each method with its own settings; deviation over folds",
+    "single80": "one 80/20 split, 5 seeds; each method with its own settings; deviation over seeds",
+    "folds5" + SAME_RATES: "as folds5, every network trained like ProPaLL's",
+    "single80" + SAME_RATES: "as single80, every network trained like ProPaLL's",
+    SHORT: "a smoke run: 2 epochs on one 80/20 split, one seed",
 }
 
 # Appendix C: batch size, learning rate and weight decay of ProPaLL.
@@ -46,7 +46,7 @@ _PROPALL = {
     "soccer_player": (256, 0.5, 0.0),
     "yahoo_news": (256, 0.5, 0.0),
 }
-# PRODEN's code, for the linear model; batches of 100.
+# From PRODEN's code, for the linear model with batches of 100.
 _PRODEN = {
     "lost": (1e-2, 1e-2),
     "msrcv2": (1e-1, 1e-3),
@@ -54,17 +54,18 @@ _PRODEN = {
     "soccer_player": (1e-1, 1e-4),
     "yahoo_news": (1e-2, 1e-4),
 }
-_LARGE = 10_000  # rows, from which on VALEN's third phase takes them all at once
+#: Number of rows above which VALEN's third phase uses full batches.
+_LARGE = 10_000
 
 
 def propall_recipe(data: str) -> Recipe:
-    """ProPaLL's recipe; on sets that the paper does not have, one in the middle of those it has."""
+    """Return ProPaLL's recipe; on data sets outside the paper, one in the middle of the paper's."""
     size, rate, decay = _PROPALL.get(data, (256 if DATASETS[data].n > _LARGE else 100, 0.05, 1e-4))
     return replace(SGD, batch_size=size, learning_rate=rate, weight_decay=decay)
 
 
 def settings(data: str, row: str) -> MethodSetting:
-    """A line's method, network and recipe; methods outside the paper are trained as ProPaLL is."""
+    """Return the setting of a row; methods outside the paper are trained like ProPaLL."""
     ours = propall_recipe(data)
     if row == "propall-no-noise":
         return MethodSetting(ProPaLL(noise=0.0), "linear", ours)
@@ -72,8 +73,8 @@ def settings(data: str, row: str) -> MethodSetting:
         valen = VALEN_SETTINGS["real_large" if DATASETS[data].n > _LARGE else "real"]
         return valen_setting(valen, "linear")
     method = _variant(row)
-    # RC, CC and D2CNN: no values for these sets were published. RC's loss is PRODEN's and CC's is close, so
-    # they get PRODEN's; D2CNN's tabled numbers come from VALEN's authors, so it gets VALEN's.
+    # No settings of RC, CC and D2CNN were published for these data sets. RC and CC use PRODEN's, whose loss
+    # is the same or close; D2CNN uses VALEN's, whose authors reported its numbers.
     if row in ("proden", "rc", "cc") and data in _PRODEN:
         return MethodSetting(method, "linear", at(replace(SGD, batch_size=100), *_PRODEN[data]))
     if row == "d2cnn":
@@ -82,7 +83,7 @@ def settings(data: str, row: str) -> MethodSetting:
 
 
 def _variant(row: str) -> Objective | Algorithm:
-    """A line's method: one by its registry name, or one of the settings that have a line of their own."""
+    """Return the method of a row: from the registry, or one of the settings with a row of their own."""
     variants: dict[str, Algorithm] = {
         "pl_svm-auto": PLSVM(lam="auto"),
         "plle": PLLE(),
@@ -92,22 +93,22 @@ def _variant(row: str) -> Objective | Algorithm:
 
 
 def splits(folds: int) -> list[Split]:
-    """Every fold of the fixed split once as the test set."""
+    """Return every fold of the fixed split once as the test set."""
     return [Split(fold=fold, folds=folds) for fold in range(folds)]
 
 
 def caveat(row: str, protocol: str) -> str:
-    """The published lines are of two kinds; the size of their deviations tells them apart."""
+    """Return why a published row differs in kind; the size of its deviation tells."""
     ours = row in ("propall", "propall-no-noise")
     if protocol == "folds5" and ours:
-        return "the paper's deviation is too small for folds: it looks like seeds on one split"
+        return "the paper's standard deviation is too small for folds: it looks like seeds on one split"
     if protocol == "single80" and not ours:
-        return "the paper's deviation looks like that of folds, not of seeds on one split"
+        return "the paper's standard deviation looks like that of folds, not of seeds on one split"
     return ""
 
 
 def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
-    """Five folds, or five seeds on one of them."""
+    """Return five folds, or five seeds on one of them."""
     if protocol == "folds5":
         where = [(split, 0) for split in splits(FOLDS)]
     else:
@@ -118,7 +119,7 @@ def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
     ]
 
 
-UNSAID = "The paper does not say how its rows were split."
+SPLIT_UNKNOWN = "The paper does not say how it splits the rows."
 TABLE = PaperTable(
     name="real",
     title="Table 4: real-world candidate sets",
@@ -127,7 +128,7 @@ TABLE = PaperTable(
     protocols=PROTOCOLS,
     settings=settings,
     runs=runs,
-    remark=f"{UNSAID} GA stays below chance: among so many classes "
-    "some estimated risk is negative in every batch, so its algorithm always ascends and never descends.",
+    remark=f"{SPLIT_UNKNOWN} GA stays below chance: with so many classes some estimated risk is negative in "
+    "every batch, so its algorithm always ascends.",
     caveat=caveat,
 )

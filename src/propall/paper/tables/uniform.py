@@ -1,4 +1,4 @@
-"""Table 2: candidate sets drawn from a uniform law."""
+"""Table 2: candidate sets drawn uniformly."""
 
 from propall.data.corruption import PRODENBinomialMin2
 from propall.methods.valen import VALEN_SETTINGS
@@ -11,25 +11,25 @@ SEEDS = 5
 _WEIGHT_DECAY = {"cifar10": 0.0}
 _Q = {"q0.5": 0.5, "q0.1": 0.1, TIMED: 0.5, SHORT: 0.5}
 
-#: The paper does not say how often wrong labels became candidates; its numbers fit no single answer.
+#: The paper does not state q; its numbers fit no single value.
 PROTOCOLS = {
-    "q0.5": "wrong labels with probability 0.5, two candidates or more; each method at its own values",
-    "q0.1": "wrong labels with probability 0.1, two candidates or more; each method at its own values",
-    "q0.5" + SAME_RATES: "q0.5, every method trained as ProPaLL is",
-    "q0.1" + SAME_RATES: "q0.1, every method trained as ProPaLL is",
-    TIMED: "q0.5, one seed; ProPaLL, PRODEN and VALEN, each run by itself, so that its time is its own",
+    "q0.5": "wrong labels with probability 0.5, at least two candidates; each method with its own settings",
+    "q0.1": "wrong labels with probability 0.1, at least two candidates; each method with its own settings",
+    "q0.5" + SAME_RATES: "as q0.5, every method trained like ProPaLL",
+    "q0.1" + SAME_RATES: "as q0.1, every method trained like ProPaLL",
+    TIMED: "as q0.5, one seed; ProPaLL, PRODEN and VALEN, each run alone on its device",
     SHORT: "a smoke run: 2 epochs on 50 images per class, one seed; vectors only",
 }
 
 
 def settings(data: str, row: str) -> MethodSetting:
-    """A line's method, network and recipe."""
+    """Return the setting of a row."""
     valen = VALEN_SETTINGS["cifar_uniform" if data == "cifar10" else "uniform"]
     return setting(data, row, at(SGD, 0.05, _WEIGHT_DECAY.get(data, 1e-6)), valen)
 
 
 def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
-    """Five seeds on the official split; one where its time is what matters."""
+    """Return five seeds on the official split; one if the run is timed."""
     corruption = PRODENBinomialMin2(_Q[protocol])
     return [
         Spec(cell.data, setting.method, setting.net, setting.recipe, corruption, seed=seed)
@@ -45,6 +45,6 @@ TABLE = PaperTable(
     protocols=PROTOCOLS,
     settings=settings,
     runs=runs,
-    remark="The paper does not say how often wrong labels became candidates, so no single q is the paper's.",
+    remark="The paper does not state q, the probability that a wrong label is a candidate.",
     judged=("q0.5", "q0.1"),
 )
