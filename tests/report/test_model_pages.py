@@ -19,7 +19,7 @@ from propall.tables.fitting import FitOptions, fit_table
 from propall.tables.images import ImageColumn
 from propall.tables.label_columns import open_table
 from propall.tables.label_source import LabelSource
-from propall.tables.resolution import resolve_file, resolved_by_fit
+from propall.tables.resolution import resolve_file, resolve_training_rows
 from tests.fixtures.tables import write_birds
 
 
@@ -36,7 +36,7 @@ def pages(fitted, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     return {
         "fit": write_fit_page(folder / "fit.html", fitted),
-        "resolve": write_resolve_page(folder / "resolve.html", resolved_by_fit(fitted)),
+        "resolve": write_resolve_page(folder / "resolve.html", resolve_training_rows(fitted)),
     }
 
 
@@ -62,7 +62,7 @@ def test_the_page_of_a_fit_says_what_was_found(fitted, outline) -> None:
 
 
 def test_the_page_of_a_resolve_says_what_was_found(fitted, outline) -> None:
-    resolved = resolved_by_fit(fitted)
+    resolved = resolve_training_rows(fitted)
     text = " ".join(" ".join(outline(resolve_page(resolved).to_html()).text).split())
     assert f"Of {len(resolved.resolution)} rows, {resolved.ambiguous} had more than one candidate" in text
     alone = int((resolved.resolution.candidates.sum(1) == 1).sum())

@@ -165,7 +165,7 @@ def test_a_model_of_images_and_other_files(tmp_path) -> None:
     assert note.action == "left blank"
     assert str(note) == "the file is not an image or is damaged; not predicted (row 4)"
     assert evaluate(model, read_table(tmp_path / "here" / "t.csv"), "truth").rows == 11
-    with pytest.raises(ValueError, match="images: they are learnt from alone"):
+    with pytest.raises(ValueError, match="images: cannot be combined with columns or embeddings"):
         fit_table(table, options, images=ImageColumn("file", 8), columns=["truth"])
 
 

@@ -10,7 +10,7 @@ from propall.tables.fitting import fit_table
 from propall.tables.label_columns import open_table
 from propall.tables.label_source import LabelSource
 from propall.tables.reading import read_table
-from propall.tables.resolution import predict_file, resolve_file, resolved_by_fit
+from propall.tables.resolution import predict_file, resolve_file, resolve_training_rows
 from propall.tables.writing import write_table
 from tests.fixtures.tables import QUICK, write_birds
 
@@ -34,7 +34,7 @@ def test_the_same_table_with_answers(fitted, birds_file) -> None:
     assert len(first) == 3
     assert chances == sorted(chances, reverse=True)
     assert set(out["propall_by"]) == {"models that did not see it"}
-    again = resolved_by_fit(fitted).frame()
+    again = resolve_training_rows(fitted).frame()
     assert again["propall_label"].tolist() == out["propall_label"].tolist()
 
 
@@ -113,7 +113,7 @@ def test_a_model_weighs_people_as_its_fit_did(tmp_path) -> None:
         frame[name] = [t if draw.random() < skill else str(draw.choice(truth)) for t in truth]
     table = open_table(frame, LabelSource(annotators=("ann", "bob", "eve")))
     fitted = fit_table(table, QUICK)
-    by_fit, by_model = resolved_by_fit(fitted), resolve_file(fitted.model, frame)
+    by_fit, by_model = resolve_training_rows(fitted), resolve_file(fitted.model, frame)
     assert [name for name, _ in by_model.annotators] == ["ann", "bob", "eve"]
     skills = dict(by_model.annotators)
     assert skills["ann"] > max(skills["bob"], skills["eve"])

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from propall.tables.evaluation import Evaluation
     from propall.tables.fitting import Fitted
     from propall.tables.reading import DataNote
-    from propall.tables.resolution import Resolved
+    from propall.tables.resolution import ResolvedTable
     from propall.tables.summary import Summary
 
 #: Classes listed on a terminal.
@@ -426,7 +426,7 @@ def _print_fit(console: Any, fitted: Fitted) -> None:
         )
 
 
-def _print_resolved(console: Any, resolved: Resolved) -> None:
+def _print_resolved(console: Any, resolved: ResolvedTable) -> None:
     numbers = ("certain before", "resolved", "mean probability")
     table = plain_table("label", *numbers, numbers=numbers)
     for row in resolved.counts()[:MOST_CLASSES]:

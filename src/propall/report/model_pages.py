@@ -20,7 +20,7 @@ from propall.tables.features import Features
 from propall.tables.fitting import Fitted, guessing_rate
 from propall.tables.images import ImageColumn
 from propall.tables.reading import ACTIONS, DataNote
-from propall.tables.resolution import SURE, Resolved, resolved_by_fit
+from propall.tables.resolution import SURE, ResolvedTable, resolve_training_rows
 from propall.tables.writing import format_alternatives
 from propall.wording import duration, plural
 
@@ -63,14 +63,14 @@ def write_fit_page(path: str | Path, fitted: Fitted) -> Path:
     return fit_page(fitted).write(path)
 
 
-def write_resolve_page(path: str | Path, resolved: Resolved) -> Path:
+def write_resolve_page(path: str | Path, resolved: ResolvedTable) -> Path:
     """Write the page of resolved labels and return its path."""
     return resolve_page(resolved).write(path)
 
 
 def fit_page(fitted: Fitted) -> Page:
     """Build the page of a fit: the data, the chosen settings, confused labels, and rows to review."""
-    resolved, account = resolved_by_fit(fitted), fitted.model.account
+    resolved, account = resolve_training_rows(fitted), fitted.model.account
     covering = 100 * account["held_out"]["covering_rate"]
     n_classes = len(account["classes"])
     finding = (
@@ -100,7 +100,7 @@ def fit_page(fitted: Fitted) -> Page:
     return Page(f"A model of {account['source']}", finding, figures, sections)
 
 
-def resolve_page(resolved: Resolved) -> Page:
+def resolve_page(resolved: ResolvedTable) -> Page:
     """Build the page of resolved labels: how sure they are, and rows to review."""
     n, ambiguous = len(resolved.resolution), resolved.ambiguous
     share = 100 * resolved.sure / max(1, ambiguous)
@@ -139,7 +139,7 @@ def _origin(account: Mapping[str, object]) -> dict[str, str]:
     return {**known, "version": __version__, "date": datetime.now(UTC).date().isoformat()}
 
 
-def _doubted_figure(resolved: Resolved) -> KeyFigure:
+def _doubted_figure(resolved: ResolvedTable) -> KeyFigure:
     rate = resolved.consensus.rate
     note = "" if rate is None else f"estimated for {format_percent(100 * rate, 1)} of all candidate sets"
     return KeyFigure(str(resolved.doubted), "rows whose candidates are probably all wrong", note)
@@ -159,7 +159,7 @@ def _row(title: str, *values: float | str | None) -> TableRow:
 
 
 def _table_sections(
-    resolved: Resolved, features: Features | None, origin: Mapping[str, str]
+    resolved: ResolvedTable, features: Features | None, origin: Mapping[str, str]
 ) -> list[Section]:
     sizes, rows = np.unique(resolved.resolution.candidates.sum(1), return_counts=True)
     chart = BarChart(
@@ -183,11 +183,11 @@ def _table_sections(
         )
         sections.append(Section(f"The model uses {plural(len(inputs), 'column')}", table, provenance=origin))
     if resolved.notes:
-        sections.append(_remark_section(resolved.notes, origin))
+        sections.append(_note_section(resolved.notes, origin))
     return sections
 
 
-def _remark_section(notes: Sequence[DataNote], origin: Mapping[str, str]) -> Section:
+def _note_section(notes: Sequence[DataNote], origin: Mapping[str, str]) -> Section:
     by_action = sorted(notes, key=lambda note: ACTIONS.index(note.action))
     table = ReportTable(
         [
@@ -213,7 +213,7 @@ def _remark_section(notes: Sequence[DataNote], origin: Mapping[str, str]) -> Sec
 # The fit.
 
 
-def _curve_sections(resolved: Resolved, origin: Mapping[str, str]) -> list[Section]:
+def _curve_sections(resolved: ResolvedTable, origin: Mapping[str, str]) -> list[Section]:
     curves = resolved.curves
     if curves is None:
         return []
@@ -294,14 +294,14 @@ def _options_sections(options: Mapping[str, Any], origin: Mapping[str, str]) -> 
 # The resolved labels.
 
 
-def _resolution_sections(resolved: Resolved, origin: Mapping[str, str]) -> list[Section]:
+def _resolution_sections(resolved: ResolvedTable, origin: Mapping[str, str]) -> list[Section]:
     sections = [_count_section(resolved, origin), _confidence_section(resolved, origin)]
     if resolved.annotators:
         sections.append(_annotator_section(resolved, origin))
     return [*sections, *_confusion_sections(resolved, origin), *_review_sections(resolved, origin)]
 
 
-def _count_section(resolved: Resolved, origin: Mapping[str, str]) -> Section:
+def _count_section(resolved: ResolvedTable, origin: Mapping[str, str]) -> Section:
     counts = resolved.counts()
     table = ReportTable(
         [
@@ -319,7 +319,7 @@ def _count_section(resolved: Resolved, origin: Mapping[str, str]) -> Section:
     return Section(heading, table, provenance=origin)
 
 
-def _confidence_section(resolved: Resolved, origin: Mapping[str, str]) -> Section:
+def _confidence_section(resolved: ResolvedTable, origin: Mapping[str, str]) -> Section:
     resolution = resolved.resolution
     rows = np.bincount(_bin(resolution.probability[resolved.is_ambiguous]), minlength=len(BINS) - 1)
     names = [f"{low:g}–{high:g}" for low, high in pairwise(BINS)]
@@ -358,7 +358,7 @@ def _bin(probabilities: NDArray[np.floating]) -> NDArray[np.int64]:
     return bins
 
 
-def _answered_by(resolved: Resolved) -> str:
+def _answered_by(resolved: ResolvedTable) -> str:
     if resolved.unfinished:
         return "The fit was interrupted: the model is overconfident on rows it was fitted on."
     if resolved.seen.all():
@@ -369,7 +369,7 @@ def _answered_by(resolved: Resolved) -> str:
     return "Training rows are resolved by models that did not see them, all other rows by the final model."
 
 
-def _annotator_section(resolved: Resolved, origin: Mapping[str, str]) -> Section:
+def _annotator_section(resolved: ResolvedTable, origin: Mapping[str, str]) -> Section:
     annotators = sorted(resolved.annotators, key=lambda annotator: -annotator[1])
     table = ReportTable(
         [Column("estimated accuracy (%)", decimals=1)],
@@ -384,11 +384,11 @@ def _annotator_section(resolved: Resolved, origin: Mapping[str, str]) -> Section
         if len(annotators) > 1
         else f"{format_percent(100 * accuracy, 0)} of the answers are estimated to be correct"
     )
-    text = "Resolved labels combine all answers, weighted by this accuracy, with the model's prediction."
+    text = "ResolvedTable labels combine all answers, weighted by this accuracy, with the model's prediction."
     return Section(heading, table, text, origin)
 
 
-def _confusion_sections(resolved: Resolved, origin: Mapping[str, str]) -> list[Section]:
+def _confusion_sections(resolved: ResolvedTable, origin: Mapping[str, str]) -> list[Section]:
     resolution = resolved.resolution
     rows = resolved.is_ambiguous & ~resolution.candidates.all(1)
     if not rows.any():
@@ -425,7 +425,7 @@ def _confusion_sections(resolved: Resolved, origin: Mapping[str, str]) -> list[S
     return [Section(heading, chart, text, origin)]
 
 
-def _review_sections(resolved: Resolved, origin: Mapping[str, str]) -> list[Section]:
+def _review_sections(resolved: ResolvedTable, origin: Mapping[str, str]) -> list[Section]:
     resolution, images = resolved.resolution, resolved.images
     worth = _rows_to_review(resolved)[:REVIEWED_ROWS]
     if not len(worth):
@@ -487,7 +487,7 @@ def _format_candidates(candidates: NDArray[np.bool_], names: Sequence[str]) -> s
     return " | ".join(inside) if len(inside) <= len(outside) else f"all but {', '.join(outside)}"
 
 
-def _rows_to_review(resolved: Resolved) -> NDArray[np.int64]:
+def _rows_to_review(resolved: ResolvedTable) -> NDArray[np.int64]:
     """Rank rows by how much a review would tell: doubted candidate sets first, then unclear ones."""
     resolution = resolved.resolution
     informative = ~resolution.candidates.all(1)
@@ -498,7 +498,7 @@ def _rows_to_review(resolved: Resolved) -> NDArray[np.int64]:
 
 
 def _image_sheet(
-    resolved: Resolved, images: ImageColumn, rows: NDArray[np.int64], names: Sequence[str]
+    resolved: ResolvedTable, images: ImageColumn, rows: NDArray[np.int64], names: Sequence[str]
 ) -> ExampleSheet:
     frame = resolved.raw.frame.iloc[resolved.labeled.rows].iloc[rows]
     pixels = images.pixels(frame, resolved.raw.folder).transpose(0, 2, 3, 1)

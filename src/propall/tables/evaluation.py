@@ -1,5 +1,6 @@
 """Evaluation of a model on rows with known true labels."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -97,7 +98,7 @@ def evaluate(
     if item is not None and item in raw.frame.columns and raw.answers is None:
         raw = group_by_item(raw, model.labels)
     notes = list(raw.notes)
-    columns = true_columns(model, raw, truth, notes)
+    columns = read_true_labels(model, raw, truth, notes)
     usable = columns >= 0
     if model.features.images is not None:
         openable, broken = model.features.images.openable(raw.frame, raw.folder)
@@ -124,7 +125,7 @@ def evaluate(
         seen=int(seen.sum()),
         notes=notes,
     )
-    labeled = candidates_of(model, raw)
+    labeled = read_candidates(model, raw)
     if labeled is not None:
         both = np.isin(labeled.rows, known)
         if both.any():
@@ -139,22 +140,24 @@ def evaluate(
     return evaluation
 
 
-def true_columns(model: TableModel, raw: RawTable, truth: str, notes: list[DataNote]) -> NDArray[np.int64]:
+def read_true_labels(
+    model: TableModel, raw: RawTable, truth: str, notes: list[DataNote]
+) -> NDArray[np.int64]:
     """Look up the class number of every row's true label; -1 if it is missing or not a class of the model."""
     words = [as_text(cell) for cell in raw.column(truth, "truth")]
     names = [str(name) for name in model.classes]
-    counts = {word: words.count(word) for word in dict.fromkeys(words) if word.lower() not in NO_LABEL}
+    counts = {word: n for word, n in Counter(words).items() if word.lower() not in NO_LABEL}
     grammar = replace(model.labels.grammar, known=frozenset(names))
     lists = {word for word in counts if cell_kind(grammar.parse(word)) != ONE}
-    counts = {word: times for word, times in counts.items() if word not in lists}
-    meant = find_typos(counts, names).corrections
+    counts = {word: n for word, n in counts.items() if word not in lists}
+    corrections = find_typos(counts, names).corrections
     place = {name: i for i, name in enumerate(names)}
-    columns = np.array([place.get(meant.get(word, word), -1) for word in words], dtype=np.int64)
+    columns = np.array([place.get(corrections.get(word, word), -1) for word in words], dtype=np.int64)
 
     def rows_with(*labels: str) -> tuple[int, ...]:
         return tuple(int(row) for row, word in zip(raw.frame.index, words, strict=True) if word in labels)
 
-    for word, name in meant.items():
+    for word, name in corrections.items():
         notes.append(DataNote("typo", f"{word!r} is read as {name!r}", "repaired", rows_with(word)))
     if lists:
         rows = rows_with(*lists)
@@ -163,13 +166,15 @@ def true_columns(model: TableModel, raw: RawTable, truth: str, notes: list[DataN
         )
         notes.append(DataNote("unknown true label", text, "row dropped", rows))
     for word in counts:
-        if meant.get(word, word) not in place:
+        if corrections.get(word, word) not in place:
             text = f"{word!r} is not a class of the model"
             notes.append(DataNote("unknown true label", text, "row dropped", rows_with(word)))
     return columns
 
 
-def candidates_of(model: TableModel, raw: RawTable, source: LabelSource | None = None) -> LabeledRows | None:
+def read_candidates(
+    model: TableModel, raw: RawTable, source: LabelSource | None = None
+) -> LabeledRows | None:
     """Read the candidate sets of a table in terms of the model's classes; None if it has no label columns.
 
     Args:

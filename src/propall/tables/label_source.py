@@ -85,11 +85,6 @@ class LabelSource:
         return (*single, *self.annotators, *self.votes)
 
     @property
-    def is_given(self) -> bool:
-        """Whether any label column is named."""
-        return bool(self.label or self.annotators or self.votes)
-
-    @property
     def grammar(self) -> CellGrammar:
         """How label cells are written."""
         known = frozenset(self.classes or ())

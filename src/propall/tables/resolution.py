@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from propall.estimators.resolution import Resolution
 from propall.tables.consensus import Consensus, reach_consensus
-from propall.tables.evaluation import candidates_of
+from propall.tables.evaluation import read_candidates
 from propall.tables.fitting import Curves, Fitted
 from propall.tables.images import ImageColumn
 from propall.tables.label_columns import LabeledRows, group_by_item
@@ -33,7 +33,7 @@ class LabelCount(NamedTuple):
 
 
 @dataclass
-class Resolved:
+class ResolvedTable:
     """A table with resolved candidate sets.
 
     Attributes:
@@ -135,10 +135,10 @@ class Resolved:
         }
 
 
-def resolved_by_fit(fitted: Fitted) -> Resolved:
+def resolve_training_rows(fitted: Fitted) -> ResolvedTable:
     """Resolve the training rows of a fit, each by models that did not see it."""
     assert fitted.table.labeled is not None
-    return Resolved(
+    return ResolvedTable(
         fitted.table.raw,
         fitted.table.labeled,
         fitted.consensus,
@@ -156,7 +156,7 @@ def resolve_file(
     source: LabelSource | None = None,
     *,
     embedding: NDArray[Any] | None = None,
-) -> Resolved:
+) -> ResolvedTable:
     """Resolve the candidate sets of a file with a model.
 
     Args:
@@ -169,7 +169,7 @@ def resolve_file(
     labels = model.labels if source is None else source
     if labels.item is not None and raw.tasks is None:
         raw = group_by_item(raw, labels)
-    labeled = candidates_of(model, raw, source)
+    labeled = read_candidates(model, raw, source)
     if labeled is None:
         absent = [name for name in labels.columns if name not in raw.frame.columns]
         raise ValueError(
@@ -185,7 +185,7 @@ def resolve_file(
     # The fit estimated how often sets lack the true label; labels from another source may differ.
     rate = model.account.get("sets_without_truth") if source is None else None
     curves = model.account.get("curves")
-    return Resolved(
+    return ResolvedTable(
         raw,
         labeled,
         reach_consensus(resolution, labeled, rate),
@@ -199,7 +199,7 @@ def resolve_file(
 
 
 @dataclass
-class Predicted:
+class PredictedTable:
     """A table with predictions.
 
     Attributes:
@@ -250,7 +250,7 @@ def predict_file(
     *,
     embedding: NDArray[Any] | None = None,
     all_probabilities: bool = False,
-) -> Predicted:
+) -> PredictedTable:
     """Predict the class of every row of a file.
 
     Args:
@@ -263,10 +263,10 @@ def predict_file(
     readable, notes = np.ones(len(raw.frame), dtype=bool), list(raw.notes)
     if model.features.images is not None:
         readable, broken = model.features.images.openable(raw.frame, raw.folder)
-        notes += [replace(r, text=f"{r.text}; not predicted", action="left blank") for r in broken]
+        notes += [replace(note, text=f"{note.text}; not predicted", action="left blank") for note in broken]
     notes += model.features.check_new_rows(raw.frame)
     kept_embedding = None if embedding is None else raw.select_rows(embedding)[readable]
     logs = model.log_probabilities(raw.frame[readable], embedding=kept_embedding, folder=raw.folder)
     frame = predicted_table(model, raw, logs, readable, all_probabilities=all_probabilities)
     labels, probabilities = model.classes[logs.argmax(1)], np.exp(logs.max(1))
-    return Predicted(frame, labels, probabilities, notes, raw.separator)
+    return PredictedTable(frame, labels, probabilities, notes, raw.separator)

@@ -56,10 +56,10 @@ def resolved_table(
         for place, value in zip(labeled.rows.tolist(), values, strict=True):
             column[place] = value
         out[PREFIX + name] = pd.Series(column, index=out.index, dtype=object)
-    dropped = {row: r.text for r in labeled.notes if r.action == "row dropped" for row in r.rows}
-    for row, reason in dropped.items():
-        if row in out.index:
-            out.loc[row, PREFIX + "note"] = f"left out: {reason}"
+    for note in labeled.notes:
+        for row in note.rows if note.action == "row dropped" else ():
+            if row in out.index:
+                out.loc[row, PREFIX + "note"] = f"left out: {note.text}"
     return out
 
 
@@ -104,7 +104,8 @@ def format_of(path: str | Path) -> str:
     kind = FORMATS.get(path.suffix.lower())
     if kind is None or path.suffix.lower() == ".xls":
         supported = ", ".join(suffix for suffix in FORMATS if suffix != ".xls")
-        raise ValueError(f"out: {path.name} has suffix {path.suffix or 'none'!r}; expected {supported}.")
+        suffix = f"suffix {path.suffix!r}" if path.suffix else "no suffix"
+        raise ValueError(f"out: {path.name} has {suffix}; expected {supported}.")
     return kind
 
 
