@@ -44,7 +44,8 @@ from propall.training.contract import Monitor, Run, State, Step
 from propall.training.metrics import History
 from propall.training.networks import NetClassifier, build
 from propall.training.recipe import Recipe
-from propall.training.trainer import Stack, Trainer
+from propall.training.stack import Stack
+from propall.training.trainer import Trainer
 
 
 def double(*shape: int) -> Tensor:

@@ -16,7 +16,8 @@ from propall.nets.network import AlignedBatchNorm, AlignedLinear
 from propall.training import compiled
 from propall.training.contract import Run
 from propall.training.recipe import Recipe
-from propall.training.trainer import Stack, Trainer
+from propall.training.stack import Stack
+from propall.training.trainer import Trainer
 
 
 def runs(n=70, d=6, k=4, device="cpu", dtype=torch.float64):
@@ -91,7 +92,7 @@ def test_a_stack_becomes_another_of_its_shape():
     used, new = Stack(runs(), CC(), NET, recipe), Stack(other_runs(), CC(), NET, recipe)
     assert used.shape() == new.shape()
     data = used.runs[0].train.x.clone()
-    used.stream.own()
+    used.stream.copy_data()
     used.train_epoch(0)
     given_away = used.runs[0].train
     used.adopt(new)

@@ -15,7 +15,8 @@ from propall.nets.mlp import MLP
 from propall.training.contract import Run
 from propall.training.dense import Dense
 from propall.training.recipe import Recipe
-from propall.training.trainer import Stack, Trainer
+from propall.training.stack import Stack
+from propall.training.trainer import Trainer
 
 DENSE = [
     NETS["linear"],

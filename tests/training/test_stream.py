@@ -8,11 +8,11 @@ from propall.data.dataset import PartialDataset
 from propall.methods.cc import CC
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
-from propall.training import trainer
+from propall.training import stream as streams
 from propall.training.contract import Run
 from propall.training.recipe import Recipe
+from propall.training.stack import Stack
 from propall.training.stream import Stream
-from propall.training.trainer import Stack
 
 
 def runs(n=37, shape=(3,), k=5, count=2, shared=True, keys=None):
@@ -58,7 +58,7 @@ def test_batches_hold_the_rows_of_the_order(shared, last_batch, monkeypatch):
             step = 3 * len(stack.batch_sizes) + number
             expected = counter_rng.uniform(seeds[r], step, keys[index, None], torch.arange(5))
             assert torch.equal(uniform[r], expected)
-    monkeypatch.setattr(trainer, "NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr(streams, "NUMBERS_AT_ONCE", 1)
     for (a, (u,)), (b, (v,)) in zip(found, stack.batches(3), strict=True):
         assert torch.equal(a.x, b.x)
         assert torch.equal(u, v)
@@ -73,7 +73,7 @@ def test_batches_hold_the_rows_of_the_order(shared, last_batch, monkeypatch):
 def test_batches_of_several_epochs_are_those_of_each(at_once, last_batch, monkeypatch):
     stack = Stack(runs(), ProPaLL(), NETS["linear"], Recipe(batch_size=8, last_batch=last_batch))
     expected = [pair for epoch in range(2, 7) for pair in stack.batches(epoch)]
-    monkeypatch.setattr(trainer, "NUMBERS_AT_ONCE", at_once)
+    monkeypatch.setattr(streams, "NUMBERS_AT_ONCE", at_once)
     for (a, (u,)), (b, (v,)) in zip(expected, stack.batches(2, epochs=5), strict=True):
         assert torch.equal(a.index, b.index)
         assert torch.equal(a.x, b.x)
@@ -105,7 +105,7 @@ def test_augmentation_does_not_depend_on_how_many_batches_are_gathered(kind, mon
     made = runs(n=20, shape=(1, 8, 8))
     stack = Stack(made, CC(), NETS["linear"], Recipe(batch_size=6, augmentation=kind))
     together = [batch.x for batch, _ in stack.batches(1)]
-    monkeypatch.setattr(trainer, "NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr(streams, "NUMBERS_AT_ONCE", 1)
     for a, (b, _) in zip(together, stack.batches(1), strict=True):
         assert torch.equal(a, b.x)
     third = stack.stream.batch(stack.stream.order(1)[:, 12:18], torch.tensor(3 + 2))

@@ -16,7 +16,7 @@ from propall.nets import NETS
 from propall.training.compiled import Captured, matrix_precision
 from propall.training.contract import Run
 from propall.training.recipe import Precision, Recipe
-from propall.training.trainer import Stack
+from propall.training.stack import Stack
 
 EAGER, EAGER_HALF = "plain eager PyTorch, float32", "plain eager PyTorch, bfloat16, channels last"
 CLASSES = 10

@@ -34,7 +34,8 @@ from propall.training.contract import (
 )
 from propall.training.networks import SCORING_CHUNK, NetClassifier, build, starting_weights
 from propall.training.recipe import Recipe
-from propall.training.trainer import Progress, Stack, Trainer, fit_in_stacks, train_stack
+from propall.training.stack import Stack
+from propall.training.trainer import Progress, Trainer, fit_in_stacks, train_stack
 
 #: Added to probabilities inside logarithms.
 LOG_FLOOR = 1e-12

@@ -13,7 +13,7 @@ from propall.training.contract import Run
 from propall.training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from propall.training.trainer import Stack
+    from propall.training.stack import Stack
 
 #: Steps before the capture, so that libraries choose their kernels outside of it.
 WARM_UP_STEPS = 3
@@ -131,14 +131,7 @@ class Captured:
     def _step(self) -> None:
         stack = self.stack
         index = self.order.index_select(1, self.position * self.batch_size + self.columns)
-        batch = stack.stream.batch(index, stack.step)
-        uniforms = [
-            stack.stream.noise(section.runs, stack.step, batch.keys[section.runs])
-            if section.objective.needs_noise
-            else None
-            for section in stack.sections
-        ]
-        self.losses.add_(stack.advance(batch, uniforms))
+        self.losses.add_(stack.advance(*stack.next_batch(index)))
         self.position.add_(1)
 
     def _prepare(self) -> Callable[[], None]:
@@ -202,13 +195,13 @@ class Captured:
         for _ in range(self.whole):
             self._replay()
         total = self.losses.clone()
-        for batch, uniforms in self.stack.batches(epoch, first=self.whole):
-            total += self.stack.advance(batch, uniforms)
+        for batch, noises in self.stack.batches(epoch, first=self.whole):
+            total += self.stack.advance(batch, noises)
         return total / len(self.stack.batch_sizes)
 
     def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "r n k"]:
         """Every run's scores of the same x, in evaluation mode."""
-        return self.stack.decoded(self._scoring.logits(x))
+        return self.stack.decode(self._scoring.logits(x))
 
     def forget(self) -> None:
         """Let go of the test set."""
@@ -263,7 +256,7 @@ def captured(stack: "Stack", compiling: bool | None = None) -> Iterator[Captured
         _idle.remove(own)
         own.stack.adopt(stack)
     else:
-        stack.stream.own()
+        stack.stream.copy_data()
         own = Captured(stack, compiling)
     yield own
     own.forget()

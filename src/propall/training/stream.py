@@ -1,7 +1,8 @@
-"""A stack's data, resident on its device, and the random streams that order, blur and augment it."""
+"""The data of a stack, resident on its device, and the random streams that order, augment and perturb it."""
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,13 +14,15 @@ from propall import counter_rng
 from propall.training.contract import Run
 from propall.training.recipe import Recipe
 
-CROP_REACH = 4
-ROTATION_REACH = math.radians(30)
+#: Maximum shift of an image in pixels, and maximum rotation.
+CROP_REACH, ROTATION_REACH = 4, math.radians(30)
+#: Numbers gathered at once when several batches are assembled together: about what a core's cache holds.
+NUMBERS_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step of a stack works on: r runs, b instances each."""
+    """The batch of one step of a stack: r runs, b instances each."""
 
     index: Int[Tensor, "r b"]
     x: Float[Tensor, "r b ..."]
@@ -29,28 +32,28 @@ class Batch:
 
 
 class Labels(NamedTuple):
-    """What belongs to rows besides their features: see `Batch`."""
+    """The fields of a `Batch` besides index and features."""
 
     candidates: Bool[Tensor, "r b k"]
     weight: Float[Tensor, "r b"] | None
     keys: Int[Tensor, "r b"]
 
 
-def _place(tensor: Tensor) -> tuple[object, ...]:
-    """What two views of the very same numbers have in common."""
+def _identity(tensor: Tensor) -> tuple[object, ...]:
+    """Equal for two views of the same memory."""
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _shared_or_stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """(n, ...) where all runs hold the very same tensor, else (r, n, ...)."""
+    """(n, ...) if all runs hold the same tensor, else (r, n, ...)."""
     first = tensors[0]
-    if all(t is first or _place(t) == _place(first) for t in tensors):
+    if all(t is first or _identity(t) == _identity(first) for t in tensors):
         return first
     return torch.stack(list(tensors))
 
 
 class Stream:
-    """The training sets of stacked runs; data that runs share is held once."""
+    """The training sets of stacked runs; data that all runs share is stored once."""
 
     def __init__(self, runs: Sequence[Run], recipe: Recipe) -> None:
         train = runs[0].train
@@ -58,10 +61,11 @@ class Stream:
         self.device = train.x.device
         self.n = len(train)
         self.n_classes = train.n_classes
+        self.batch_sizes = recipe.batch_sizes(self.n)
         self.x = _shared_or_stacked([run.train.x for run in runs])
         self._x_is_shared = self.x.dim() == train.x.dim()
         if self._x_is_shared and self.x.dim() == 4 and self.device.type == "cuda":
-            # Convolutions there read channels last; other layouts would be turned around in every step.
+            # CUDA convolutions read channels last; any other layout would be converted in every step.
             self.x = self.x.contiguous(memory_format=torch.channels_last)
         self.candidates = _shared_or_stacked([run.train.candidates for run in runs])
         self.weight = self._weights(runs)
@@ -77,7 +81,7 @@ class Stream:
         }
         if recipe.augmentation != "none" and train.x.dim() != 4:
             raise ValueError(
-                f"augmentation: {recipe.augmentation!r} works on images (n, c, h, w); "
+                f"augmentation: {recipe.augmentation!r} needs images of shape (n, c, h, w); "
                 f"x has shape {tuple(train.x.shape)}. Reshape x, or use augmentation='none'."
             )
 
@@ -87,41 +91,95 @@ class Stream:
         ones = torch.ones(self.n, dtype=self.x.dtype, device=self.device)
         return _shared_or_stacked([ones if run.weight is None else run.weight.to(ones) for run in runs])
 
-    def own(self) -> None:
-        """Copy the data sets, so that they may be written over; the caller's stay as they are."""
+    def copy_data(self) -> None:
+        """Replace the data by copies, which may be overwritten without changing the caller's."""
         self.x, self.candidates, self.keys = self.x.clone(), self.candidates.clone(), self.keys.clone()
         self.weight = None if self.weight is None else self.weight.clone()
 
     def tensors(self) -> list[Tensor]:
-        """The data sets and the seeds."""
+        """The data and the seeds."""
         weight = [] if self.weight is None else [self.weight]
         return [self.x, self.candidates, self.keys, *weight, *self._seeds.values()]
 
     def order(self, epoch: int) -> Int[Tensor, "r n"]:
-        """Every run's own shuffling of its rows for one epoch."""
-        return self.orders(range(epoch, epoch + 1))[:, 0]
+        """The order of every run's rows in one epoch."""
+        return self._orders(range(epoch, epoch + 1))[:, 0]
 
-    def orders(self, epochs: range) -> Int[Tensor, "r e n"]:
-        """Every run's own shuffling of its rows for each of some epochs."""
+    def _orders(self, epochs: range) -> Int[Tensor, "r e n"]:
         keys = self.keys if self.keys.dim() == 2 else self.keys[None]
         numbers = torch.arange(epochs.start, epochs.stop, device=self.device)
         return counter_rng.order(self._seeds["order"][:, None, None], numbers[:, None], keys[:, None])
 
+    def batches(
+        self, epochs: range, noisy: Sequence[slice | None], first: int = 0
+    ) -> Iterator[tuple[Batch, list[Tensor | None]]]:
+        """The batches of some epochs, each with its `noises`.
+
+        Args:
+            epochs: which epochs.
+            noisy: see `noises`.
+            first: number of batches to skip.
+        """
+        sizes, per_epoch = self.batch_sizes, len(self.batch_sizes)
+        if first == per_epoch * len(epochs):
+            return
+        size, rows = sizes[0], sum(sizes)
+        # Several batches are gathered at once and split again.
+        room = NUMBERS_AT_ONCE // (len(self._row) * size)
+        at_once = max(1, room // self.n_classes)
+        for some_epochs in _split(epochs, max(1, at_once // per_epoch)):
+            order = self._orders(some_epochs)[..., :rows].flatten(1)
+            for block in _split(range(first, per_epoch * len(some_epochs)), at_once):
+                block_sizes = (sizes * len(some_epochs))[block.start : block.stop]
+                start = block.start * size
+                index = order[:, start : start + sum(block_sizes)]
+                place = torch.arange(start, start + index.shape[1], device=order.device)
+                steps = (some_epochs.start + place // rows) * per_epoch + place % rows // size
+                yield from self._gather(index, steps, block_sizes, noisy, room)
+            first = 0
+
+    def _gather(
+        self, index: Tensor, steps: Tensor, sizes: list[int], noisy: Sequence[slice | None], room: int
+    ) -> Iterator[tuple[Batch, list[Tensor | None]]]:
+        """Several batches at once, split by their sizes."""
+
+        def split(tensor: Tensor | None) -> Iterator[Tensor | None]:
+            return itertools.repeat(None) if tensor is None else iter(tensor.split(sizes, 1))
+
+        labels = self.labels(index)
+        noises = [split(noise) for noise in self.noises(noisy, steps, labels.keys)]
+        x = self._features_in_blocks(index, labels.keys, steps, sizes, room)
+        parts = zip(index.split(sizes, 1), x, *map(split, labels), strict=False)
+        for rows, features, candidates, weight, keys in parts:
+            batch = Batch(rows, features, candidates, weight, keys)
+            yield batch, [next(noise) for noise in noises]
+
+    def _features_in_blocks(
+        self, index: Tensor, keys: Tensor, steps: Tensor, sizes: list[int], room: int
+    ) -> Iterator[Tensor]:
+        """Features of several batches, one batch at a time."""
+        at_once = max(1, room // math.prod(self.x.shape[1 if self._x_is_shared else 2 :]))
+        start = 0
+        for block in range(0, len(sizes), at_once):
+            block_sizes = sizes[block : block + at_once]
+            rows = slice(start, start := start + sum(block_sizes))
+            yield from self.features(index[:, rows], keys[:, rows], steps[rows]).split(block_sizes, 1)
+
     def _take(self, table: Tensor, index: Int[Tensor, "r b"], per_run: bool) -> Tensor:
         if self.device.type != "cpu":
             return table[self._row, index] if per_run else table[index]
-        # There, whole rows are copied several times faster than elements are looked up.
+        # On a CPU, copying whole rows is several times faster than advanced indexing.
         if per_run:
             table, index = table.flatten(0, 1), index + self._row * self.n
         return table.index_select(0, index.flatten()).view(*index.shape, *table.shape[1:])
 
     def batch(self, index: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"]) -> Batch:
-        """Rows of one step, or each of a step of its own, augmented where the recipe says so."""
+        """The given rows, augmented as the recipe says; `step` is one number, or one per row."""
         labels = self.labels(index)
         return Batch(index, self.features(index, labels.keys, step), *labels)
 
-    def labels(self, index: Int[Tensor, "r b"]) -> "Labels":
-        """What belongs to rows besides their features."""
+    def labels(self, index: Int[Tensor, "r b"]) -> Labels:
+        """Candidates, weights and keys of the given rows."""
         weight = None if self.weight is None else self._take(self.weight, index, self.weight.dim() == 2)
         candidates = self._take(self.candidates, index, self.candidates.dim() == 3)
         return Labels(candidates, weight, self._take(self.keys, index, self.keys.dim() == 2))
@@ -129,19 +187,25 @@ class Stream:
     def features(
         self, index: Int[Tensor, "r b"], keys: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"]
     ) -> Float[Tensor, "r b ..."]:
-        """Features of rows, augmented where the recipe says so."""
+        """Features of the given rows, augmented as the recipe says."""
         x = self._take(self.x, index, not self._x_is_shared)
         return x if self.recipe.augmentation == "none" else self._augment(x, keys, step)
+
+    def noises(
+        self, noisy: Sequence[slice | None], steps: Int[Tensor, "*#rb"], keys: Int[Tensor, "r b"]
+    ) -> list[Tensor | None]:
+        """Uniform draws for several slices of the runs; None gives None."""
+        return [None if runs is None else self.noise(runs, steps, keys[runs]) for runs in noisy]
 
     def noise(
         self, runs: slice, steps: Int[Tensor, "*#rb"], keys: Int[Tensor, "r b"]
     ) -> Float[Tensor, "r b k"]:
-        """Uniform draws for some of the runs' rows.
+        """Uniform draws for the rows of some runs.
 
         Args:
             runs: whose seeds to draw from.
-            steps: the number of the training step, of all rows or of each.
-            keys: the rows' names.
+            steps: number of the training step, one for all rows or one per row.
+            keys: the rows' keys.
         """
         seeds = self._seeds["noise"][runs][:, None, None]
         classes = torch.arange(self.n_classes, device=self.device)
@@ -164,7 +228,7 @@ class Stream:
 
 
 def _shifted(images: Float[Tensor, "n c h w"], chance: Float[Tensor, "n 2"]) -> Float[Tensor, "n c h w"]:
-    """Each image moved by up to four pixels either way, zeros (the normalised mean) moving in."""
+    """Each image shifted by up to four pixels in both directions, padded with zeros (the normalized mean)."""
     n, _, height, width = images.shape
     padded = torch.nn.functional.pad(images, [CROP_REACH] * 4)
     start = (chance * (2 * CROP_REACH + 1)).long()
@@ -179,3 +243,8 @@ def _rotated(images: Float[Tensor, "n c h w"], angle: Float[Tensor, "n"]) -> Flo
     theta = torch.stack([cos, -sin, zero, sin, cos, zero], dim=1).view(-1, 2, 3)
     grid = torch.nn.functional.affine_grid(theta, list(images.shape), align_corners=False)
     return torch.nn.functional.grid_sample(images, grid, align_corners=False)
+
+
+def _split(whole: range, length: int) -> Iterator[range]:
+    """Consecutive pieces of a range."""
+    return (whole[start : start + length] for start in range(0, len(whole), length))

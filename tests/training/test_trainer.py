@@ -18,7 +18,8 @@ from propall.numerics import restricted_softmax
 from propall.training.contract import Run
 from propall.training.networks import build
 from propall.training.recipe import Recipe
-from propall.training.trainer import Stack, Trainer
+from propall.training.stack import Stack
+from propall.training.trainer import Trainer
 
 N, D, K = 60, 6, 4
 
@@ -179,9 +180,9 @@ def test_bad_candidates_are_refused_before_training():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"weight": torch.ones(N + 1)}, r"weight: shape \(61,\) given; expected \(60,\)"),
+        ({"weight": torch.ones(N + 1)}, r"weight: got shape \(61,\); expected \(60,\)"),
         ({"weight": torch.full((N,), -1.0)}, r"weight: -1\.0 is among them"),
-        ({"keys": torch.arange(3)}, r"keys: shape \(3,\)"),
+        ({"keys": torch.arange(3)}, r"keys: got shape \(3,\)"),
     ],
 )
 def test_what_does_not_belong_to_the_rows_is_refused(changed, message):
@@ -192,12 +193,12 @@ def test_what_does_not_belong_to_the_rows_is_refused(changed, message):
 def test_features_no_network_can_train_on_are_refused():
     train, _ = data()
     trainer = Trainer(CC(), NETS["linear"], QUICK)
-    with pytest.raises(TypeError, match=r"x: dtype torch.float16.*precision='bfloat16'"):
+    with pytest.raises(TypeError, match=r"x: got dtype torch.float16.*precision='bfloat16'"):
         trainer.fit([Run(PartialDataset(train.x.half(), train.candidates), 0)])
     x = train.x.clone()
     x[7, 2] = torch.nan
     x[9] = torch.inf
-    with pytest.raises(ValueError, match=r"x: 2 rows hold NaN or infinity \(first: 7\)"):
+    with pytest.raises(ValueError, match=r"x: 2 rows contain NaN or infinity \(first: 7\)"):
         trainer.fit([Run(PartialDataset(x, train.candidates), 0)])
 
 
