@@ -1,4 +1,4 @@
-"""What the contract is tried on: every registered objective, with inputs that it accepts."""
+"""Inputs for the contract tests: every registered objective with data that it accepts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from propall.training.contract import Algorithm, Objective, State, Step
 OBJECTIVES: dict[str, type[Objective]] = {n: m for n, m in METHODS.items() if issubclass(m, Objective)}
 ALGORITHMS: dict[str, type[Algorithm]] = {n: m for n, m in METHODS.items() if issubclass(m, Algorithm)}
 
-#: Parametrises a check over all registered objectives; `objective` is one with its default fields.
+#: Parametrizes a check over all registered objectives, with their default fields.
 each_objective = pytest.mark.parametrize(
     "objective", [pytest.param(m(), id=n) for n, m in OBJECTIVES.items()]
 )
 
 
 def skip_known(method: Objective | str, known: dict[str, str]) -> None:
-    """Skips a check for a method that it is known not to hold for, with the reason given beside the check."""
+    """Skip a check that is known not to hold for a method, for the reason listed beside the check."""
     name = method if isinstance(method, str) else method.name
     if name in known:
         pytest.skip(f"{name}: {known[name]}")
@@ -38,16 +38,16 @@ def _generator(seed: int) -> torch.Generator:
 
 
 def partial_sets(n: int, k: int, seed: int = 0) -> Tensor:
-    """Sets of all sizes from 1 to k - 1, one after the other, at random places."""
+    """Random sets that cycle through all sizes from 1 to k - 1."""
     rank = torch.rand(n, k, generator=_generator(seed)).argsort(-1).argsort(-1)
     sizes = 1 + torch.arange(n) % max(k - 1, 1)
     return rank < sizes[:, None]
 
 
 def complementary_sets(n: int, k: int, seed: int = 0) -> Tensor:
-    """All labels but one; every label is left out about equally often."""
-    left_out = torch.randperm(n, generator=_generator(seed)) % k
-    return ~torch.nn.functional.one_hot(left_out, k).bool()
+    """All labels but one; every label is excluded about equally often."""
+    excluded = torch.randperm(n, generator=_generator(seed)) % k
+    return ~torch.nn.functional.one_hot(excluded, k).bool()
 
 
 def singletons(n: int, k: int, seed: int = 0) -> Tensor:
@@ -56,7 +56,7 @@ def singletons(n: int, k: int, seed: int = 0) -> Tensor:
 
 
 def full_sets(n: int, k: int, seed: int = 0) -> Tensor:
-    """Partial sets, but every second row holds all labels."""
+    """Partial sets, with all labels in every second row."""
     return partial_sets(n, k, seed) | (torch.arange(n) % 2 == 0)[:, None]
 
 
@@ -64,11 +64,11 @@ Kind = Callable[[int, int, int], Tensor]
 
 
 def accepts(objective: Objective, candidates: Tensor) -> bool:
-    """Whether an objective takes such sets; one that does not says so, and what is wrong, in `init`."""
+    """Whether an objective accepts the sets; if not, `init` raises an error that names the argument."""
     try:
         objective.init(candidates)
-    except ValueError as refusal:
-        message = str(refusal)
+    except ValueError as error:
+        message = str(error)
     else:
         return True
     assert message.startswith("candidates:"), f"the message does not name the argument: {message}"
@@ -85,11 +85,11 @@ def sets_for(objective: Objective, n: int, k: int, seed: int = 0) -> Tensor:
     raise AssertionError(f"{objective.name} accepts neither partial nor complementary sets of {k} labels")
 
 
-# --- a visit of an objective to a batch ---------------------------------------------------------------------
+# --- one step of an objective on a batch --------------------------------------------------------------------
 
 
 class Visit(NamedTuple):
-    """All that an objective gets to see of a batch."""
+    """Everything an objective receives for a batch."""
 
     logits: Tensor
     candidates: Tensor
@@ -98,7 +98,7 @@ class Visit(NamedTuple):
 
 
 def cast(state: State, dtype: torch.dtype) -> State:
-    """The state in another precision; whole numbers stay what they are."""
+    """Convert the floating-point tensors of a state to another precision."""
     return State(*({k: v.to(dtype) if v.is_floating_point() else v for k, v in p.items()} for p in state))
 
 
@@ -127,9 +127,9 @@ def visit(
     rows: Tensor | None = None,
     classes: Tensor | None = None,
 ) -> Visit:
-    """A batch whose rows have been visited before, so that the memory is not the one `init` gives.
+    """A batch whose rows have been visited before, so the state differs from the initial one.
 
-    With `rows` and `classes` it is the same batch, with the same history, in another order.
+    `rows` and `classes` permute the same batch with the same history.
     """
     candidates = sets_for(objective, n, k, seed) if candidates is None else candidates
     rows = torch.arange(candidates.shape[0]) if rows is None else rows
@@ -146,7 +146,7 @@ def visit(
 
 
 class Outcome(NamedTuple):
-    """Loss, its gradients in the logits and in what the objective trains itself, and the state after."""
+    """Loss, its gradients with respect to logits and trained tensors, and the state afterwards."""
 
     loss: Tensor
     gradient: Tensor
@@ -158,15 +158,15 @@ def outcome(objective: Objective, seen: Visit) -> Outcome:
     logits = seen.logits.detach().clone().requires_grad_()
     trained = {name: t.detach().clone().requires_grad_() for name, t in seen.state.trained.items()}
     loss = objective.loss(logits, seen.candidates, seen.state._replace(trained=trained), seen.step)
-    # An objective may leave trained tensors out of a loss (a fixed matrix), never the logits.
+    # The loss may ignore trained tensors (a fixed matrix), but not the logits.
     gradients = torch.autograd.grad(loss, [logits, *trained.values()], allow_unused=True)
     after = objective.update(seen.logits, seen.candidates, seen.state, seen.step)
-    of_trained = {n: g for n, g in zip(trained, gradients[1:], strict=True) if g is not None}
-    return Outcome(loss.detach(), gradients[0], of_trained, after)
+    trained_gradients = {n: g for n, g in zip(trained, gradients[1:], strict=True) if g is not None}
+    return Outcome(loss.detach(), gradients[0], trained_gradients, after)
 
 
 def with_fields(objective: Objective, numbers: dict[str, Tensor]) -> Objective:
-    """The objective with tensors for some of its numbers, as the engine makes it for runs that differ."""
+    """The objective with tensors for some hyper-parameters, as in stacks of runs that differ in them."""
     varied = copy.copy(objective)
     for name, value in numbers.items():
         object.__setattr__(varied, name, value)
@@ -174,7 +174,7 @@ def with_fields(objective: Objective, numbers: dict[str, Tensor]) -> Objective:
 
 
 def with_tensor_fields(objective: Objective, dtype: torch.dtype = torch.float64) -> Objective:
-    """The same objective with a 0-d tensor for every number."""
+    """The objective with a 0-d tensor for every float field."""
     fields = {f.name: getattr(objective, f.name) for f in dataclasses.fields(objective)}  # type: ignore[arg-type]
     return with_fields(
         objective, {n: torch.tensor(v, dtype=dtype) for n, v in fields.items() if isinstance(v, float)}

@@ -1,4 +1,4 @@
-"""What everybody above the methods relies on, tried on every registered one by training it on clusters."""
+"""Properties of every registered method that its users rely on, tested by training on clusters."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from propall.methods import METHODS
 from propall.methods.cc import CC
 from propall.methods.propall import ProPaLL
 from propall.nets.linear import Linear
-from propall.training.contract import Algorithm, Objective, Run
+from propall.training.contract import Algorithm, Objective, Run, TrainingSetup
 from propall.training.recipe import Recipe
-from propall.training.trainer import Trainer
 from tests.contract.subjects import accepts, skip_known
 
 Method = type[Objective] | type[Algorithm]
@@ -34,22 +33,18 @@ ENOUGH = Recipe(epochs=25, batch_size=50, optimizer="adam", learning_rate=0.05)
 
 
 def algorithm(method: Method, recipe: Recipe) -> Algorithm:
-    """Something that fits: an objective in a trainer, or the method itself with a network if it takes one."""
-    if issubclass(method, Objective):
-        return Trainer(method(), Linear, recipe)
-    taken = {field.name for field in dataclasses.fields(method)}  # type: ignore[arg-type]
-    offered = {"net": Linear, "recipe": recipe}
-    return method(**{name: value for name, value in offered.items() if name in taken})
+    """The method with its default fields, trained with a linear network if it has one."""
+    return method().with_training(TrainingSetup(Linear, recipe))
 
 
 @cache
 def problem(complementary: bool, n: int, k: int, seed: int = 0) -> Problem:
-    law = Complementary() if complementary else Exactly(n=2)
-    return blobs(n, 3, k, seed=seed).problem(law, seed)
+    corruption = Complementary() if complementary else Exactly(n=2)
+    return blobs(n, 3, k, seed=seed).problem(corruption, seed)
 
 
 def problem_for(method: Method, n: int = 60, k: int = 5, seed: int = 0) -> Problem:
-    """Clusters with two candidates each, or one complementary label for methods that take nothing else."""
+    """Clusters with two candidates per row, or one complementary label if the method requires it."""
     partial = problem(False, n, k, seed)
     if issubclass(method, Objective) and not accepts(method(), partial.train.candidates):
         return problem(True, n, k, seed)
@@ -57,7 +52,7 @@ def problem_for(method: Method, n: int = 60, k: int = 5, seed: int = 0) -> Probl
 
 
 def run_on(data: Problem, seed: int, objective: Objective | None = None) -> Run:
-    """In float64, where only a difference in meaning shows."""
+    """A run in float64, where rounding does not hide or cause differences."""
     train = dataclasses.replace(data.train, x=data.train.x.double())
     return Run(train, seed, objective=objective)
 
@@ -76,7 +71,7 @@ def test_same_seed_same_scores(method: Method) -> None:
 
 
 @each_method
-def test_the_global_generator_is_neither_read_nor_moved(method: Method) -> None:
+def test_the_global_generator_is_neither_read_nor_advanced(method: Method) -> None:
     data = problem_for(method)
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -87,11 +82,11 @@ def test_the_global_generator_is_neither_read_nor_moved(method: Method) -> None:
 
 
 @each_method
-def test_stacked_is_alone(method: Method) -> None:
+def test_stacked_runs_equal_single_runs(method: Method) -> None:
     data, other = problem_for(method), problem_for(method, seed=1)
     runs = [run_on(data, 3), run_on(other, 4), run_on(data, 5)]
     if issubclass(method, Objective):
-        # Neighbours with other objectives, one of them noisy, that share nothing but the shape.
+        # Runs with other objectives, one of them noisy, that have only the shape in common.
         runs += [run_on(data, 6, CC()), run_on(other, 7, ProPaLL())]
     together = scores(algorithm(method, FEW), runs, data.test_x)
     for run, stacked in zip(runs, together, strict=True):
@@ -99,7 +94,7 @@ def test_stacked_is_alone(method: Method) -> None:
         torch.testing.assert_close(stacked, alone, rtol=1e-7, atol=1e-9)
 
 
-#: Methods that do not learn clusters from so little, and why.
+#: Methods that need more data or epochs to learn clusters, and why.
 LEARNS_LATER: dict[str, str] = {}
 
 
@@ -113,7 +108,7 @@ def test_clearly_beats_chance(method: Method) -> None:
 
 
 def changed(method: Method) -> Iterator[Objective | Algorithm]:
-    """A method with its own fields, and with every field changed once."""
+    """The method with its default fields, then with each field changed."""
     yield method()
     hints = typing.get_type_hints(method)
     for field in dataclasses.fields(method):  # type: ignore[arg-type]
@@ -131,7 +126,7 @@ def changed(method: Method) -> Iterator[Objective | Algorithm]:
 
 @each_method
 def test_survives_json(method: Method) -> None:
-    for one in changed(method):
-        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(one)))  # type: ignore[call-overload]
-        assert method(**plain) == one
-        assert hash(method(**plain)) == hash(one)
+    for changed_method in changed(method):
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(changed_method)))  # type: ignore[call-overload]
+        assert method(**plain) == changed_method
+        assert hash(method(**plain)) == hash(changed_method)

@@ -1,4 +1,4 @@
-"""PROPALL_CHECK_SHAPES=1 does what it says."""
+"""PROPALL_CHECK_SHAPES=1 checks annotated shapes and dtypes."""
 
 import pytest
 import torch
@@ -23,5 +23,5 @@ def test_a_wrong_dtype_is_refused() -> None:
         restricted_softmax(torch.zeros(2, 3), torch.ones(2, 3))
 
 
-def test_methods_that_return_their_own_kind_work() -> None:
+def test_methods_that_return_their_own_type_work() -> None:
     assert State().with_rows(weights=torch.zeros(1)).rows["weights"].shape == (1,)

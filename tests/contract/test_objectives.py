@@ -1,4 +1,4 @@
-"""What the engine relies on, tried on every registered objective; a new one needs no code here."""
+"""Properties of every registered objective that training relies on; new ones need no code here."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ def test_update_needs_no_gradient(objective: Objective) -> None:
     assert not any(tensor.requires_grad for tensor in detached.rows.values())
 
 
-#: Their weights cover all labels, each side of the candidate set with a normalisation of its own.
+#: Objectives with weights on all labels, normalized separately inside and outside the candidate set.
 WEIGHTS_BEYOND_THE_CANDIDATES = {
-    "lws": "weighs candidates and non-candidates, each side with a sum of its own",
-    "lwc": "weighs candidates and non-candidates, each side with a sum of its own",
+    "lws": "weights candidates and non-candidates, normalized separately",
+    "lwc": "weights candidates and non-candidates, normalized separately",
 }
 
 
@@ -114,13 +114,13 @@ def test_weights_are_a_distribution_on_the_candidates(name: str, earlier: int) -
 
 
 def extreme_logits(k: int) -> Tensor:
-    """Rows of +-1e4 in every pattern of signs, then the same with zeros among them, then ordinary ones."""
+    """Rows of +-1e4 in every pattern of signs, the same with some zeros, and ordinary rows."""
     signs = 2.0 * (torch.arange(2**k)[:, None] >> torch.arange(k) & 1) - 1
     sparse = signs * (torch.arange(2**k)[:, None] % 3 == torch.arange(k) % 3)
     return torch.cat([1e4 * signs, 1e4 * sparse, signs + torch.arange(k) / k])
 
 
-#: Values or gradients that are not finite there, and why that is right.
+#: Objectives with values or gradients that are rightly not finite, and why.
 NOT_FINITE_AT_EXTREMES: dict[str, str] = {}
 
 
@@ -143,7 +143,7 @@ def test_finite_at_extreme_logits(objective: Objective, dtype: torch.dtype, earl
 
 @each_objective
 def test_finite_at_extreme_logits_one_row_at_a_time(objective: Objective) -> None:
-    """In a batch, a row's infinity can drown in an average's branch; alone it cannot."""
+    """In a batch, averaging may hide an infinite row."""
     logits = extreme_logits(3)
     candidates = sets_for(objective, len(logits), 3)
     whole = cast(objective.init(candidates), torch.float32)
@@ -153,14 +153,14 @@ def test_finite_at_extreme_logits_one_row_at_a_time(objective: Objective) -> Non
         assert_finite(outcome(objective, Visit(logits[i : i + 1], candidates[i : i + 1], state, step)))
 
 
-#: Objectives whose gradient is on purpose not that of their value.
-GRADIENT_IS_ANOTHER: dict[str, str] = {}
+#: Objectives whose gradient is deliberately not that of their value.
+GRADIENT_DIFFERS: dict[str, str] = {}
 
 
 @each_objective
 @pytest.mark.parametrize("seed", [0, 1])
 def test_gradcheck(objective: Objective, seed: int) -> None:
-    skip_known(objective, GRADIENT_IS_ANOTHER)
+    skip_known(objective, GRADIENT_DIFFERS)
     seen = visit(objective, n=6, k=4, seed=seed)
     names = list(seen.state.trained)
 
@@ -186,7 +186,7 @@ def test_float32_agrees_with_float64(objective: Objective) -> None:
 
 
 @each_objective
-def test_numbers_may_be_tensors(objective: Objective) -> None:
+def test_float_fields_may_be_tensors(objective: Objective) -> None:
     seen = visit(objective)
     assert_equal_outcomes(outcome(with_tensor_fields(objective), seen), outcome(objective, seen), rtol=1e-12)
 
@@ -213,13 +213,13 @@ def test_same_under_permutations(objective: Objective, moved: str) -> None:
     )
 
 
-#: Objectives for which a weight is not a number of copies.
-WEIGHT_IS_NO_REPETITION: dict[str, str] = {}
+#: Objectives for which a weight is not equivalent to repetitions.
+WEIGHTS_ARE_NOT_REPETITIONS: dict[str, str] = {}
 
 
 @each_objective
 def test_weight_two_is_a_row_twice(objective: Objective) -> None:
-    skip_known(objective, WEIGHT_IS_NO_REPETITION)
+    skip_known(objective, WEIGHTS_ARE_NOT_REPETITIONS)
     n, k = 10, 4
     candidates = sets_for(objective, n, k)
     counts = 1 + torch.arange(n) % 3
@@ -240,9 +240,9 @@ def test_weight_two_is_a_row_twice(objective: Objective) -> None:
     torch.testing.assert_close(weighted.state.shared, repeated.state.shared, rtol=1e-6, atol=1e-7)
 
 
-#: Objectives for which the size of equal weights matters.
+#: Objectives for which the scale of equal weights matters.
 WEIGHTS_HAVE_A_SCALE = {
-    "ga": "an ascent step grows with the counts of a batch, and they with the weights; their mean should be 1"
+    "ga": "ascent steps scale with the weighted counts of a batch; weights should have mean 1"
 }
 
 
@@ -288,12 +288,12 @@ def stacked(visits: list[Visit]) -> Visit:
 
 
 def over_runs(objective: Objective) -> Callable[..., tuple[Tensor, Tensor, State]]:
-    """Losses, gradients and new states of stacked runs, composed the way the engine does."""
+    """Losses, gradients and new states of stacked runs, composed as in training."""
 
     def of_all(seen: Visit, numbers: dict[str, Tensor] | None = None) -> tuple[Tensor, Tensor, State]:
         numbers = numbers or {}
         time = Step(seen.step.progress[0], seen.step.epoch[0])
-        given = (seen.candidates, seen.state, seen.step.uniform, numbers)
+        arguments = (seen.candidates, seen.state, seen.step.uniform, numbers)
         axes = (
             0,
             0 if any(seen.state) else None,
@@ -302,21 +302,21 @@ def over_runs(objective: Objective) -> Callable[..., tuple[Tensor, Tensor, State
         )
 
         def loss(
-            z: Tensor, candidates: Tensor, state: State, uniform: Tensor | None, own: dict[str, Tensor]
+            z: Tensor, candidates: Tensor, state: State, uniform: Tensor | None, fields: dict[str, Tensor]
         ) -> Tensor:
-            return with_fields(objective, own).loss(z, candidates, state, time._replace(uniform=uniform))
+            return with_fields(objective, fields).loss(z, candidates, state, time._replace(uniform=uniform))
 
         def update(
-            z: Tensor, candidates: Tensor, state: State, uniform: Tensor | None, own: dict[str, Tensor]
+            z: Tensor, candidates: Tensor, state: State, uniform: Tensor | None, fields: dict[str, Tensor]
         ) -> State:
-            return with_fields(objective, own).update(z, candidates, state, time._replace(uniform=uniform))
+            return with_fields(objective, fields).update(z, candidates, state, time._replace(uniform=uniform))
 
         def total(logits: Tensor) -> tuple[Tensor, Tensor]:
-            losses = vmap(loss, (0, *axes))(logits, *given)
+            losses = vmap(loss, (0, *axes))(logits, *arguments)
             return losses.sum(), losses
 
         gradients, (_, losses) = grad_and_value(total, has_aux=True)(seen.logits)
-        return losses, gradients, vmap(update, (0, *axes))(seen.logits, *given)
+        return losses, gradients, vmap(update, (0, *axes))(seen.logits, *arguments)
 
     return of_all
 
@@ -343,14 +343,14 @@ def float_fields(objective: Objective) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", [n for n, m in OBJECTIVES.items() if float_fields(m())])
-def test_stacked_runs_may_differ_in_their_numbers(name: str) -> None:
+def test_stacked_runs_may_differ_in_float_fields(name: str) -> None:
     objective = OBJECTIVES[name]()
     visits = [visit(objective, seed=seed) for seed in range(2)]
     for field, value in float_fields(objective).items():
         values = [value, value / 2 + 1e-3]
         stack = over_runs(objective)(stacked(visits), {field: torch.tensor(values, dtype=torch.float64)})
-        for i, (seen, own) in enumerate(zip(visits, values, strict=True)):
-            assert_stacked(stack, i, outcome(OBJECTIVES[name](**{field: own}), seen))
+        for i, (seen, run_value) in enumerate(zip(visits, values, strict=True)):
+            assert_stacked(stack, i, outcome(OBJECTIVES[name](**{field: run_value}), seen))
 
 
 def compare_compiled(objective: Objective, backend: str) -> None:
@@ -385,7 +385,7 @@ def test_small_batches_and_few_or_many_classes(objective: Objective, n: int, k: 
 
 @each_objective
 def test_sets_with_all_labels(objective: Objective) -> None:
-    """They carry no information: refused before training, or harmless in it."""
+    """They carry no information: `init` refuses them, or training ignores them."""
     candidates = full_sets(8, 4)
     if not accepts(objective, candidates):
         return
@@ -414,7 +414,7 @@ def squared_error(logits: Tensor, labels: Tensor) -> Tensor:
     return (logits.softmax(-1) - targets).square().sum(-1).mean()
 
 
-def generalised_cross_entropy(logits: Tensor, labels: Tensor, q: float = 0.7) -> Tensor:
+def generalized_cross_entropy(logits: Tensor, labels: Tensor, q: float = 0.7) -> Tensor:
     return ((1 - truth_of(logits.softmax(-1), labels) ** q) / q).mean()
 
 
@@ -429,7 +429,7 @@ def one_versus_all(logits: Tensor, labels: Tensor) -> Tensor:
     return ((-truth).sigmoid() - 0.5 + others / (logits.shape[-1] - 1)).mean()
 
 
-#: The supervised loss that a method becomes where every set is a singleton.
+#: The supervised loss that a method equals if every set has one candidate.
 SUPERVISED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "propall": binary_cross_entropy,
     "cc": cross_entropy,
@@ -444,7 +444,7 @@ SUPERVISED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mcl_log": cross_entropy,
     "mcl_mae": absolute_error,
     "mcl_mse": squared_error,
-    "mcl_gce": generalised_cross_entropy,
+    "mcl_gce": generalized_cross_entropy,
     "abs": absolute_error,
     "pc": pairwise_comparison,
     "ova": one_versus_all,
@@ -454,8 +454,8 @@ SUPERVISED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @each_objective
 def test_singletons_are_supervision(objective: Objective) -> None:
-    """Equal to the supervised loss named for it; and descent from zero finds the label in any case."""
-    # Methods for one complementary label meet singletons where there are two classes.
+    """Check equality with the loss in `SUPERVISED`, and that descent from zero favors the label."""
+    # Methods for one complementary label accept singletons only with two classes.
     k = 5 if accepts(objective, singletons(15, 5)) else 2
     candidates = singletons(15, k)
     labels = candidates.int().argmax(-1)

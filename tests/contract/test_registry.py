@@ -1,4 +1,4 @@
-"""The registry and the bibliography: nothing missing, nothing named twice, every citation resolves."""
+"""Registry and bibliography: nothing is missing or duplicated, and every citation resolves."""
 
 import pkgutil
 import re
@@ -23,13 +23,13 @@ BIBLIOGRAPHY = files("propall.methods").joinpath("references.bib").read_text(enc
 ENTRIES = re.findall(r"^@(\w+)\{([^,\s]+),\n(.*?)^\}$", BIBLIOGRAPHY, flags=re.MULTILINE | re.DOTALL)
 KEYS = [key for _, key, _ in ENTRIES]
 
-#: How docstrings and comments cite: a name, a year, perhaps a word, in brackets.
+#: Citations in docstrings and comments: name, year and perhaps a word, in brackets.
 CITATION = re.compile(r"\[([a-z]+\d{4}[a-z0-9]*)\]")
 
 
 def test_every_file_is_registered_under_its_name() -> None:
     modules = {module.name for module in pkgutil.iter_modules(propall.methods.__path__)}
-    modules = {name for name in modules if not name.startswith("_")}  # what families share
+    modules = {name for name in modules if not name.startswith("_")}  # shared by families of methods
     assert modules == set(METHODS), (
         f"files without an entry: {sorted(modules - set(METHODS))}, "
         f"entries without a file: {sorted(set(METHODS) - modules)}"
@@ -37,7 +37,7 @@ def test_every_file_is_registered_under_its_name() -> None:
 
 
 @each_method
-def test_a_method_says_what_it_is(method: type[Objective] | type[Algorithm]) -> None:
+def test_a_method_describes_itself(method: type[Objective] | type[Algorithm]) -> None:
     assert issubclass(method, Objective | Algorithm)
     assert method.__module__ == f"propall.methods.{method.name}"
     assert METHODS[method.name] is method
@@ -50,7 +50,7 @@ def test_a_method_says_what_it_is(method: type[Objective] | type[Algorithm]) -> 
     )
 
 
-def test_titles_are_told_apart() -> None:
+def test_titles_are_unique() -> None:
     titles = [method.title for method in METHODS.values()]
     assert len(titles) == len(set(titles))
 
@@ -70,8 +70,8 @@ def test_bibliography_entry_is_complete(kind: str, fields: str) -> None:
         "techreport": {"author", "title", "institution", "year"},
         "phdthesis": {"author", "title", "school", "year"},
     }
-    given = set(re.findall(r"^  (\w+) = \{", fields, flags=re.MULTILINE))
-    assert needed[kind] <= given, f"missing: {needed[kind] - given}"
+    present = set(re.findall(r"^  (\w+) = \{", fields, flags=re.MULTILINE))
+    assert needed[kind] <= present, f"missing: {needed[kind] - present}"
 
 
 def test_citations_resolve() -> None:
@@ -84,7 +84,7 @@ def test_citations_resolve() -> None:
     assert not unknown, f"cited but not in references.bib: {sorted(unknown)}"
 
 
-def test_an_unknown_name_is_answered_with_the_near_ones() -> None:
+def test_an_unknown_name_suggests_similar_ones() -> None:
     with pytest.raises(KeyError, match="propall"):
         METHODS["propal"]
 
@@ -102,15 +102,15 @@ def test_an_unknown_name_is_answered_with_the_near_ones() -> None:
         ("valen", "optimizer", "lbfgs"),
     ],
 )
-def test_misspelt_choices_are_refused(name: str, field: str, value: str) -> None:
-    # Where annotations are checked, such a value does not get as far as our own check.
+def test_misspelled_choices_are_refused(name: str, field: str, value: str) -> None:
+    # With checked annotations, the type checker refuses the value first.
     with pytest.raises((ValueError, TypeCheckError), match=field):
         METHODS[name](**{field: value})
 
 
 @dataclass
 class Settings:
-    """What annotations may say of choices."""
+    """Annotations with and without choices."""
 
     mode: Literal["a", "b"] = "a"
     kind: Literal[1, 2] | None = None
@@ -120,9 +120,9 @@ class Settings:
 
 def test_choices_are_those_of_the_annotations() -> None:
     check_choices(Settings("b", 2, 0.5, "x"))
-    for wrong, message in (
+    for invalid, message in (
         ({"mode": "c"}, "mode: got 'c'; expected 'a' or 'b'"),
         ({"kind": 3}, "1 or 2 or None"),
     ):
         with pytest.raises(ValueError, match=message):
-            check_choices(Settings(**wrong))  # type: ignore[arg-type]
+            check_choices(Settings(**invalid))  # type: ignore[arg-type]

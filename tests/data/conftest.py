@@ -1,4 +1,4 @@
-"""The published data sets, for the tests marked `realdata`."""
+"""Published data sets, for tests marked `realdata`."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,7 +13,7 @@ _read = cache(load)
 
 @pytest.fixture
 def published() -> Callable[[str], Source]:
-    """Reads a data set once; a test whose files are not under PROPALL_DATA is skipped and says which."""
+    """Load a data set once; skip the test if its files are not under PROPALL_DATA."""
 
     def read(name: str) -> Source:
         try:

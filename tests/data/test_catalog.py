@@ -21,7 +21,7 @@ def test_every_data_set_is_there() -> None:
             assert held in (set(), {content.name for content in files.contents})
 
 
-def test_an_unknown_name_is_answered_with_the_near_ones() -> None:
+def test_an_unknown_name_suggests_similar_ones() -> None:
     with pytest.raises(
         ValueError, match="data set: unknown name 'Fashion-MNIST'; did you mean 'fashion_mnist'"
     ):
@@ -32,7 +32,7 @@ def test_an_unknown_name_is_answered_with_the_near_ones() -> None:
         CORRUPTIONS["uniform_superset"]
 
 
-def test_loading_looks_under_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_uses_the_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROPALL_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=str(tmp_path / "mnist")):
         load("mnist")

@@ -1,7 +1,7 @@
-"""How the cases of each golden file are computed with this library: one handler per file.
+"""Handlers that compute the cases of each golden file with this library.
 
-A handler yields a `Check` for every field that a case of its file may carry; the runner leaves out the fields
-a case does not have. Methods are imported inside their handlers, so that one that is missing fails alone.
+A handler yields a `Check` for every field that a case of its file may have; the runner skips fields that a
+case does not have. Methods are imported inside their handlers, so a broken one fails alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from propall.data.dataset import PartialDataset
 from propall.methods._neighbors import nearest
 from propall.training.contract import Algorithm, Objective, Run, State, Step
-from tests.golden.comparing import (
+from tests.golden.comparison import (
     COMPLEMENTARY,
     COMPLEMENTARY_32,
     DEEP,
@@ -27,21 +27,21 @@ from tests.golden.comparing import (
     PROPALL,
     Case,
     Check,
-    Table,
     Tolerance,
+    Tolerances,
     as_array,
     relative,
 )
 
-Handler = Callable[[Case, torch.dtype, Table], Iterator[Check]]
+Handler = Callable[[Case, torch.dtype, Tolerances], Iterator[Check]]
 
 
 class File(NamedTuple):
-    """What computes a file's cases, and the tolerances in float64 and (where there are some) in float32."""
+    """Handler of a file, and its tolerances in float64 and (if compared) in float32."""
 
     handler: Handler
-    double: Table
-    single: Table | None = None
+    double: Tolerances
+    single: Tolerances | None = None
 
 
 def numbers(value: Any, dtype: torch.dtype) -> Tensor:
@@ -66,7 +66,7 @@ def evaluate(
     epoch: int = 0,
     weight: Tensor | None = None,
 ) -> Evaluated:
-    """Loss and gradient as the engine would see them; noise draws of 1/2 are no noise."""
+    """Loss and gradient as in training; draws of 1/2 mean no noise."""
     leaf = logits.clone().requires_grad_()
     loss = objective.loss(leaf, candidates, state or State(), step_for(objective, logits, epoch, weight))
     return Evaluated(loss.detach(), torch.autograd.grad(loss, leaf)[0])
@@ -86,38 +86,38 @@ def gradient_of(run: Callable[[], Evaluated]) -> Callable[[], Tensor]:
 
 
 def loss_and_gradient(
-    run: Callable[[], Evaluated], table: Table, prefix: str = "", suffix: str = ""
+    run: Callable[[], Evaluated], tolerances: Tolerances, prefix: str = "", suffix: str = ""
 ) -> Iterator[Check]:
-    yield Check(f"{prefix}loss{suffix}", loss_of(run), table.loss)
-    yield Check(f"{prefix}grad_logits{suffix}", gradient_of(run), table.gradient)
+    yield Check(f"{prefix}loss{suffix}", loss_of(run), tolerances.loss)
+    yield Check(f"{prefix}grad_logits{suffix}", gradient_of(run), tolerances.gradient)
 
 
 # --- deep partial-label methods -----------------------------------------------------------------------------
 
 
-def propall(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def propall(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.propall import ProPaLL, propall_loss
 
     logits, candidates = numbers(case["inputs"]["logits"], dtype), mask(case["inputs"]["candidate_mask"])
 
-    yield from loss_and_gradient(lambda: evaluate(ProPaLL(noise=0.0), logits, candidates), table)
+    yield from loss_and_gradient(lambda: evaluate(ProPaLL(noise=0.0), logits, candidates), tolerances)
 
     def rowwise_gradient() -> Tensor:
         leaf = logits.clone().requires_grad_()
         return torch.autograd.grad(propall_loss(leaf, candidates).sum(), leaf)[0]
 
-    yield Check("loss_per_sample", lambda: propall_loss(logits, candidates), table.loss)
-    yield Check("loss_per_sample_40digits", lambda: propall_loss(logits, candidates), table.loss)
-    yield Check("grad_logits_per_sample", rowwise_gradient, table.gradient)
-    # At +-1e4 a label's share of the loss is exactly zero, which leaves one of the two parts alone.
-    yield Check("part_I", lambda: propall_loss(logits.where(candidates, -1e4), candidates), table.loss)
-    yield Check("part_II", lambda: propall_loss(logits.where(~candidates, 1e4), candidates), table.loss)
+    yield Check("loss_per_sample", lambda: propall_loss(logits, candidates), tolerances.loss)
+    yield Check("loss_per_sample_40digits", lambda: propall_loss(logits, candidates), tolerances.loss)
+    yield Check("grad_logits_per_sample", rowwise_gradient, tolerances.gradient)
+    # At +-1e4 a label contributes exactly zero, which isolates one of the two parts.
+    yield Check("part_I", lambda: propall_loss(logits.where(candidates, -1e4), candidates), tolerances.loss)
+    yield Check("part_II", lambda: propall_loss(logits.where(~candidates, 1e4), candidates), tolerances.loss)
 
     def branch() -> list[str]:
         exact, paper = propall_loss(logits, candidates), propall_loss(logits, candidates, mode="paper")
         outside = propall_loss(logits.where(~candidates, 1e4), candidates)
         approximate = outside - logits.masked_fill(~candidates, -torch.inf).logsumexp(-1)
-        # Where both forms round to the same number the branch cannot be seen from outside, nor matters.
+        # Where both forms round to the same value, the branch is not observable and does not matter.
         seen = (exact - approximate).abs() > 1e-12 * exact.abs()
         told = case["appendixA_branch"]
         return [
@@ -128,72 +128,72 @@ def propall(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     if dtype == torch.float64:
         yield Check("appendixA_branch", branch, EXACT)
     yield Check(
-        "loss_per_sample_appendixA", lambda: propall_loss(logits, candidates, mode="paper"), table.loss
+        "loss_per_sample_appendixA", lambda: propall_loss(logits, candidates, mode="paper"), tolerances.loss
     )
 
 
-def cc(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def cc(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.cc import CC, cc_loss
 
     logits, candidates = numbers(case["inputs"]["logits"], dtype), mask(case["inputs"]["candidate_mask"])
-    yield from loss_and_gradient(lambda: evaluate(CC(), logits, candidates), table)
-    yield Check("loss_per_sample", lambda: cc_loss(logits, candidates), table.loss)
+    yield from loss_and_gradient(lambda: evaluate(CC(), logits, candidates), tolerances)
+    yield Check("loss_per_sample", lambda: cc_loss(logits, candidates), tolerances.loss)
 
 
 def with_label_weights(
     case: Case,
     dtype: torch.dtype,
-    table: Table,
+    tolerances: Tolerances,
     objective: Objective,
     *,
     new_weights: Tolerance | None = None,
 ) -> Iterator[Check]:
-    """Objectives whose memory is one weight per label: loss with the old weights, then the update."""
+    """Objectives with one weight per label: the loss with the old weights, then the update."""
     logits, candidates = numbers(case["inputs"]["logits"], dtype), mask(case["inputs"]["candidate_mask"])
     state = State(rows={"weights": numbers(case["inputs"]["weights"], dtype)})
-    yield from loss_and_gradient(lambda: evaluate(objective, logits, candidates, state), table)
+    yield from loss_and_gradient(lambda: evaluate(objective, logits, candidates, state), tolerances)
 
     def updated() -> Tensor:
         after = numbers(case["inputs"]["logits_after_step"], dtype) if objective.fresh_logits else logits
         return objective.update(after, candidates, state, step_for(objective, logits)).rows["weights"]
 
-    yield Check("new_state/weights", updated, new_weights or table.state)
+    yield Check("new_state/weights", updated, new_weights or tolerances.state)
 
 
-def proden(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def proden(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.proden import PRODEN
 
-    yield from with_label_weights(case, dtype, table, PRODEN())
+    yield from with_label_weights(case, dtype, tolerances, PRODEN())
     logits, candidates = numbers(case["inputs"]["logits"], dtype), mask(case["inputs"]["candidate_mask"])
     state = State(rows={"weights": numbers(case["inputs"]["weights"], dtype)})
     floored = PRODEN(log_floor=1e-12)
     yield from loss_and_gradient(
-        lambda: evaluate(floored, logits, candidates, state), table, "eps_variant_1e-12/"
+        lambda: evaluate(floored, logits, candidates, state), tolerances, "eps_variant_1e-12/"
     )
 
 
-def rc(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def rc(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.rc import RC
 
-    yield from with_label_weights(case, dtype, table, RC())
+    yield from with_label_weights(case, dtype, tolerances, RC())
 
 
-def cavl(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def cavl(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.cavl import CAVL
 
-    yield from with_label_weights(case, dtype, table, CAVL(), new_weights=EXACT)
+    yield from with_label_weights(case, dtype, tolerances, CAVL(), new_weights=EXACT)
 
 
-def lws(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def lws(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.lws import LWS
 
-    yield from with_label_weights(case, dtype, table, LWS(**leverage(case)))
+    yield from with_label_weights(case, dtype, tolerances, LWS(**leverage(case)))
 
 
-def lwc(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def lwc(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.lwc import LWC
 
-    yield from with_label_weights(case, dtype, table, LWC(**leverage(case)))
+    yield from with_label_weights(case, dtype, tolerances, LWC(**leverage(case)))
 
 
 def leverage(case: Case) -> dict[str, float]:
@@ -203,7 +203,7 @@ def leverage(case: Case) -> dict[str, float]:
     }
 
 
-def d2cnn(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def d2cnn(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.d2cnn import d2cnn_loss, d2cnn_terms
 
     logits, candidates = numbers(case["inputs"]["logits"], dtype), mask(case["inputs"]["candidate_mask"])
@@ -215,21 +215,21 @@ def d2cnn(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
         loss = d2cnn_loss(leaf, candidates, teacher, omega, **weights).mean()
         return Evaluated(loss.detach(), torch.autograd.grad(loss, leaf)[0])
 
-    yield from loss_and_gradient(run, table)
+    yield from loss_and_gradient(run, tolerances)
     for name, term in d2cnn_terms(logits, candidates, teacher, omega)._asdict().items():
-        yield Check(f"terms/{name}", term.mean, table.loss)
+        yield Check(f"terms/{name}", term.mean, tolerances.loss)
 
 
-def abs_(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def abs_(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.abs import ABS
 
     logits, candidates = numbers(case["inputs"]["logits"], dtype), mask(case["inputs"]["candidate_mask"])
     mae, gce = ABS(bounded="mae"), ABS(bounded="gce", q=float(case.at("gce/q") or 0.7))
     for prefix, objective in (("", mae), ("mae/", mae), ("gce/", gce)):
-        yield from loss_and_gradient(partial(evaluate, objective, logits, candidates), table, prefix)
+        yield from loss_and_gradient(partial(evaluate, objective, logits, candidates), tolerances, prefix)
 
 
-def mcl(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def mcl(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.mcl_exp import MCLExp
     from propall.methods.mcl_gce import MCLGCE
     from propall.methods.mcl_log import MCLLog
@@ -246,10 +246,10 @@ def mcl(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
         "gce/": MCLGCE(q=float(case.at("gce/q") or 0.7)),
     }
     for prefix, objective in objectives.items():
-        yield from loss_and_gradient(partial(evaluate, objective, logits, candidates), table, prefix)
+        yield from loss_and_gradient(partial(evaluate, objective, logits, candidates), tolerances, prefix)
 
 
-def ga(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def ga(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods._risks import class_risks
     from propall.methods.free import Free
     from propall.methods.ga import GA, ga_step
@@ -262,19 +262,21 @@ def ga(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     state = State(shared={"prior": prior})
     estimate = class_risks(logits, candidates, prior)
     step = ga_step(estimate)
-    yield Check("class_risks", lambda: estimate.risks, table.loss)
+    yield Check("class_risks", lambda: estimate.risks, tolerances.loss)
     yield Check("class_counts", lambda: estimate.counts, EXACT)
     for prefix, objective in (("free/", Free()), ("nn/", NN())):
-        yield from loss_and_gradient(partial(evaluate, objective, logits, candidates, state), table, prefix)
+        yield from loss_and_gradient(
+            partial(evaluate, objective, logits, candidates, state), tolerances, prefix
+        )
     yield Check("ga/ascent_branch", lambda: step.ascends, EXACT)
-    yield Check("ga/backward_scalar", lambda: step.backward, table.loss)
+    yield Check("ga/backward_scalar", lambda: step.backward, tolerances.loss)
     for reported in ("ga/reported_loss", "loss"):
-        yield Check(reported, lambda: step.risk, table.loss)
+        yield Check(reported, lambda: step.risk, tolerances.loss)
     for applied in ("ga/applied_grad_logits", "grad_logits"):
-        yield Check(applied, lambda: evaluate(GA(), logits, candidates, state).gradient, table.gradient)
+        yield Check(applied, lambda: evaluate(GA(), logits, candidates, state).gradient, tolerances.gradient)
 
 
-def valen(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def valen(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods import valen as method
 
     inputs, hyper = case["inputs"], case["hyper"]
@@ -305,7 +307,7 @@ def valen(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
             return z
 
     def phase(**only: float) -> tuple[Tensor, Tensor]:
-        """Loss and gradient in all outputs, with the factors named and no others."""
+        """Loss and gradient with respect to all outputs, for the given factors."""
         zero = dict.fromkeys(("alpha", "beta", "gamma", "theta", "reconstruction"), 0.0)
         objective = GivenSample(width=1, neighbours=links.shape[1], **(zero | only))
         decoder = method.new_decoder(k, 1)
@@ -318,37 +320,37 @@ def valen(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     yield Check(
         "dirichlet_parameters_for_sampling",
         lambda: method.dirichlet_parameters(encoded, weights > 0, floor),
-        table.state,
+        tolerances.state,
     )
-    yield Check("adjacency", lambda: method.adjacency_rows(index, links, index, dtype), table.state)
-    yield Check("terms/L_d", lambda: phase(gamma=1.0)[0], table.loss)
-    yield Check("terms/L_alpha", lambda: phase(beta=1.0)[0], table.loss)
-    yield Check("terms/L_o", lambda: phase(theta=1.0)[0], table.loss)
-    yield Check("terms/L_recA", lambda: method.graph_reconstruction(z, index, links), table.loss)
+    yield Check("adjacency", lambda: method.adjacency_rows(index, links, index, dtype), tolerances.state)
+    yield Check("terms/L_d", lambda: phase(gamma=1.0)[0], tolerances.loss)
+    yield Check("terms/L_alpha", lambda: phase(beta=1.0)[0], tolerances.loss)
+    yield Check("terms/L_o", lambda: phase(theta=1.0)[0], tolerances.loss)
+    yield Check("terms/L_recA", lambda: method.graph_reconstruction(z, index, links), tolerances.loss)
     yield Check(
         "terms/L_recy_before_0p01",
         lambda: (
             (phase(alpha=1.0)[0] - method.graph_reconstruction(z, index, links))
             / method.CANDIDATE_RECONSTRUCTION
         ),
-        table.loss,
+        tolerances.loss,
     )
     yield Check(
         "grad_enc_logits_of_gammaLd_plus_betaLalpha",
         lambda: phase(gamma=factors["gamma"], beta=factors["beta"])[1][:, k : 2 * k],
-        table.gradient,
+        tolerances.gradient,
     )
     for field in ("grad_net_logits_of_L_o", "grad_logits"):
-        yield Check(field, lambda: phase(theta=1.0)[1][:, :k], table.gradient)
-    yield Check("loss", lambda: phase(theta=1.0)[0], table.loss)
+        yield Check(field, lambda: phase(theta=1.0)[1][:, :k], tolerances.gradient)
+    yield Check("loss", lambda: phase(theta=1.0)[0], tolerances.loss)
 
     def after() -> State:
         objective = GivenSample(width=1, correct=factors["correct"])
         outputs = torch.cat([classified, encoded, torch.zeros(n, 1, dtype=dtype)], -1)
         return objective.update(outputs, candidates, state, step_for(objective, outputs))
 
-    yield Check("new_state/d_weights", lambda: after().rows["sampled"], table.state)
-    yield Check("new_state/o_weights", lambda: after().rows["weights"], table.state)
+    yield Check("new_state/d_weights", lambda: after().rows["sampled"], tolerances.state)
+    yield Check("new_state/o_weights", lambda: after().rows["weights"], tolerances.state)
     case.leave_out("hyper")
 
 
@@ -368,26 +370,26 @@ def logits_and_candidates(case: Case, dtype: torch.dtype) -> tuple[Tensor, Tenso
 
 
 def plain(module: str, class_name: str, **fields: Any) -> Handler:
-    """A loss of logits and candidates alone."""
+    """A loss of logits and candidates without state."""
 
-    def handler(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+    def handler(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
         objective = getattr(import_module(f"propall.methods.{module}"), class_name)(**fields)
         logits, candidates = logits_and_candidates(case, dtype)
-        objective.init(candidates)  # may refuse sets, not these
-        yield from loss_and_gradient(partial(evaluate, objective, logits, candidates), table)
+        objective.init(candidates)  # must accept these sets
+        yield from loss_and_gradient(partial(evaluate, objective, logits, candidates), tolerances)
 
     return handler
 
 
 def katsura(module: str, class_name: str) -> Handler:
-    """A risk on candidate sets, in the public scale and in the unbiased one."""
+    """A risk on candidate sets, with and without the unbiased scale."""
 
-    def handler(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
-        yield from plain(module, class_name, scale="none")(case, dtype, table)
+    def handler(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
+        yield from plain(module, class_name, scale="none")(case, dtype, tolerances)
         logits, candidates = logits_and_candidates(case, dtype)
         unbiased = getattr(import_module(f"propall.methods.{module}"), class_name)(scale="unbiased")
         for field in ("loss_unbiased_scaled", "unbiased_risk"):
-            yield Check(field, lambda: evaluate(unbiased, logits, candidates).loss, table.loss)
+            yield Check(field, lambda: evaluate(unbiased, logits, candidates).loss, tolerances.loss)
 
     return handler
 
@@ -396,7 +398,7 @@ def rows_of(matrix: Any) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in as_array(matrix).tolist())
 
 
-def forward(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def forward(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.forward import Forward
 
     logits, candidates = logits_and_candidates(case, dtype)
@@ -407,51 +409,51 @@ def forward(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
         forms.append(Forward(transition="uniform"))
     for form in forms:
         yield from loss_and_gradient(
-            partial(evaluate, form, logits, candidates, form.init(candidates)), table
+            partial(evaluate, form, logits, candidates, form.init(candidates)), tolerances
         )
 
 
-def cpe(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def cpe(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.cpe import CPE
 
     logits, candidates = logits_and_candidates(case, dtype)
-    # "T" has not moved from the given matrix at its start, where it equals "F".
+    # "T" starts at the given matrix, where it equals "F".
     matrix = rows_of(case["Q"])
     variants = {"_I": [CPE("I", matrix)], "_F": [CPE("F", matrix), CPE("T", matrix)]}
     for suffix, objectives in variants.items():
         for objective in objectives:
             state = objective.init(candidates)
             run = partial(evaluate, objective, logits, candidates, state)
-            yield from loss_and_gradient(run, table, suffix=suffix)
+            yield from loss_and_gradient(run, tolerances, suffix=suffix)
             yield Check(f"decoded{suffix}", partial(objective.scores(logits, state).argmax, -1), EXACT)
 
 
-def op(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def op(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.op import OP
     from propall.methods.op_w import OPW
 
     logits, candidates = logits_and_candidates(case, dtype)
     for prefix, objective in (("", OP()), ("op_w_", OPW())):
-        yield from loss_and_gradient(partial(evaluate, objective, logits, candidates), table, prefix)
+        yield from loss_and_gradient(partial(evaluate, objective, logits, candidates), tolerances, prefix)
 
 
 def class_risk_estimator(module: str, class_name: str) -> Handler:
     """Free and NN: losses on the class risks of a batch."""
 
-    def handler(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+    def handler(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
         from propall.methods._risks import class_risks
 
         objective = getattr(import_module(f"propall.methods.{module}"), class_name)()
         logits, candidates = logits_and_candidates(case, dtype)
         prior = numbers(case["ccp"], dtype)
         state = State(shared={"prior": prior})
-        yield Check("r_vector", lambda: class_risks(logits, candidates, prior).risks, table.loss)
-        yield from loss_and_gradient(partial(evaluate, objective, logits, candidates, state), table)
+        yield Check("r_vector", lambda: class_risks(logits, candidates, prior).risks, tolerances.loss)
+        yield from loss_and_gradient(partial(evaluate, objective, logits, candidates, state), tolerances)
 
     return handler
 
 
-def ishida_ga(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def ishida_ga(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods._risks import class_risks
     from propall.methods.ga import GA, ga_step
 
@@ -460,25 +462,25 @@ def ishida_ga(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     state = State(shared={"prior": prior})
     estimate = class_risks(logits, candidates, prior)
     public, paper = ga_step(estimate, "public"), ga_step(estimate, "paper")
-    yield Check("r_vector", lambda: estimate.risks, table.loss)
-    yield Check("count_weighted_r", lambda: estimate.counts * estimate.risks, table.loss)
+    yield Check("r_vector", lambda: estimate.risks, tolerances.loss)
+    yield Check("count_weighted_r", lambda: estimate.counts * estimate.risks, tolerances.loss)
     yield Check("ascent_triggered", lambda: public.ascends, EXACT)
-    # The files hold what is differentiated, before the negation of an ascent.
-    yield Check("loss", lambda: public.backward, table.loss)
-    yield Check("paper_variant_loss", lambda: paper.backward, table.loss)
+    # The files contain the differentiated value, before the negation of an ascent.
+    yield Check("loss", lambda: public.backward, tolerances.loss)
+    yield Check("paper_variant_loss", lambda: paper.backward, tolerances.loss)
     for field, objective in (
         ("update_grad_logits", GA(variant="public")),
         ("paper_variant_update_grad", GA(variant="paper")),
     ):
         run = partial(evaluate, objective, logits, candidates, state)
-        yield Check(field, gradient_of(run), table.gradient)
+        yield Check(field, gradient_of(run), tolerances.gradient)
 
 
 # --- classical methods --------------------------------------------------------------------------------------
 
 
 def table_of(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """Training rows, their candidates, and test rows, as given."""
+    """Training rows, their candidates, and test rows."""
     return (
         numbers(case["X_train"], torch.float64),
         mask(case["candidates"]),
@@ -494,18 +496,18 @@ def fitted(algorithm: Algorithm, x: Tensor, candidates: Tensor) -> Any:
 CLASSICAL = Tolerance(0.0, 1e-9)
 
 
-def plknn(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def plknn(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.pl_knn import PLKNN
 
     x, candidates, test = table_of(case)
     classifier = fitted(PLKNN(neighbours=case["k"]), x, candidates)
     yield Check("votes", lambda: classifier.scores(test), CLASSICAL)
-    # Ties go to the lowest label, there and here, so `tie` leaves nothing out.
+    # Ties go to the lowest label in both, so `tie` excludes nothing.
     yield Check("pred", lambda: classifier.predict(test), EXACT)
     case.leave_out("tie")
 
 
-def ipal(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def ipal(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods import ipal as method
 
     x, candidates, test = table_of(case)
@@ -556,7 +558,7 @@ def ipal(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     yield Check("pred", lambda: classifier.predict(numbers(case["X_test"], torch.float64)), EXACT)
 
 
-def clpl(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def clpl(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.clpl import CLPL, clpl_objective
 
     x, candidates, test = table_of(case)
@@ -572,7 +574,7 @@ def clpl(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     yield Check("pred", lambda: classifier.predict(test), EXACT)
 
 
-def plsvm(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def plsvm(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods import LinearClassifier
     from propall.methods.pl_svm import pegasos, pl_svm_objective
 
@@ -590,7 +592,7 @@ def plsvm(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     yield Check("pred", lambda: classifier.predict(test), EXACT)
 
 
-def plle(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def plle(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods import plle as method
     from propall.methods._kernel_ridge import dense_ridge, rbf_kernel
     from tests.methods.plle_objectives import enhancement_objective, regression_objective
@@ -648,7 +650,7 @@ def plle(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
 # --- procedures ---------------------------------------------------------------------------------------------
 
 
-def noise_schedule(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def noise_schedule(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods.propall import noise_scale
 
     progress = numbers([point["step"] for point in case["points"]], dtype) / case["total"]
@@ -656,7 +658,7 @@ def noise_schedule(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Che
         yield Check(f"points/{position}/lam", partial(Tensor.item, scale), Tolerance(1e-12, 1e-15))
 
 
-def corruption_uniform(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def corruption_uniform(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.data.corruption import CORRUPTIONS, SizedCorruption
 
     # Models without a probability have no q; others get the decimal as it is written.
@@ -676,7 +678,7 @@ def corruption_uniform(case: Case, dtype: torch.dtype, table: Table) -> Iterator
     )
 
 
-def corruption_instance(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def corruption_instance(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.data.corruption import flip_probabilities
 
     inputs, close = case["inputs"], Tolerance(1e-10, 1e-14)
@@ -686,7 +688,7 @@ def corruption_instance(case: Case, dtype: torch.dtype, table: Table) -> Iterato
     yield Check("expected_candidates", lambda: 1 + flips.sum(-1), close)
 
 
-def generation(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def generation(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.data.corruption import inclusion_probabilities, set_probabilities
 
     posterior, size, close = numbers(case["posterior"], dtype), case["N"], Tolerance(0.0, 1e-12)
@@ -696,7 +698,7 @@ def generation(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
     yield Check("inclusion_probability", lambda: inclusion_probabilities(posterior, size), close)
 
 
-def folds(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def folds(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.data.dataset import shuffled_folds
 
     n = case["n"]
@@ -709,31 +711,31 @@ def folds(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
 
 NOT_A_METHOD_HERE = "not a method of this library"
 
-#: What cannot be compared, and why: a whole file by its stem, or one field of it as stem/field.
+#: Files (by stem) or fields (as stem/field) that are not compared, and why.
 NOT_YET: dict[str, str] = {
     "able": NOT_A_METHOD_HERE,
     "pico": NOT_A_METHOD_HERE,
     "crdpll": NOT_A_METHOD_HERE,
     "pop_purify": NOT_A_METHOD_HERE,
-    "cll_ure_libcll": "another library's estimator, not the article's; not a method of this library",
+    "cll_ure_libcll": "another library's estimator, not the paper's; not a method of this library",
     "cll_libcll_pc_dm_fwd": "another library's scales of PC, L-W and Forward, which have files of their own",
 }
 
 
-def statistics(case: Case, dtype: torch.dtype, table: Table) -> Iterator[Check]:
+def statistics(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.paper import stats
 
     scores = case["scores"].plain()
     k, n = len(scores), len(next(iter(scores.values())))
-    found, ranks = stats.friedman(scores), stats.average_ranks(scores)
+    result, ranks = stats.friedman(scores), stats.average_ranks(scores)
     uncorrected = 12 * n / (k * (k + 1)) * (sum(r * r for r in ranks.values()) - k * (k + 1) ** 2 / 4)
     numeric = Tolerance(0.0, 1e-6)
     yield Check("average_ranks", lambda: ranks, CLASSICAL)
     yield Check("friedman_chi2_no_tie_correction", lambda: uncorrected, CLASSICAL)
-    yield Check("friedman_chi2_scipy", lambda: found.chi2, CLASSICAL)
-    yield Check("friedman_p_scipy", lambda: found.p, Tolerance(1e-6, 0.0))
-    yield Check("iman_davenport_F", lambda: found.f, CLASSICAL)
-    yield Check("F_p", lambda: found.f_p, Tolerance(1e-6, 0.0))
+    yield Check("friedman_chi2_scipy", lambda: result.chi2, CLASSICAL)
+    yield Check("friedman_p_scipy", lambda: result.p, Tolerance(1e-6, 0.0))
+    yield Check("iman_davenport_F", lambda: result.f, CLASSICAL)
+    yield Check("F_p", lambda: result.f_p, Tolerance(1e-6, 0.0))
     for level, alpha in (("005", 0.05), ("010", 0.10)):
         yield Check(f"q_{level}", partial(stats.nemenyi_quantile, k, alpha), numeric)
         yield Check(f"CD_{level}", partial(stats.critical_difference, k, n, alpha), numeric)

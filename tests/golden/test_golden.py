@@ -1,7 +1,7 @@
-"""Every case of every golden file: `PROPALL_GOLDEN=DIR pytest tests/golden` runs those under DIR.
+"""Compare every case of every golden file; `PROPALL_GOLDEN=DIR pytest tests/golden` uses those under DIR.
 
-What a file's cases are compared on is written in `handlers.py`, how closely in `comparing.py`; where the
-numbers come from in the READMEs beside the files.
+`handlers.py` says what is compared, `comparison.py` how closely; the READMEs beside the files say where the
+values come from.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.golden.comparing import COPIES, Case, Check, Tolerance, folder, is_extreme, mismatch, read_file
+from tests.golden.comparison import COPIES, Case, Check, Tolerance, folder, is_extreme, mismatch, read_file
 from tests.golden.handlers import FILES, NOT_YET
 
 FOLDER = folder()
@@ -18,7 +18,7 @@ PATHS = sorted(FOLDER.rglob("*.json"))
 
 
 def _parameters(single: bool) -> list[Any]:
-    """One parameter set per case; with `single`, of the files that are also compared in float32."""
+    """One parameter set per case; with `single`, only of files that are also compared in float32."""
     parameters = []
     for path in PATHS:
         stem = path.stem
@@ -40,16 +40,16 @@ def _cases(path: Path) -> list[tuple[str, dict[str, Any]]]:
     try:
         return read_file(path)
     except (ValueError, KeyError, TypeError):
-        return []  # test_file_is_known says what is wrong with it
+        return []  # test_file_is_known reports the error
 
 
 def _compare(stem: str, name: str, fields: dict[str, Any], dtype: torch.dtype) -> None:
     file = FILES[stem]
-    table = file.double if dtype == torch.float64 else file.single
-    assert table is not None
+    tolerances = file.double if dtype == torch.float64 else file.single
+    assert tolerances is not None
     case = Case(fields)
     compared, left_out, wrong = [], [], []
-    for check in file.handler(case, dtype, table.for_case(name)):
+    for check in file.handler(case, dtype, tolerances.for_case(name)):
         expected = case.at(check.field)
         if expected is None:
             continue
@@ -62,9 +62,9 @@ def _compare(stem: str, name: str, fields: dict[str, Any], dtype: torch.dtype) -
         pytest.skip("; ".join(left_out))
     assert compared, f"{stem}, {name}: no field to compare among {sorted(fields)}"
     assert not any(wrong), "\n".join(message for message in wrong if message)
-    # Cases of other folders may carry notes of their own; in ours every field is an input, a target or known.
+    # Cases in other folders may have extra notes; in ours every field must be used or known.
     if FOLDER == COPIES and dtype == torch.float64:
-        assert not case.unread(), f"{stem}, {name}: fields never looked at: {case.unread()}"
+        assert not case.unread(), f"{stem}, {name}: fields never read: {case.unread()}"
 
 
 @pytest.mark.parametrize(("stem", "name", "fields"), _parameters(single=False))
@@ -94,7 +94,7 @@ def test_a_file_has_a_handler_or_a_reason_not_both() -> None:
     assert not FILES.keys() & NOT_YET.keys()
     fields_of = {key.partition("/")[0] for key in NOT_YET if "/" in key}
     assert fields_of <= FILES.keys(), (
-        f"fields left out of files without a handler: {fields_of - FILES.keys()}"
+        f"excluded fields of files without a handler: {fields_of - FILES.keys()}"
     )
 
 

@@ -17,7 +17,7 @@ from propall.kernels import fused_cc, fused_propall
 from propall.kernels.operators import candidate_loss, candidate_loss_ahead
 from propall.methods.cc import cc_loss
 from propall.methods.propall import propall_loss
-from tests.golden.comparing import COPIES, DEEP_32, as_array, read_file
+from tests.golden.comparison import COPIES, DEEP_32, as_array, read_file
 
 LOSSES = {"propall": (fused_propall, propall_loss), "cc": (fused_cc, cc_loss)}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

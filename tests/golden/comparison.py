@@ -1,4 +1,4 @@
-"""Golden files: finding and reading them, and the tolerances they are compared at."""
+"""Reading golden files and comparing values with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 COPIES = Path(__file__).parent / "cases"
 
-#: Fields that no case is compared on: they say where a case comes from, or what other code returns.
+#: Fields that are not compared: the origin of a case, or results of other code.
 INFORMATION = {
     *("id", "name", "seed", "source", "note", "notes", "dtype", "conventions", "standardised"),
     *("K", "N", "n", "k", "sum", "train_true", "test_true", "checked_loss_diff", "public_code_loss"),
@@ -27,7 +27,7 @@ INFORMATION_PREFIXES = ("libcll_", "reference_")
 
 
 def folder() -> Path:
-    """Where the golden files are: PROPALL_GOLDEN, or the copies beside this file."""
+    """Folder of the golden files: PROPALL_GOLDEN, or the copies beside this file."""
     return Path(os.environ.get("PROPALL_GOLDEN") or COPIES)
 
 
@@ -42,40 +42,40 @@ EXACT = Tolerance(0.0, 0.0)
 
 
 def relative(tolerance: float, expected: Any) -> Tolerance:
-    """Relative to the largest entry: an entry of 0 may be off by as much as its neighbours."""
+    """Tolerance relative to the largest entry."""
     largest = 0.0 if expected is None else float(np.abs(as_array(expected)).max())
     return Tolerance(tolerance, tolerance * largest)
 
 
-class Table(NamedTuple):
-    """Tolerances of a file: losses and their terms, gradients, state (weights, probabilities)."""
+class Tolerances(NamedTuple):
+    """Tolerances for losses and their terms, gradients, and state (weights, probabilities)."""
 
     loss: Tolerance
     gradient: Tolerance
     state: Tolerance
 
-    def for_case(self, name: str) -> Table:
-        """The table of one case: rounding logits of 1e2 to 1e4 to float32 alone costs digits."""
+    def for_case(self, name: str) -> Tolerances:
+        """Tolerances of one case: extreme logits lose digits just by rounding to float32."""
         if self is DEEP_32 and is_extreme(name):
             return self._replace(gradient=Tolerance(1e-4, 2e-4), state=Tolerance(1e-4, 2e-4))
         return self
 
 
-DEEP = Table(Tolerance(1e-10, 1e-10), Tolerance(1e-9, 1e-12), Tolerance(1e-9, 1e-12))
+DEEP = Tolerances(Tolerance(1e-10, 1e-10), Tolerance(1e-9, 1e-12), Tolerance(1e-9, 1e-12))
 PROPALL = DEEP._replace(loss=Tolerance(1e-12, 1e-300))
 GUARDED_LOG = DEEP._replace(gradient=Tolerance(1e-8, 2e-9))
-DEEP_32 = Table(Tolerance(1e-5, 5e-5), Tolerance(1e-4, 2e-5), Tolerance(1e-4, 2e-5))
-COMPLEMENTARY = Table(Tolerance(0.0, 1e-10), Tolerance(0.0, 1e-10), Tolerance(0.0, 1e-10))
-COMPLEMENTARY_32 = Table(Tolerance(2e-5, 1e-6), Tolerance(2e-5, 1e-6), Tolerance(2e-5, 1e-6))
+DEEP_32 = Tolerances(Tolerance(1e-5, 5e-5), Tolerance(1e-4, 2e-5), Tolerance(1e-4, 2e-5))
+COMPLEMENTARY = Tolerances(Tolerance(0.0, 1e-10), Tolerance(0.0, 1e-10), Tolerance(0.0, 1e-10))
+COMPLEMENTARY_32 = Tolerances(Tolerance(2e-5, 1e-6), Tolerance(2e-5, 1e-6), Tolerance(2e-5, 1e-6))
 
 
 def is_extreme(name: str) -> bool:
-    """Whether a case is one that only stable forms survive: its values must also be finite."""
+    """Whether a case has extreme inputs, for which values must also be finite."""
     return "extreme" in name or "large" in name
 
 
 class Case(Mapping[str, Any]):
-    """A JSON object that remembers which of its fields were read, so that none is overlooked."""
+    """A JSON object that records which fields were read, so none is overlooked."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self.fields = {k: Case(v) if isinstance(v, Mapping) else v for k, v in fields.items()}
@@ -92,7 +92,7 @@ class Case(Mapping[str, Any]):
         return len(self.fields)
 
     def at(self, path: str) -> Any:
-        """The value at a path such as `new_state/weights` or `points/0/lam`; None if missing or null."""
+        """Return the value at a path such as `new_state/weights` or `points/0/lam`; None if missing."""
         value: Any = self
         for field in path.split("/"):
             if isinstance(value, list):
@@ -104,11 +104,11 @@ class Case(Mapping[str, Any]):
         return value
 
     def leave_out(self, *fields: str) -> None:
-        """Fields that this very case is not to be compared on."""
+        """Exclude fields of this case from the comparison."""
         self.read |= set(fields)
 
     def unread(self, prefix: str = "") -> list[str]:
-        """Paths of fields that hold something, were never read and are not information."""
+        """Paths of fields that have a value, were never read and are not `INFORMATION`."""
         paths = []
         for field, value in self.fields.items():
             if field in INFORMATION or field.startswith(INFORMATION_PREFIXES) or value is None:
@@ -120,37 +120,37 @@ class Case(Mapping[str, Any]):
         return paths
 
     def plain(self) -> dict[str, Any]:
-        """The JSON object itself."""
+        """Return the JSON object."""
         return {k: v.plain() if isinstance(v, Case) else v for k, v in self.fields.items()}
 
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: the field with the expected value, how to compute ours, and how close it must be.
+    """One comparison of a computed value with a field of a case.
 
     Attributes:
         field: path of the expected value in the case.
-        value: computes ours; called only where the case has the field.
-        tolerance: how close.
-        seen_as: what to make of both values before they are compared, where the field itself is not unique.
+        value: computes our value; called only if the case has the field.
+        tolerance: tolerance of the comparison.
+        transform: applied to both values first, if the field itself is not unique.
     """
 
     field: str
     value: Callable[[], Any]
     tolerance: Tolerance
-    seen_as: Callable[[Any], Any] = lambda value: value
+    transform: Callable[[Any], Any] = lambda value: value
 
 
 def name_of(fields: Mapping[str, Any], position: int) -> str:
-    """A case's `id` or `name`, else its position in the file."""
+    """`id` or `name` of a case, or else its position in the file."""
     return str(fields.get("id", fields.get("name", f"case{position}")))
 
 
 def read_file(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Names and fields of a file's cases; a name that occurs twice gets its position added."""
+    """Read the names and fields of all cases; positions are appended to duplicate names."""
     cases = json.loads(path.read_text(encoding="utf-8"))["cases"]
     if not cases:
-        raise ValueError(f"{path}: no cases in it")
+        raise ValueError(f"{path}: contains no cases")
     names = [name_of(case, i) for i, case in enumerate(cases)]
     return [
         (name if names.count(name) == 1 else f"{name}#{i}", case)
@@ -159,14 +159,14 @@ def read_file(path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Numbers, and the strings "nan", "inf", "-inf" and decimal texts, as float64; null becomes NaN."""
+    """Convert numbers, and strings such as "nan", "-inf" and decimals, to float64; null becomes NaN."""
     if isinstance(value, Tensor):
         return value.detach().cpu().to(torch.float64).numpy()
     return np.asarray(value, dtype=object).astype(np.float64)
 
 
 def nulls(value: Any) -> np.ndarray:
-    """True on the elements that are null: nothing is expected of them."""
+    """Mask of the elements that are null and not compared."""
     elements = np.asarray(value, dtype=object)
     return np.array([element is None for element in elements.flat], dtype=bool).reshape(elements.shape)
 
@@ -180,9 +180,9 @@ def _plain(value: Any) -> Any:
 
 
 def mismatch(check: Check, expected: Any, *, finite: bool) -> str | None:
-    """What is wrong with our value of a field, or None."""
+    """Describe how our value of a field differs; None if it does not."""
     return _mismatch(
-        check.field, check.seen_as(expected), check.seen_as(check.value()), check.tolerance, finite
+        check.field, check.transform(expected), check.transform(check.value()), check.tolerance, finite
     )
 
 
@@ -218,5 +218,5 @@ def _mismatch(field: str, expected: Any, ours: Any, tolerance: Tolerance, finite
     where = tuple(int(i) for i in np.unravel_index(error.argmax(), error.shape))
     return (
         f"{field}{list(where)}: {value[where]!r}, expected {golden[where]!r} within {tolerance}; "
-        f"{int((~close).sum())} of {close.size} values are off"
+        f"{int((~close).sum())} of {close.size} values differ"
     )
