@@ -47,7 +47,7 @@ def test_equals_scikit_learn_without_self() -> None:
 
 
 def test_many_reference_blocks() -> None:
-    # More rows than one block of columns holds: the running best must survive the change of block.
+    # More rows than fit into one block of columns: results must carry over between blocks.
     x = rows(3, 70_000, 2, dtype=torch.float32)
     query = x[torch.arange(0, 70_000, 7_001)]
     indices, squared = nearest(query, x, 5)
@@ -59,7 +59,7 @@ def test_many_reference_blocks() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("d", [3, 131])
 def test_duplicates_exclude_only_the_row_itself(device: str, d: int) -> None:
-    # 40 copies of one row: each has 39 neighbours at distance 0, and more of them than the fast search keeps.
+    # 40 copies of one row: each has 39 neighbors at distance 0, more than the fast search keeps.
     x = torch.cat([rows(4, 1, d).expand(40, d), rows(5, 20, d)]).to(device)
     indices, squared = nearest(x, x, 6, exclude_self=True)
     expected, distance = brute(x.cpu(), x.cpu(), 6, exclude_self=True)
@@ -73,7 +73,7 @@ def test_duplicates_exclude_only_the_row_itself(device: str, d: int) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_ties_go_to_the_lower_index(device: str) -> None:
-    # Points of a grid have many equal distances, in every block and across the k-th place.
+    # Grid points have many equal distances, within blocks and around the k-th neighbor.
     axis = torch.arange(12, dtype=torch.float32)
     x = torch.cartesian_prod(axis, axis)
     x = x[torch.randperm(144, generator=torch.Generator().manual_seed(6))].to(device)
@@ -86,7 +86,7 @@ def test_ties_go_to_the_lower_index(device: str) -> None:
 @pytest.mark.parametrize("shift", [0.0, 1e6])
 @pytest.mark.parametrize("factor", [1e-30, 1.0, 1e30])
 def test_near_duplicates_far_from_the_origin(shift: float, factor: float) -> None:
-    # 60 rows within 1e-7 of each other, beside an outlier: |a|^2 + |b|^2 - 2ab in float32 cannot order them.
+    # 60 rows within 1e-7 of each other, and an outlier: |a|^2 + |b|^2 - 2ab in float32 cannot order them.
     x = factor * torch.cat([rows(7, 1, 4) + 1e-7 * rows(8, 60, 4), 1e3 * rows(9, 1, 4)]) + factor * shift
     indices, squared = nearest(x, x, 5, exclude_self=True)
     expected, distance = brute(x, x, 5, exclude_self=True)
@@ -118,14 +118,14 @@ def test_other_matmul_precisions_give_the_same() -> None:
     assert torch.equal(squared, expected[1])
 
 
-def test_autocast_does_not_reach_in() -> None:
+def test_autocast_has_no_effect() -> None:
     x = rows(12, 300, 8, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         indices, _ = nearest(x, x, 4, exclude_self=True)
     assert torch.equal(indices, brute(x, x, 4, exclude_self=True)[0])
 
 
-def test_identical_rows_alone() -> None:
+def test_only_identical_rows() -> None:
     x = torch.ones(5, 3)
     indices, squared = nearest(x, x, 4, exclude_self=True)
     assert indices[2].tolist() == [0, 1, 3, 4]

@@ -19,7 +19,7 @@ MIXED = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1], [0
 
 
 def risks_by_definition(logits, candidates, prior, *, pairs):
-    """Loops over the definition: mean loss vectors of the pairs that exclude each class."""
+    """Loop over the definition: mean loss vectors of the pairs that exclude each class."""
     n, k = logits.shape
     losses = -logits.log_softmax(-1)
     mean = torch.zeros(k, k, dtype=logits.dtype)
@@ -58,7 +58,7 @@ def test_pairs_agree_where_all_sets_have_one_size():
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_risks_are_unbiased(size):
-    # Every instance with every candidate set of one size that holds its class: the expectation, exactly.
+    # Every instance with every candidate set of one size that contains its class: the exact expectation.
     truth = torch.tensor([0, 0, 2, 3, 3])
     outputs = 2 * torch.randn(len(truth), K, dtype=torch.float64)
     rows = [
@@ -83,7 +83,7 @@ def test_singletons_with_the_batch_prior_are_cross_entropy():
     torch.testing.assert_close(risks.sum(), cross_entropy(logits, truth), rtol=0, atol=1e-14)
 
 
-def test_losses_that_cancel_do_not_cost_digits():
+def test_cancellation_loses_no_precision():
     # For k = 2 an excluded label is a known one, and the large losses of a fitted batch cancel exactly.
     excluded = torch.arange(37) % 2
     candidates = ~one_hot(excluded, 2).bool()
@@ -123,7 +123,7 @@ def test_units_and_prior():
     assert excluded_units(MIXED, pairs="pooled").equal((~MIXED).float())
     prior = excluded_prior(MIXED)
     assert prior.dtype == torch.float64
-    # Row 3 excludes nothing, so four units are shared: thirds, halves, one, thirds.
+    # Row 3 excludes nothing; the others divide one unit each into thirds, halves, one and thirds.
     assert prior.tolist() == pytest.approx([4 / 12, 2 / 12, 3.5 / 12, 2.5 / 12])
     assert excluded_prior(MIXED, pairs="pooled").tolist() == pytest.approx([2 / 9, 2 / 9, 3 / 9, 2 / 9])
 
@@ -135,7 +135,7 @@ def test_prior_needs_an_excluded_label():
         excluded_prior(MIXED, weight=torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0]))
 
 
-def test_refusals_count_and_name_the_way_out():
+def test_refusals_count_rows_and_name_alternatives():
     with pytest.raises(
         ValueError, match=r"4 of 5 rows .* \(first: 0, which excludes 3\); X expects one .* Use y\."
     ):

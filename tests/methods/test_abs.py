@@ -19,7 +19,7 @@ def test_by_definition():
     torch.testing.assert_close(abs_gce_loss(logits, CANDIDATES), torch.stack(gce))
 
 
-def test_generalised_cross_entropy_between_its_ends():
+def test_generalized_cross_entropy_between_its_limits():
     logits = torch.randn(4, 4, dtype=torch.float64)
     torch.testing.assert_close(2 * abs_gce_loss(logits, CANDIDATES, q=1.0), abs_mae_loss(logits, CANDIDATES))
     single = CANDIDATES[:1]
@@ -42,6 +42,6 @@ def test_extreme_logits_reach_the_bounds(bounded, dtype):
     step = Step(torch.tensor(0.0), torch.tensor(0))
     objective = ABS(bounded=bounded, q=0.5)
     losses = objective.losses(logits, candidates, objective.init(candidates), step)
-    assert losses.tolist() == pytest.approx([0, 2])  # the same top for q = 1/2
+    assert losses.tolist() == pytest.approx([0, 2])  # the same maximum for q = 1/2
     losses.sum().backward()
     assert logits.grad.isfinite().all()

@@ -1,4 +1,4 @@
-"""CAVL: the choice by class activation value, made among candidates only and after the step."""
+"""CAVL: selection by class activation value, among the candidates and after the step."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_the_value_is_not_the_logit() -> None:
 
 
 def test_a_non_candidate_never_wins() -> None:
-    """Multiplying values by the mask instead would choose class 2 (value 0) in all of these."""
+    """Multiplying values by the mask would select class 2 (value 0) in all of these."""
     assert chosen([-1.0, -2.0, 5.0, -1.0], [0, 1]) == 0
     assert chosen([-2.0, 3.0, 3.0, -1.0], [0, 3]) == 3
     assert chosen([-1e4, 0.0, 1.0], [0]) == 0
@@ -49,7 +49,7 @@ def test_ties_go_to_the_lowest_index() -> None:
     assert chosen([-1.0, 2.0, 2.0], [1, 2]) == 1
 
 
-def test_loss_before_and_after_the_first_choice() -> None:
+def test_loss_before_and_after_the_first_selection() -> None:
     mask = torch.tensor([[True, True, False]])
     logits = torch.tensor([[0.2, 2.0, -1.0]], dtype=torch.float64)
     first = CAVL().init(mask)
@@ -75,7 +75,7 @@ def test_extreme_logits(dtype: torch.dtype) -> None:
     assert gradient.isfinite().all()
 
 
-def test_the_choice_is_made_from_the_outputs_after_the_step() -> None:
+def test_the_selection_uses_the_outputs_after_the_step() -> None:
     candidates = (torch.rand(40, 4) < 0.6) | one_hot(torch.arange(40) % 4, 4).bool()
     candidates[candidates.all(-1), 0] = False
     run = Run(PartialDataset(torch.randn(40, 5), candidates), seed=3)

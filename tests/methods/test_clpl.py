@@ -11,8 +11,8 @@ from propall.training.contract import Run
 def problem(seed: int = 0, n: int = 40, d: int = 5, k: int = 4) -> tuple[torch.Tensor, ...]:
     draw = torch.Generator().manual_seed(seed)
     truth = torch.randint(k, (n,), generator=draw)
-    centres = 2 * torch.randn(k, d, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
-    x = centres[truth] + torch.randn(n, d, generator=draw, dtype=torch.float64)
+    centers = 2 * torch.randn(k, d, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    x = centers[truth] + torch.randn(n, d, generator=draw, dtype=torch.float64)
     candidates = torch.rand(n, k, generator=draw) < 0.3
     candidates[torch.arange(n), truth] = True
     return x, candidates, truth
@@ -30,7 +30,7 @@ def literal_objective(weight: torch.Tensor, x: torch.Tensor, candidates: torch.T
 
 def test_objective_term_by_term() -> None:
     x, candidates, _ = problem()
-    candidates[0] = True  # a full row keeps its first term only
+    candidates[0] = True  # a full row has only the first term
     weight = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     value, _ = clpl_objective(weight, x, candidates, 0.7)
     assert float(value) == pytest.approx(literal_objective(weight, x, candidates, 0.7), rel=1e-12)
@@ -56,7 +56,7 @@ def test_optimum_has_no_gradient(c: float) -> None:
 
 
 def test_singletons_are_one_support_vector_machine_per_class() -> None:
-    # With one candidate each the objective falls apart into binary squared-hinge machines.
+    # With one candidate each, the objective separates into binary squared-hinge machines.
     x, _, truth = problem(d=6)
     candidates = torch.nn.functional.one_hot(truth, 4).bool()
     weight = clpl_optimum(x, candidates, 0.5)
@@ -86,7 +86,7 @@ def test_learns() -> None:
     assert (first.predict(query) == answer).double().mean() > 0.75
 
 
-def test_rows_that_say_nothing_are_welcome() -> None:
+def test_uninformative_rows_are_accepted() -> None:
     x, candidates, _ = problem()
     [classifier] = CLPL().fit([Run(PartialDataset(x, torch.ones_like(candidates)), 0)])
     weight = classifier.weight

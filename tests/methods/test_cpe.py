@@ -43,7 +43,7 @@ def test_training_moves_the_matrix_and_keeps_its_zeros():
     impossible = torch.tensor(BIASED) == 0
     assert (gradient[impossible] == 0).all()
     assert (gradient[~impossible] != 0).all()
-    # A decayed, then trained offset: still a distribution, and finite where log Q is not.
+    # Trained offsets with weight decay: still a distribution, and finite where log Q is not.
     moved = trained_transition(state.shared["transition"].float(), 0.9 * offsets - 10 * gradient)
     torch.testing.assert_close(moved.sum(-1), torch.ones(3))
     assert (moved[impossible] == 0).all()
@@ -56,9 +56,9 @@ def test_training_moves_the_matrix_and_keeps_its_zeros():
 def test_decoding_finds_the_class(transition):
     state = CPE(transition=transition).init(EACH_ONCE)
     matrix = state.shared["transition"]
-    sure = 30 * torch.eye(3, dtype=torch.float64)  # softmax is one class: F predicts that class's row of Q
-    assert CPE("F", transition).scores(sure, state).argmax(-1).tolist() == [0, 1, 2]
-    predicted = (matrix + 1e-9).log()  # softmax is a row of Q: I predicts it itself
+    certain = 30 * torch.eye(3, dtype=torch.float64)  # one-hot softmax: F predicts that class's row of Q
+    assert CPE("F", transition).scores(certain, state).argmax(-1).tolist() == [0, 1, 2]
+    predicted = (matrix + 1e-9).log()  # softmax is a row of Q: I predicts it directly
     assert CPE("I", transition).scores(predicted, state).argmax(-1).tolist() == [0, 1, 2]
 
 

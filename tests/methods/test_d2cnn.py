@@ -1,4 +1,4 @@
-"""D2CNN: its three terms, its ramp, its ensemble, and what is remembered when."""
+"""D2CNN: the three terms, the ramp, the ensemble, and when the state is updated."""
 
 import math
 
@@ -46,7 +46,7 @@ def test_the_three_terms_by_hand() -> None:
     torch.testing.assert_close(loss, terms.fidelity + 0.3 * terms.entropy + 0.7 * terms.ensembling)
 
 
-def test_entropy_is_made_smaller() -> None:
+def test_entropy_is_minimized() -> None:
     logits = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
     mask, nothing = torch.ones(4, 5, dtype=torch.bool), torch.zeros(4, 5, dtype=torch.float64)
     loss = d2cnn_loss(logits, mask, nothing, entropy_weight=1.0).sum()
@@ -58,7 +58,7 @@ def test_entropy_is_made_smaller() -> None:
 
 
 def test_a_nearly_certain_wrong_label_in_float32() -> None:
-    """1 - p is lost by subtraction in float32 and 1e-5 with most of its digits."""
+    """Subtraction in float32 would lose 1 - p and most digits of 1e-5."""
     mask, nothing = torch.tensor([[True, False]]), torch.zeros(1, 2)
     for gap in (10.0, 15.0, 20.0):
         fidelity = d2cnn_terms(torch.tensor([[0.0, gap]]), mask, nothing).fidelity
@@ -107,12 +107,12 @@ def test_teacher_is_the_average_on_the_candidates() -> None:
     mask = torch.tensor([[True, True, False]]).expand(3, 3)
     ensemble = torch.tensor([[0.1, 0.2, 0.1], [0.0, 0.0, 0.4], [0.3, 0.05, 0.05]])
     teacher = teacher_from_ensemble(ensemble, torch.tensor([1, 1, 0]), mask, 0.6)
-    # The second row's candidates never had any mass, the third was never seen.
+    # The candidates of the second row have no mass; the third row was never visited.
     expected = torch.tensor([[1 / 3, 2 / 3, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]])
     torch.testing.assert_close(teacher, expected)
 
 
-def test_the_loss_uses_the_memory_from_before_the_visit_and_completed_epochs() -> None:
+def test_the_loss_uses_the_state_before_the_visit_and_completed_epochs() -> None:
     mask = torch.tensor([[True, True, False]])
     objective, logits = D2CNN(), torch.tensor([[1.0, -1.0, 0.5]], dtype=torch.float64)
     state = State(rows={"ensemble": torch.tensor([[0.3, 0.1, 0.0]]).double(), "visits": torch.tensor([1])})

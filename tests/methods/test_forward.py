@@ -16,7 +16,7 @@ STEP = Step(torch.tensor(0.0), torch.tensor(0))
 
 @pytest.mark.parametrize("excluded", [0, 1, 2, 3])
 def test_uniform_form_is_a_likelihood(excluded):
-    # The sets of one size that some class could have excluded: their probabilities sum to one.
+    # The probabilities of all sets of one size that a class can exclude sum to one.
     sets = list(itertools.combinations(range(4), 4 - excluded))
     candidates = torch.tensor([[j in s for j in range(4)] for s in sets])
     losses = uniform_forward_loss(torch.randn(4, dtype=torch.float64).expand(len(sets), 4), candidates)
@@ -31,7 +31,7 @@ def test_matrix_form_is_a_likelihood():
     assert (-losses).exp().sum().item() == pytest.approx(1, abs=1e-7)
 
 
-def test_uniform_form_beside_its_relatives():
+def test_uniform_form_and_related_losses():
     logits = 3 * torch.randn(6, 4, dtype=torch.float64)
     truth = torch.arange(6) % 4
     one = ~one_hot(truth, 4).bool()
@@ -47,7 +47,7 @@ def test_uniform_form_beside_its_relatives():
 @pytest.mark.parametrize("transition", ["uniform", BIASED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_extreme_logits(transition, dtype):
-    # Label 1 is sure, and excluded: public code returns infinity.
+    # Label 1 is certain, and excluded: public code returns infinity.
     logits = torch.tensor([[0, 8192, -8192]], dtype=dtype, requires_grad=True)
     candidates = torch.tensor([[1, 0, 1]]).bool()
     objective = Forward(transition=transition)
@@ -57,17 +57,17 @@ def test_extreme_logits(transition, dtype):
     assert logits.grad.tolist() == [[-1, 1, 0]]
 
 
-@pytest.mark.parametrize("sure", [1e4, -1e4])
-def test_matrix_form_keeps_digits_of_large_logits(sure):
-    # The classes that may exclude label 1 are both near 1e4; label 1 is as likely, or out of the question.
-    logits = torch.tensor([[1e4, sure + 0.5, 1e4 + 1.25]], requires_grad=True)
+@pytest.mark.parametrize("excluded_logit", [1e4, -1e4])
+def test_matrix_form_is_accurate_for_large_logits(excluded_logit):
+    # Both classes that can exclude label 1 have logits near 1e4; label 1 is equally likely or impossible.
+    logits = torch.tensor([[1e4, excluded_logit + 0.5, 1e4 + 1.25]], requires_grad=True)
     transition = torch.tensor([[0, 0.75, 0.25], [0.5, 0, 0.5], [0.75, 0.25, 0]])
     loss = forward_loss(logits, torch.tensor([[1, 0, 1]]).bool(), transition).sum()
     precise = logits.detach().double().requires_grad_()
     expected = -(precise.softmax(-1) @ transition.double())[:, 1].log().sum()
     torch.testing.assert_close(loss.double(), expected, rtol=1e-6, atol=1e-6)
-    slopes = torch.autograd.grad(expected, precise)[0].float()
-    torch.testing.assert_close(torch.autograd.grad(loss, logits)[0], slopes, rtol=1e-6, atol=1e-6)
+    gradients = torch.autograd.grad(expected, precise)[0].float()
+    torch.testing.assert_close(torch.autograd.grad(loss, logits)[0], gradients, rtol=1e-6, atol=1e-6)
 
 
 def test_the_objective_uses_its_matrix_and_survives_json():

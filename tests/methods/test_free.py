@@ -20,7 +20,7 @@ def test_every_wrong_label_once_is_cross_entropy(pairs):
 
 
 def test_may_be_negative():
-    # Both rows exclude label 0 and do not believe in it: the large loss of label 0 counts 1 - (k - 1) times.
+    # Both rows exclude label 0 and give it low probability: its large loss counts 1 - (k - 1) times.
     candidates = torch.tensor([[0, 1, 1], [0, 1, 1]]).bool()
     logits = torch.tensor([[-8.0, 0, 0], [-8.0, 0, 0]])
     assert free_loss(logits, candidates, torch.tensor([1.0, 0, 0])) < -5

@@ -26,7 +26,7 @@ LOSSES = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("spread", [1.0, 1e4])
 @pytest.mark.parametrize("name", LOSSES)
-def test_rows_that_exclude_nothing_cost_nothing(name, spread, dtype):
+def test_rows_that_exclude_nothing_have_zero_loss(name, spread, dtype):
     logits = (spread * torch.randn(3, 4, dtype=dtype)).requires_grad_()
     candidates = torch.tensor([[1, 0, 0, 1], [1, 1, 1, 1], [1, 1, 1, 0]]).bool()
     losses = LOSSES[name](logits, candidates)

@@ -18,11 +18,11 @@ from propall.training.contract import Run
 
 
 def blobs(seed: int = 0, n: int = 90, d: int = 12, k: int = 3) -> tuple[torch.Tensor, ...]:
-    """Separated classes, each with a random other candidate."""
+    """Separated classes with random additional candidates."""
     draw = torch.Generator().manual_seed(seed)
     truth = torch.randint(k, (n,), generator=draw)
-    centres = 2 * torch.randn(k, d, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
-    x = centres[truth] + torch.randn(n, d, generator=draw, dtype=torch.float64)
+    centers = 2 * torch.randn(k, d, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    x = centers[truth] + torch.randn(n, d, generator=draw, dtype=torch.float64)
     candidates = torch.rand(n, k, generator=draw) < 0.4
     candidates[torch.arange(n), truth] = True
     return x, candidates, truth
@@ -74,7 +74,7 @@ def test_calibration_restores_class_masses_per_class() -> None:
     confidence = torch.tensor([[0.9, 0.1, 0], [0.7, 0.3, 0], [0, 1, 0]], dtype=torch.float64)
     corrected = calibrate(confidence, candidates)
     torch.testing.assert_close(corrected.sum(0), torch.tensor([1.0, 2.0, 0.0], dtype=torch.float64))
-    # The class that propagation shrank wins the row it had narrowly lost.
+    # Calibration favors the class whose mass decreased.
     assert confidence.argmax(1).tolist() == [0, 0, 1]
     assert corrected.argmax(1).tolist() == [0, 0, 1]
     torch.testing.assert_close(
@@ -121,8 +121,8 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(parts.scores(x), scores, rtol=0, atol=1e-12)
 
 
-def test_rows_on_a_scale_of_their_own() -> None:
-    # Unit rows make the length of a row irrelevant, in training and in prediction.
+def test_rows_on_different_scales() -> None:
+    # With unit rows, the length of a row is irrelevant in training and prediction.
     x, candidates, _ = blobs()
     factor = torch.linspace(0.1, 10, len(x), dtype=torch.float64)[:, None]
     [plain], [scaled] = (IPAL().fit([Run(PartialDataset(rows, candidates), 0)]) for rows in (x, factor * x))

@@ -33,7 +33,7 @@ def test_extreme_logits_reach_the_bounds(dtype):
     candidates = torch.ones(2, k, dtype=torch.bool)
     candidates[:, 0] = False
     losses = l_uw_loss(logits, candidates)
-    # Sure of the excluded label, and sure of another one.
+    # Certain of the excluded label, and of another one.
     assert losses.tolist() == pytest.approx([math.log(1 + 9 * math.e), math.log(9 + 1 / math.e)], rel=1e-6)
     losses.sum().backward()
     assert logits.grad.isfinite().all()

@@ -1,4 +1,4 @@
-"""LWC: both sides of the loss, and weights from the outputs after the step."""
+"""LWC: both sums of the loss, and weights from the outputs after the step."""
 
 import math
 
@@ -46,7 +46,7 @@ def test_the_two_sums_by_hand(beta: float, c: float) -> None:
 
 @pytest.mark.parametrize("gap", [16.0, 18.0, 20.0])
 def test_a_nearly_certain_wrong_label_in_float32(gap: float) -> None:
-    """1 - p is of the size of the guard here, and 0 or 6e-8 by subtraction in float32."""
+    """Here 1 - p is as small as the guard; subtraction in float32 would give 0 or 6e-8."""
     mask, weights = torch.tensor([[True, False, True]]), torch.tensor([[0.0, 1.0, 0.0]])
     logits = torch.tensor([[0.0, gap, 0.0]], requires_grad=True)
     loss = lwc_loss(logits, mask, weights)
@@ -71,7 +71,7 @@ def test_extreme_logits(dtype: torch.dtype) -> None:
     assert loss.max().item() <= 2 * -math.log(1e-8) / 3 + 1e-4 + -math.log(1e-8) / 3
 
 
-def test_each_side_is_normalised_on_its_own() -> None:
+def test_candidates_and_non_candidates_are_normalized_separately() -> None:
     logits, mask = torch.randn(10, 5, dtype=torch.float64), sets(10, 5)
     weights, p = side_weights(logits, mask), logits.softmax(-1)
     for side in (mask, ~mask):

@@ -1,4 +1,4 @@
-"""LWS: both sides of the loss, and weights from the outputs after the step."""
+"""LWS: both sums of the loss, and weights from the outputs after the step."""
 
 import math
 
@@ -44,7 +44,7 @@ def test_the_two_sums_by_hand(beta: float, c: float) -> None:
 
 
 def test_gradient_at_zero_is_a_quarter_of_the_weight() -> None:
-    """A network whose last layer is zero must be able to start."""
+    """A network whose last layer is zero must be able to learn."""
     logits = torch.zeros(1, 3, requires_grad=True)
     weights = torch.tensor([[0.2, 0.5, 0.3]])
     loss = lws_loss(logits, torch.tensor([[True, False, False]]), weights, beta=2.0)
@@ -71,7 +71,7 @@ def test_extreme_logits(dtype: torch.dtype) -> None:
     assert side_weights(logits.detach(), mask).isfinite().all()
 
 
-def test_each_side_is_normalised_on_its_own() -> None:
+def test_candidates_and_non_candidates_are_normalized_separately() -> None:
     logits, mask = torch.randn(10, 5, dtype=torch.float64), sets(10, 5)
     weights, p = side_weights(logits, mask), logits.softmax(-1)
     for side in (mask, ~mask):

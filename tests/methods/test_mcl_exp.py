@@ -16,7 +16,7 @@ def test_by_definition():
 
 
 def test_bounds():
-    # exp(-P) is at most 1 and above 1 - P, which -log P bounds from the other side.
+    # 1 - P <= exp(-P) <= 1 and 1 - P <= -log P.
     logits = 3 * torch.randn(20, 4, dtype=torch.float64)
     candidates = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 0], [1, 1, 0, 0]]).bool().repeat(5, 1)
     factor = 3 / (~candidates).sum(-1)

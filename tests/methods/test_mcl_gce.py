@@ -8,7 +8,7 @@ from propall.training.contract import State, Step
 
 
 def losses_of_labels(logits):
-    """The loss of every label, were it known to be the true one."""
+    """The supervised loss of every label."""
     p = logits.softmax(-1)
     return (1 - p**0.7) / 0.7
 

@@ -7,7 +7,7 @@ from propall.methods.mcl_mae import mcl_mae_loss
 
 
 def losses_of_labels(logits):
-    """The loss of every label, were it known to be the true one."""
+    """The supervised loss of every label."""
     p = logits.softmax(-1)
     return torch.stack([(p - torch.eye(len(p))[j]).abs().sum() for j in range(len(p))])
 

@@ -7,7 +7,7 @@ from propall.methods.mcl_mse import mcl_mse_loss
 
 
 def losses_of_labels(logits):
-    """The loss of every label, were it known to be the true one."""
+    """The supervised loss of every label."""
     p = logits.softmax(-1)
     return torch.stack([(p - torch.eye(len(p))[j]).square().sum() for j in range(len(p))])
 
@@ -30,8 +30,8 @@ def test_first_form_of_the_formula():
     torch.testing.assert_close(mcl_mse_loss(logits, candidates), expected)
 
 
-def test_small_values_keep_their_digits():
-    # 1 - p is 2e-9 here, and so is the loss: subtracting sums of order k leaves nothing of it in float32.
+def test_small_values_are_accurate():
+    # The loss is about 1 - p = 2e-9; subtracting sums of order k in float32 would lose it.
     logits = torch.tensor([[20.0, 0, -3, -3]])
     candidates = torch.tensor([[1, 1, 1, 0]]).bool()
     expected = mcl_mse_loss(logits.double(), candidates)

@@ -23,7 +23,7 @@ def test_by_definition_with_its_gradient(scale):
 
 def test_float32_by_the_definition_in_float64():
     logits = 2 * torch.randn(40, 5)
-    logits[1] = torch.tensor([5, 4.95, -3, -3, -3])  # a near tie, which 1/v tells apart
+    logits[1] = torch.tensor([5, 4.95, -3, -3, -3])  # a near tie, which 1/v separates
     candidates = (~torch.eye(5).bool()).repeat(8, 1)
     expected = by_definition(logits.double(), candidates)
     torch.testing.assert_close(op_w_loss(logits, candidates).double(), expected, rtol=1e-3, atol=1e-6)
@@ -32,15 +32,15 @@ def test_float32_by_the_definition_in_float64():
 def test_float32_of_logits_far_from_zero():
     logits = torch.tensor([[0.25, 1.5, -0.5], [1.0, 0.75, 0.5]], requires_grad=True)
     candidates = torch.tensor([[1, 0, 1], [0, 1, 1]]).bool()
-    for offset in (-1e4, 1e4):  # all sums are exact, and the loss does not change with them
+    for offset in (-1e4, 1e4):  # sums are exact and the loss is invariant
         near, far = (op_w_loss(logits + shift, candidates).sum() for shift in (0.0, offset))
         torch.testing.assert_close(far, near, rtol=1e-6, atol=1e-7)
-        slopes = [torch.autograd.grad(loss, logits)[0] for loss in (far, near)]
-        torch.testing.assert_close(*slopes, rtol=1e-5, atol=1e-6)
+        gradients = [torch.autograd.grad(loss, logits)[0] for loss in (far, near)]
+        torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-6)
 
 
 def test_weights_where_one_over_v_overflows():
-    # The softmax of 1/v has become the argmax: only a believed excluded label has more than the floor.
+    # The softmax of 1/v is one-hot: only a likely excluded label has a weight above the floor.
     logits = torch.tensor([[60.0, 0, -60], [60.0, 0, -60]])
     candidates = torch.tensor([[0, 1, 1], [1, 0, 1]]).bool()
     assert by_definition(logits, candidates).isnan().any()
@@ -54,7 +54,7 @@ def test_extreme_logits(dtype):
         [[8192, 0, -8192], [-8192, 0, 8192], [8192, 8192, -8192]], dtype=dtype, requires_grad=True
     )
     losses = op_w_loss(logits, torch.tensor([[0, 1, 1], [0, 1, 1], [0, 1, 1]]).bool())
-    # In the last row two labels share the belief and the softmax of 1/v.
+    # In the last row two labels share the probability and the softmax of 1/v.
     assert losses.tolist() == pytest.approx([2 * 8192, 0, 2 * 8192 / 4], rel=1e-4)
     losses.sum().backward()
     assert logits.grad.isfinite().all()

@@ -8,7 +8,7 @@ from propall.methods.pc import pc_loss
 
 
 def comparison(logits, j):
-    """Loss of label j against every other class, with plain numbers."""
+    """Loss of label j against every other class, in plain Python."""
     return sum(1 / (1 + math.exp(logits[j] - z)) - 0.5 for i, z in enumerate(logits) if i != j)
 
 

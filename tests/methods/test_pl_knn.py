@@ -39,7 +39,7 @@ def test_duplicates_of_the_query_vote_equally() -> None:
     x = torch.ones(6, 2)
     candidates = torch.tensor([[1, 0], [1, 1], [0, 1], [1, 0], [1, 0], [0, 1]]).bool()
     assert pl_knn_votes(torch.ones(1, 2), x, candidates, 6).tolist() == [[4.0, 3.0]]
-    # The first three by index where only three of six equals may vote.
+    # Three of six equally distant rows vote: those with the lowest indices.
     assert pl_knn_votes(torch.ones(1, 2), x, candidates, 3).tolist() == [[2.0, 2.0]]
 
 

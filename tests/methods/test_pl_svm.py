@@ -19,8 +19,8 @@ from propall.training.contract import Run
 def problem(seed: int = 0, n: int = 60, d: int = 5, k: int = 4) -> tuple[torch.Tensor, ...]:
     draw = torch.Generator().manual_seed(seed)
     truth = torch.randint(k, (n,), generator=draw)
-    centres = 2 * torch.randn(k, d, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
-    x = centres[truth] + torch.randn(n, d, generator=draw, dtype=torch.float64)
+    centers = 2 * torch.randn(k, d, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    x = centers[truth] + torch.randn(n, d, generator=draw, dtype=torch.float64)
     candidates = torch.rand(n, k, generator=draw) < 0.3
     candidates[torch.arange(n), truth] = True
     return x, candidates, truth
@@ -79,7 +79,7 @@ def test_projection() -> None:
     assert torch.equal(into_ball(torch.zeros(2, 2), 1.0), torch.zeros(2, 2))
 
 
-def test_first_round_forgets_the_start_but_for_its_choices() -> None:
+def test_the_first_round_depends_on_the_start_only_through_its_labels() -> None:
     x, candidates, _ = problem()
     small = 1e-6 * weights(4)
     torch.testing.assert_close(
@@ -87,7 +87,7 @@ def test_first_round_forgets_the_start_but_for_its_choices() -> None:
     )
 
 
-def test_what_is_kept() -> None:
+def test_which_iterate_is_kept() -> None:
     x, candidates, _ = problem()
     start = into_ball(weights(5), 0.01)
     path, weight = [], start
@@ -102,7 +102,7 @@ def test_what_is_kept() -> None:
 
 
 def test_converges_on_singletons() -> None:
-    # With one label each the objective is convex: two starts end at one value.
+    # With one label each, the objective is convex: both starts reach the same value.
     x, _, truth = problem()
     candidates = torch.nn.functional.one_hot(truth, 4).bool()
     values = [
@@ -142,7 +142,7 @@ def test_automatic_lambda_is_the_best_on_held_out_candidates(monkeypatch: pytest
     train = PLSVM.train
 
     def spy(self: PLSVM, x: torch.Tensor, candidates: torch.Tensor, lam: float, seed: int) -> torch.Tensor:
-        # A sign flip makes every lambda but one predict the worst label.
+        # A flipped sign makes all lambdas but one predict the worst label.
         weight = train(self, x, candidates, lam, seed)
         weight = weight if lam == 0.1 else -weight
         seen[lam] = (len(x), lam)
@@ -158,12 +158,12 @@ def test_automatic_lambda_trains_with_what_it_selects() -> None:
     x, candidates, _ = problem(n=100)
     lam = PLSVM(lam="auto", rounds=30).select(x, candidates, seed=0)
     run = Run(PartialDataset(x, candidates), 0)
-    [chosen], [given] = PLSVM(lam="auto", rounds=30).fit([run]), PLSVM(lam=lam, rounds=30).fit([run])
+    [automatic], [explicit] = PLSVM(lam="auto", rounds=30).fit([run]), PLSVM(lam=lam, rounds=30).fit([run])
     assert lam in LAMBDAS
-    assert torch.equal(chosen.weight, given.weight)
+    assert torch.equal(automatic.weight, explicit.weight)
 
 
-def test_rows_that_say_nothing_are_dropped() -> None:
+def test_uninformative_rows_are_dropped() -> None:
     x, candidates, _ = problem()
     [classifier] = PLSVM(rounds=5).fit([Run(PartialDataset(x, torch.ones_like(candidates)), 0)])
     assert (classifier.weight == 0).all()
@@ -188,7 +188,7 @@ def test_cuda_equals_cpu() -> None:
 
 
 def test_equal_pulls_tie_exactly():
-    # Eleven rows pull label 1 by 1 each, one row pulls label 2 by 11: the scores tie, to the last digit.
+    # Eleven rows pull label 1 by 1 each, one row pulls label 2 by 11: the scores tie exactly.
     x = torch.tensor([1.0] * 11 + [11.0], dtype=torch.float64)[:, None]
     candidates = torch.eye(3).bool()[[1] * 11 + [2]]
     for lam in (0.01, 0.03, 0.07, 0.3, 0.7):

@@ -25,17 +25,17 @@ SETTING = {"c1": 10.0, "c2": 1.0, "eps": 0.1}
 def problem(seed: int = 0, n: int = 60, d: int = 5, k: int = 4) -> tuple[torch.Tensor, ...]:
     draw = torch.Generator().manual_seed(seed)
     truth = torch.randint(k, (n,), generator=draw)
-    centres = 2 * torch.randn(k, d, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
-    x = centres[truth] + torch.randn(n, d, generator=draw, dtype=torch.float64)
+    centers = 2 * torch.randn(k, d, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    x = centers[truth] + torch.randn(n, d, generator=draw, dtype=torch.float64)
     candidates = torch.rand(n, k, generator=draw) < 0.3
     candidates[torch.arange(n), truth] = True
     return x, candidates, truth
 
 
-def dense_graph(x: torch.Tensor, neighbours: int, sigma: float) -> torch.Tensor:
+def dense_graph(x: torch.Tensor, n_neighbors: int, sigma: float) -> torch.Tensor:
     squared = (x[:, None] - x[None]).square().sum(-1)
     order = (squared + torch.diag(torch.full((len(x),), torch.inf))).sort(dim=1, stable=True).indices
-    link = torch.zeros(len(x), len(x), dtype=torch.bool).scatter(1, order[:, :neighbours], True)
+    link = torch.zeros(len(x), len(x), dtype=torch.bool).scatter(1, order[:, :n_neighbors], True)
     return torch.exp(-squared / (2 * sigma**2)) * (link | link.T)
 
 
@@ -162,8 +162,8 @@ def test_regression_ends_where_the_gradient_does(setting: dict[str, float]) -> N
     torch.testing.assert_close(fit.outputs, kernel @ fit.coefficients + fit.offset, rtol=0, atol=1e-8)
 
 
-def test_momentum_is_dropped_when_the_objective_rises() -> None:
-    # Measured: 279 steps, and 882 if momentum is never dropped.
+def test_momentum_is_reset_when_the_objective_increases() -> None:
+    # Measured: 279 steps, and 882 if momentum is never reset.
     x, candidates, _ = problem()
     target, signs = candidates.double().softmax(1), margin_signs(candidates)
     fit = fit_regression(dense_ridge(x, 3.0, 10.0), target, signs, c1=10.0, c2=0.0, eps=0.3)

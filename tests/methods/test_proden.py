@@ -1,4 +1,4 @@
-"""PRODEN: loss, weights, and that the weights come from the outputs before the step."""
+"""PRODEN: loss, and weights from the outputs before the step."""
 
 import math
 
@@ -47,8 +47,8 @@ def test_first_weights_are_equal_on_the_set() -> None:
     torch.testing.assert_close(weights, torch.tensor([[1 / 3, 0, 1 / 3, 1 / 3], [0, 1, 0, 0]]))
 
 
-def test_a_weight_of_zero_is_not_for_ever() -> None:
-    """The set is the given one, not what the weights have left of it."""
+def test_a_weight_of_zero_can_recover() -> None:
+    """Weights are normalized over the original set, not over what is left of it."""
     mask = torch.tensor([[True, True, False]])
     state = State(rows={"weights": torch.tensor([[1.0, 0.0, 0.0]])})
     new = PRODEN().update(torch.tensor([[0.0, 0.0, 5.0]]), mask, state, STEP).rows["weights"]
@@ -98,21 +98,21 @@ def test_weights_come_from_the_outputs_before_the_step() -> None:
 
 
 def test_each_visit_uses_the_weights_of_the_visit_before() -> None:
-    """Two epochs against a plain loop, one batch each."""
+    """Compare two epochs of one batch with a plain loop."""
     run = Run(data(), seed=1)
     recipe = Recipe(epochs=2, batch_size=12, learning_rate=0.3, momentum=0.9, weight_decay=1e-3)
     net = build(Linear, run)
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.3, momentum=0.9, weight_decay=1e-3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.3, momentum=0.9, weight_decay=1e-3)
     weights = uniform_weights(run.train.candidates, torch.float64)
     for _ in range(2):
         logits = net(run.train.x)
         loss = -(weights * logits.log_softmax(-1)).sum(-1).mean()
         weights = restricted_softmax(logits.detach(), run.train.candidates)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     (fitted,) = Trainer(PRODEN(), Linear, recipe).fit([run])
     assert isinstance(fitted, NetClassifier)
-    # The engine's first weights are made in float32.
+    # The initial weights are float32.
     torch.testing.assert_close(fitted.scores(run.train.x), net(run.train.x).detach(), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(fitted.state.rows["weights"], weights, rtol=1e-6, atol=1e-6)

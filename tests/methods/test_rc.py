@@ -60,12 +60,12 @@ def test_weights_come_from_the_outputs_after_the_step() -> None:
     assert (weights - restricted_softmax(before, run.train.candidates)).abs().max() > 1e-3
 
 
-def test_differs_from_proden_by_the_moment_of_the_refresh_alone() -> None:
+def test_differs_from_proden_only_in_when_weights_are_updated() -> None:
     run = Run(data(), seed=5)
     ours, theirs = trained(RC(), run), trained(PRODEN(), run)
     torch.testing.assert_close(ours.scores(run.train.x), theirs.scores(run.train.x))
     assert (ours.state.rows["weights"] - theirs.state.rows["weights"]).abs().max() > 1e-3
-    # Where the network stands still both moments are the same.
+    # If the network does not change, both updates are the same.
     recipe = Recipe(epochs=3, batch_size=12, learning_rate=0.0)
     still = [Trainer(objective, Linear, recipe).fit([run])[0] for objective in (RC(), PRODEN())]
     rows = [c.state.rows["weights"] for c in still if isinstance(c, NetClassifier)]
@@ -73,16 +73,16 @@ def test_differs_from_proden_by_the_moment_of_the_refresh_alone() -> None:
 
 
 def test_each_visit_uses_the_weights_of_the_visit_before() -> None:
-    """Three epochs against a plain loop that runs the network again after each step."""
+    """Compare three epochs with a plain loop that runs the network again after each step."""
     run = Run(data(), seed=1)
     net = build(Linear, run)
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
     weights = uniform_weights(run.train.candidates, torch.float64)
     for _ in range(3):
         loss = -(weights * net(run.train.x).log_softmax(-1)).sum(-1).mean()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         weights = restricted_softmax(net(run.train.x).detach(), run.train.candidates)
     fitted = trained(RC(), run, epochs=3)
     torch.testing.assert_close(fitted.scores(run.train.x), net(run.train.x).detach(), rtol=1e-6, atol=1e-6)
@@ -90,7 +90,7 @@ def test_each_visit_uses_the_weights_of_the_visit_before() -> None:
 
 
 def test_the_second_forward_is_in_training_mode() -> None:
-    """As in the authors' code: with batch norm the refresh sees the batch's own statistics."""
+    """As in the authors' code, batch norm uses the batch statistics in the update."""
     run = Run(data(), seed=2)
     recipe = Recipe(epochs=1, batch_size=12, learning_rate=0.5)
 

@@ -7,7 +7,7 @@ from propall.methods.mcl_exp import mcl_exp_loss
 from propall.methods.scl_exp import SCLEXP, scl_exp_loss
 
 
-def test_by_definition_and_beside_mcl_exp():
+def test_by_definition_and_compared_with_mcl_exp():
     logits = 2 * torch.randn(4, 4, dtype=torch.float64)
     candidates = ~torch.eye(4).bool()  # row i excludes label i
     losses = scl_exp_loss(logits, candidates)

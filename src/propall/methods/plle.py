@@ -372,11 +372,11 @@ class PLLE(Algorithm):
         distributions = enhance(candidates, neighbor_graph(x, self.neighbours, sigma), self.lam)
         width = self.width * distance
         if len(x) <= self.dense_rows:
-            centres, ridge = x, dense_ridge(x, width, self.c1)
+            centers, ridge = x, dense_ridge(x, width, self.c1)
         else:
             shuffled = order(seed_for(run.seed, "landmarks"), torch.arange(len(x), device=x.device))
-            centres = x[shuffled[: self.landmarks].sort().values]
-            ridge = landmark_ridge(x, centres, width, self.c1)
+            centers = x[shuffled[: self.landmarks].sort().values]
+            ridge = landmark_ridge(x, centers, width, self.c1)
         regression = fit_regression(
             ridge,
             regression_target(distributions, candidates, self.target),
@@ -386,7 +386,7 @@ class PLLE(Algorithm):
             eps=self.eps,
         )
         return KernelExpansion(
-            centres,
+            centers,
             regression.coefficients.contiguous(),
             regression.offset,
             width,
