@@ -287,9 +287,12 @@ def test_errors_are_one_line(run, dirty_birds, tmp_path) -> None:
             ("fit", dirty_birds, "--label", "species", "--method", "prodn", "--out", tmp_path / "m"),
             "did you mean 'proden'",
         ),
-        (("predict", dirty_birds, "--model", tmp_path, "--out", tmp_path / "p.csv"), "is no propall model"),
-        (("export", tmp_path, "--onnx", tmp_path / "m.onnx"), "is no propall model"),
-        (("fit", dirty_birds, "--label", "species", "--out", tmp_path), "no part of a model"),
+        (
+            ("predict", dirty_birds, "--model", tmp_path, "--out", tmp_path / "p.csv"),
+            "is not a propall model",
+        ),
+        (("export", tmp_path, "--onnx", tmp_path / "m.onnx"), "is not a propall model"),
+        (("fit", dirty_birds, "--label", "species", "--out", tmp_path), "which is not part of a model"),
         (("resolve", dirty_birds, "-m", "m", "--out", tmp_path / "r.docx"), "has suffix '.docx'"),
         (("predict", dirty_birds, "--model", "m", "--out", dirty_birds), "is the input file"),
     ]:

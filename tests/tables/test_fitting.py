@@ -1,4 +1,4 @@
-"""From a table to a model."""
+"""Fitting a model to a table."""
 
 import json
 from dataclasses import replace
@@ -105,7 +105,7 @@ def test_embeddings(tmp_path) -> None:
 
 def test_embeddings_that_are_none(tmp_path) -> None:
     np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"is no .npy file of numbers"):
+    with pytest.raises(ValueError, match=r"is not a .npy file of numbers"):
         load_embedding(tmp_path / "a.npy")
     np.save(tmp_path / "b.npy", np.zeros(3))
     with pytest.raises(ValueError, match=r"shape \(3,\); expected \(n, d\)"):
@@ -181,7 +181,7 @@ def test_unknown_names_are_answered_at_once(birds_file) -> None:
 
 def test_named_columns_are_checked(birds_file) -> None:
     table = open_table(birds_file, LabelSource(label="species"))
-    with pytest.raises(ValueError, match=r"features: 'species' belongs to the labels.*Leave it out"):
+    with pytest.raises(ValueError, match=r"features: 'species' is a label column.*Leave it out"):
         fit_table(table, QUICK, columns=["wing_mm", "species"])
     with pytest.raises(
         ValueError, match=r"features: birds.csv has no column 'wing_m'; did you mean 'wing_mm'"
@@ -191,7 +191,7 @@ def test_named_columns_are_checked(birds_file) -> None:
         fit_table(table, QUICK, without=["trut"])
     found = fit_table(table, replace(QUICK, epochs=2, folds=2), columns=["wing_mm", "truth"])
     assert [column.name for column in found.model.features.columns] == ["wing_mm", "truth"]
-    assert "'truth' names classes: is it known of new rows, too?" in [r.text for r in found.notes]
+    assert "'truth' names classes; is it known for new rows?" in [r.text for r in found.notes]
 
 
 def test_labels_that_say_nothing_are_refused() -> None:

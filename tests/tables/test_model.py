@@ -1,4 +1,4 @@
-"""Models on disk: the same after loading, and refused when anything about them is not right."""
+"""Models on disk: unchanged by saving and loading, and refused if damaged."""
 
 import json
 import pickle
@@ -33,21 +33,23 @@ def test_the_same_after_loading(fitted, saved, birds_file) -> None:
     assert (one.label == fitted.consensus.resolution.label).all()
 
 
-def test_rows_it_was_not_fitted_on_are_its_own_business(fitted, saved) -> None:
+def test_new_rows_are_predicted_by_the_final_model(fitted, saved) -> None:
     model = TableModel.load(saved)
     frame = fitted.table.frame.head(6).copy()
     frame.loc[frame.index[:2], "wing_mm"] = "333"
     everything = np.ones((6, len(model.classes)), dtype=bool)
-    found, seen = model.resolve(frame, everything)
+    resolution, seen = model.resolve(frame, everything)
     assert seen.tolist() == [False, False, True, True, True, True]
-    np.testing.assert_allclose(found.log_probabilities[:2], model.log_probabilities(frame)[:2], rtol=1e-12)
+    np.testing.assert_allclose(
+        resolution.log_probabilities[:2], model.log_probabilities(frame)[:2], rtol=1e-12
+    )
 
 
-def test_whoever_may_read_one_file_of_it_may_read_all(saved) -> None:
+def test_all_files_have_the_same_permissions(saved) -> None:
     assert len({path.stat().st_mode for path in saved.iterdir()}) == 1
 
 
-def test_saving_again_replaces_the_whole(fitted, saved) -> None:
+def test_saving_again_replaces_the_folder(fitted, saved) -> None:
     (saved / "report.html").write_text("old")
     fitted.model.save(saved)
     assert not (saved / "report.html").exists()
@@ -58,14 +60,14 @@ def test_saving_again_replaces_the_whole(fitted, saved) -> None:
 def test_other_folders_are_not_overwritten(fitted, tmp_path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.tex").write_text("x")
-    with pytest.raises(ValueError, match=r"holds 'thesis.tex', no part of a model"):
+    with pytest.raises(ValueError, match=r"contains 'thesis.tex', which is not part of a model"):
         fitted.model.save(tmp_path / "precious")
-    (tmp_path / "precious" / CONTENTS).write_text("{}")  # a name that others use, too
-    with pytest.raises(ValueError, match=r"holds 'thesis.tex'"):
+    (tmp_path / "precious" / CONTENTS).write_text("{}")  # a common name
+    with pytest.raises(ValueError, match=r"contains 'thesis.tex'"):
         fitted.model.save(tmp_path / "precious")
     assert (tmp_path / "precious" / "thesis.tex").read_text() == "x"
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ValueError, match="holds 'file', no part of a model"):
+    with pytest.raises(ValueError, match="contains 'file', which is not part of a model"):
         fitted.model.save(tmp_path / "file")
 
 
@@ -105,10 +107,10 @@ def test_files_outside_the_folder_are_not_read(saved) -> None:
         TableModel.load(saved)
 
 
-def test_folders_that_are_no_models(tmp_path) -> None:
-    with pytest.raises(ValueError, match="no folder of that name"):
+def test_other_folders_are_not_models(tmp_path) -> None:
+    with pytest.raises(ValueError, match="it does not exist"):
         TableModel.load(tmp_path / "none")
-    with pytest.raises(ValueError, match=r"no model.json in it"):
+    with pytest.raises(ValueError, match=r"it has no model.json"):
         TableModel.load(tmp_path)
 
 
@@ -118,7 +120,7 @@ class Bomb:
 
 
 def test_loading_executes_nothing(saved, tmp_path) -> None:
-    """Pickles in place of a model's files are refused, not opened."""
+    """Pickles in place of the files are refused, not loaded."""
     bomb = pickle.dumps(Bomb())
     for name in ("classifier.safetensors", CONTENTS):
         copy = tmp_path / f"bomb {name}"

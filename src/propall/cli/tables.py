@@ -112,10 +112,10 @@ def fit(
     """
     from propall.tables.fitting import fit_table
     from propall.tables.label_columns import open_table
-    from propall.tables.model import CONTENTS, OPTIONS, PAGE, place_for_model
+    from propall.tables.model import CONTENTS, OPTIONS, PAGE, check_model_folder
 
     labels = _with_usual_label(labels, file)
-    replaces = (place_for_model(out) / CONTENTS).exists()
+    replaces = (check_model_folder(out) / CONTENTS).exists()
     saved_early = []
     try:
         fitted = fit_table(

@@ -1,22 +1,18 @@
-"""From a table to a model: settings chosen without true labels, an ensemble, answers out of fold."""
+"""Fit a model to a labeled table: settings selected without true labels, an ensemble, out-of-fold answers."""
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
 
-from propall.data.dataset import PartialDataset
 from propall.estimators.classifier import PartialLabelClassifier
-from propall.estimators.folds import CandidateStratifiedKFold, group_equal_rows
-from propall.estimators.scorers import covering_rate
+from propall.estimators.folds import group_equal_rows
 from propall.estimators.search import PartialLabelClassifierCV
 from propall.labels.candidates import UninformativeRowsWarning
 from propall.methods import METHODS
@@ -25,29 +21,28 @@ from propall.provenance import hardware
 from propall.tables.consensus import Consensus, reach_consensus
 from propall.tables.features import Features, report_duplicates
 from propall.tables.images import ImageColumn
-from propall.tables.label_columns import LabeledTable, find_label_copies
+from propall.tables.label_columns import LabeledRows, LabeledTable, find_label_copies
 from propall.tables.label_source import LabelSource
+from propall.tables.learning_curves import LearningCurves, measure_curves
 from propall.tables.model import HeldOut, TableModel
 from propall.tables.reading import DataNote
 from propall.tables.writing import DOUBTFUL
-from propall.training.compiled import best_device
-from propall.training.contract import Monitor, Objective, Run
 
 
 @dataclass(frozen=True)
-class Effort:
-    """What suffices for most data of a kind, and is done where nothing else is asked for.
+class FitDefaults:
+    """Default training settings for one kind of data.
 
     Attributes:
-        batch: rows of a step.
-        steps: steps of a training.
-        members: networks of the ensemble.
-        folds: parts that are held out in turn.
-        learning_rates: to choose from, the usual one first.
-        weight_decays: to choose from, the usual one first.
+        batch_size: rows per step.
+        steps: training steps.
+        members: ensemble size.
+        folds: number of cross-validation folds.
+        learning_rates: values to compare, the default first.
+        weight_decays: values to compare, the default first.
     """
 
-    batch: int
+    batch_size: int
     steps: int
     members: int
     folds: int
@@ -55,29 +50,27 @@ class Effort:
     weight_decays: tuple[float, ...]
 
     def epochs(self, rows: int) -> int:
-        """Passes over so many rows that make these steps, from 20 to 500."""
-        return max(20, min(500, self.steps // -(-rows // self.batch)))
+        """Number of epochs that amount to `steps` steps, from 20 to 500."""
+        return max(20, min(500, self.steps // -(-rows // self.batch_size)))
 
 
-TABLES = Effort(256, 1000, 5, 5, (0.003, 0.01), (1e-4, 1e-2))
+TABLE_DEFAULTS = FitDefaults(256, 1000, 5, 5, (0.003, 0.01), (1e-4, 1e-2))
 #: A step of a convolutional network takes a hundred times as long.
-IMAGES = Effort(32, 500, 3, 3, (0.003, 0.01), (1e-4,))
-#: Points of a learning curve, and rows it is measured on at most.
-MEASURED, WATCHED = 50, 2000
+IMAGE_DEFAULTS = FitDefaults(32, 500, 3, 3, (0.003, 0.01), (1e-4,))
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How a model is fitted.
+    """How to fit a model; None stands for the defaults in `TABLE_DEFAULTS` and `IMAGE_DEFAULTS`.
 
     Attributes:
-        methods: names from `propall methods`; with several the choice includes the method.
-        nets: names of networks; by default those that suit the kind and number of rows.
+        methods: names from `propall methods`; if there are several, the best is selected.
+        nets: names of networks; by default chosen by the kind and number of rows.
         epochs: passes over the data.
-        members: networks of the ensemble.
-        folds: parts that are held out in turn; for this and the two above see `TABLES` and `IMAGES`.
-        search: choose among several settings; without, the defaults are taken.
-        seed: makes results repeatable.
+        members: ensemble size.
+        folds: number of cross-validation folds.
+        search: compare several settings; otherwise use the default setting.
+        seed: random seed.
         device: "auto", "cpu", "cuda", ...
         verbose: show progress bars on a terminal.
     """
@@ -94,43 +87,18 @@ class FitOptions:
 
 
 @dataclass
-class Curves:
-    """How the chosen setting learns, on the rows of one fold, seen and held out.
-
-    Attributes:
-        epochs: after which it was measured.
-        covering: (epochs, members) share of rows whose prediction is a candidate, by "trained on" and
-            "held out".
-    """
-
-    epochs: list[int]
-    covering: dict[str, NDArray[np.float64]]
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "epochs": self.epochs,
-            "covering": {name: values.round(4).tolist() for name, values in self.covering.items()},
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """From JSON."""
-        return cls(values["epochs"], {name: np.array(own) for name, own in values["covering"].items()})
-
-
-@dataclass
 class Fitted:
-    """A fitted model, and everything a report of the fit shows.
+    """A fitted model, and everything that a report about it shows.
 
     Attributes:
-        model: ready to be saved.
-        table: what it was fitted on; some of its rows may have been left out for their images.
-        features: the numbers its rows became.
-        consensus: every row's candidates resolved by models that had not seen it, with what people said.
-        search: the choice, with `cv_results_`.
-        notes: on the table, its labels and its columns.
-        curves: how the chosen setting learns; None for methods without a network.
+        model: the model, ready to be saved.
+        table: the rows it was fitted on; rows with unreadable images are dropped.
+        features: their features as numbers.
+        consensus: every row's candidates resolved by models that were not fitted on it, combined with the
+            annotators' answers.
+        search: the search, with `cv_results_`.
+        notes: notes on the table, its labels and its columns.
+        curves: learning curves of the selected setting; None for methods without a network.
         seconds: total wall-clock time.
         hardware: description of the device used for training.
     """
@@ -141,7 +109,7 @@ class Fitted:
     consensus: Consensus
     search: PartialLabelClassifierCV
     notes: list[DataNote] = field(default_factory=list)
-    curves: Curves | None = None
+    curves: LearningCurves | None = None
     seconds: float = 0.0
     hardware: str = ""
 
@@ -159,114 +127,172 @@ def fit_table(
     """Fit a model to a labeled table.
 
     Args:
-        table: as `open_table` reads it, with labels.
+        table: a table with labels, from `open_table`.
         options: how to fit.
-        columns: the only ones to learn from.
-        without: columns not to learn from; the labels' own never are.
-        embedding: (n, d) precomputed features, one row for each of the file.
+        columns: use only these columns as features.
+        without: columns to ignore; label columns are never features.
+        embedding: (n, d) precomputed features, one row per row of the file.
         images: the column of image files.
-        first_model: called with a model in the default setting before the search begins, so that whoever is
-            interrupted then has something.
+        first_model: called with a model in the default setting before the search starts, so that an
+            interrupted fit leaves a model.
     """
-    options = options or FitOptions()
-    if table.labeled is None or table.source is None:
-        raise ValueError("label: the table has no labels; say where they stand.")
     start = time.perf_counter()
-    _check_columns(table, table.source, columns or (), without)
-    # An unknown name is answered before anything takes time.
-    _ = [METHODS[name] for name in options.methods], [NETS[name] for name in options.nets]
+    options = options or FitOptions()
+    source, labeled = _require_labels(table)
+    _check_names(table, source, options, columns or (), without)
     if images is not None:
-        openable, broken = images.openable(table.frame, table.raw.folder)
-        table = replace(table, labeled=table.labeled.select(openable, broken))
-    labeled, source = table.labeled, table.source
-    assert labeled is not None
-    assert source is not None
-    frame, labels = table.frame, labeled.labels
+        labeled = labeled.select(*images.openable(table.frame, table.raw.folder))
+        table = replace(table, labeled=labeled)
+    labels = labeled.labels
     if labels.n_full == len(labels):
         raise ValueError(
-            f"label: every class is possible in every row of {table.raw.source}: there is nothing to "
-            "learn. Rule some out in some rows."
+            f"label: every class is possible in every row of {table.raw.source}, so there is nothing to "
+            "learn. Exclude some classes in some rows."
         )
-    given = None if embedding is None else table.raw.select_rows(embedding)[labeled.rows]
-    aside = (*source.columns, *without)
-    copies = find_label_copies(table, aside)
-    if columns is not None:
-        copies = {
-            name: DataNote(
-                note.kind, f"{name!r} names classes: is it known of new rows, too?", "used as asked"
-            )
-            for name, note in copies.items()
-            if name in columns
-        }
+    embedding = None if embedding is None else table.raw.select_rows(embedding)[labeled.rows]
+    ignored = (*source.columns, *without)
+    copies = _label_copies(table, ignored, columns)
     features = Features.fit(
-        frame,
+        table.frame,
         columns=columns,
-        without=(*aside, *copies),
-        embedding=given,
+        without=(*ignored, *copies),
+        embedding=embedding,
         images=images,
         folder=table.raw.folder,
         separator=table.raw.separator,
     )
-    effort = TABLES if images is None else IMAGES
-    options = replace(
-        options,
-        epochs=options.epochs or effort.epochs(len(frame)),
-        members=options.members or effort.members,
-        folds=options.folds or effort.folds,
-    )
+    X = features.transform(table.frame, embedding=embedding, folder=table.raw.folder)
     notes = [*table.notes, *copies.values(), *features.notes]
-    X = features.transform(frame, embedding=given, folder=table.raw.folder)
     if (group := group_equal_rows(X, len(X))) is not None:
-        notes += report_duplicates(group, frame.index)
-    grid = _grid(options, effort, X)
+        notes += report_duplicates(group, table.frame.index)
+    settings = _choose_settings(options, X)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninformativeRowsWarning)
-        if first_model is not None and options.search and _size(grid) > 1:
-            first_model(TableModel(_default(options, effort, grid).fit(X, labels), features, source))
-        search = PartialLabelClassifierCV(
-            **grid,
-            epochs=options.epochs or 0,
-            batch_size=effort.batch,
-            cv=min(options.folds or 0, len(labels)),
-            n_estimators=options.members or 0,
-            standardize=False,
-            device=options.device,
-            verbose=options.verbose,
-            random_state=options.seed,
-        ).fit(X, labels)
-        curves = _curves(search, X, labels, options)
+        if first_model is not None and settings.n_combinations > 1:
+            first_model(TableModel(settings.default_model().fit(X, labels), features, source))
+        search = settings.search(len(labels)).fit(X, labels)
+        curves = measure_curves(search, X, labels, options.seed)
     model = TableModel(search.best_estimator_, features, source)
     logs = search.out_of_fold_.log_probabilities.astype(np.float32)
-    model.held_out = HeldOut(model.keys(frame, given, table.raw.folder), logs)
-    fitted = Fitted(model, table, X, reach_consensus(search.out_of_fold_, labeled), search, notes, curves)
-    fitted.hardware = hardware(best_device(options.device))
+    model.held_out = HeldOut(model.keys(table.frame, embedding, table.raw.folder), logs)
+    consensus = reach_consensus(search.out_of_fold_, labeled)
+    fitted = Fitted(model, table, X, consensus, search, notes, curves)
+    fitted.hardware = hardware(search.best_estimator_.ensemble().device)
     fitted.seconds = time.perf_counter() - start
-    model.account = account(fitted, options)
+    model.account = account(fitted)
     return fitted
 
 
-def _check_columns(
-    table: LabeledTable, source: LabelSource, columns: Sequence[str], without: Sequence[str]
+def _require_labels(table: LabeledTable) -> tuple[LabelSource, LabeledRows]:
+    if table.source is None or table.labeled is None:
+        raise ValueError("label: the table has no labels; specify where they are.")
+    return table.source, table.labeled
+
+
+def _check_names(
+    table: LabeledTable,
+    source: LabelSource,
+    options: FitOptions,
+    columns: Sequence[str],
+    without: Sequence[str],
 ) -> None:
+    """Refuse unknown columns, methods and networks before anything takes time."""
     for name in columns:
         table.raw.column(name, "features")
         if name in source.columns:
             raise ValueError(
-                f"features: {name!r} belongs to the labels; a model that learns from it learns nothing "
-                "else. Leave it out."
+                f"features: {name!r} is a label column; a model would learn to copy it. Leave it out."
             )
-    # Of a file with a line per answer, columns may be gone already.
+    # Reshaping a file with one answer per line may already have dropped columns.
     for name in () if table.raw.answers is not None else without:
         table.raw.column(name, "ignore")
+    _ = [METHODS[name] for name in options.methods], [NETS[name] for name in options.nets]
 
 
-def account(fitted: Fitted, options: FitOptions) -> dict[str, Any]:
-    """What was done and found, as plain JSON."""
+def _label_copies(
+    table: LabeledTable, ignored: Sequence[str], columns: Sequence[str] | None
+) -> dict[str, DataNote]:
+    """Notes on columns that repeat the labels; if such columns were requested, only a warning."""
+    copies = find_label_copies(table, ignored)
+    if columns is None:
+        return copies
+    return {
+        name: DataNote(note.kind, f"{name!r} names classes; is it known for new rows?", "used as asked")
+        for name, note in copies.items()
+        if name in columns
+    }
+
+
+class _Settings(NamedTuple):
+    """The settings to compare, as parameters of the estimators.
+
+    Attributes:
+        grid: methods, networks and rates to compare; those of the default setting are the first method and
+            rates, and the last network.
+        common: parameters that all settings share.
+        folds: number of cross-validation folds.
+    """
+
+    grid: dict[str, Any]
+    common: dict[str, Any]
+    folds: int
+
+    @property
+    def n_combinations(self) -> int:
+        return math.prod(len(values) for values in self.grid.values())
+
+    def default_model(self) -> PartialLabelClassifier:
+        net = self.grid["nets"][-1]
+        name, net_options = net if isinstance(net, tuple) else (net, None)
+        return PartialLabelClassifier(
+            self.grid["methods"][0],
+            name,
+            net_options=net_options,
+            learning_rate=self.grid["learning_rates"][0],
+            weight_decay=self.grid["weight_decays"][0],
+            **self.common,
+        )
+
+    def search(self, n_rows: int) -> PartialLabelClassifierCV:
+        return PartialLabelClassifierCV(**self.grid, cv=min(self.folds, n_rows), **self.common)
+
+
+def _choose_settings(options: FitOptions, X: NDArray[Any]) -> _Settings:
+    """Complete the options with defaults for the kind and number of rows."""
+    defaults = TABLE_DEFAULTS if X.ndim == 2 else IMAGE_DEFAULTS
+    nets: Sequence[Any] = options.nets
+    if not nets and X.ndim > 2:
+        nets = ["small_cnn"]
+    elif not nets:
+        width = 32 if len(X) < 500 else 128 if len(X) < 20_000 else 256
+        nets = ["linear", ("mlp", {"widths": (width,)})]
+    grid: dict[str, Any] = {
+        "methods": options.methods,
+        "nets": nets,
+        "learning_rates": defaults.learning_rates,
+        "weight_decays": defaults.weight_decays,
+    }
+    if not options.search:
+        grid = {name: values[-1:] if name == "nets" else values[:1] for name, values in grid.items()}
+    common = {
+        "epochs": options.epochs or defaults.epochs(len(X)),
+        "batch_size": defaults.batch_size,
+        "n_estimators": options.members or defaults.members,
+        "standardize": False,
+        "device": options.device,
+        "verbose": options.verbose,
+        "random_state": options.seed,
+    }
+    return _Settings(grid, common, options.folds or defaults.folds)
+
+
+def account(fitted: Fitted) -> dict[str, Any]:
+    """Return settings and results of a fit as JSON values."""
     search, labeled = fitted.search, fitted.table.labeled
     assert labeled is not None
-    results = search.cv_results_
-    best = search.best_index_
-    labels = fitted.consensus.resolution.label
+    results, best = search.cv_results_, search.best_index_
+    names, counts = np.unique(fitted.consensus.resolution.label, return_counts=True)
+    criteria = ("covering_rate", "approximated_accuracy", "candidate_log_likelihood")
     return {
         "source": fitted.table.raw.source,
         "rows": fitted.table.raw.n_file_rows,
@@ -279,16 +305,12 @@ def account(fitted: Fitted, options: FitOptions) -> dict[str, Any]:
         "settings_compared": len(results["params"]),
         "chosen": {name: _plain(value) for name, value in search.best_params_.items()},
         "criterion": search.scoring if isinstance(search.scoring, str) else "own",
-        "held_out": {
-            "covering_rate": float(results["mean_test_covering_rate"][best]),
-            "approximated_accuracy": float(results["mean_test_approximated_accuracy"][best]),
-            "candidate_log_likelihood": float(results["mean_test_candidate_log_likelihood"][best]),
-        },
+        "held_out": {name: float(results[f"mean_test_{name}"][best]) for name in criteria},
         "temperature": float(search.temperature_),
-        "members": options.members,
+        "members": search.n_estimators,
         "folds": search.n_splits_,
-        "seed": options.seed,
-        "resolved": {str(n): int(c) for n, c in zip(*np.unique(labels, return_counts=True), strict=True)},
+        "seed": search.random_state,
+        "resolved": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
         "sets_without_truth": fitted.consensus.rate,
         "doubted": int((fitted.consensus.doubt > DOUBTFUL).sum()),
         "remarks": [note.as_dict() for note in fitted.notes],
@@ -298,7 +320,7 @@ def account(fitted: Fitted, options: FitOptions) -> dict[str, Any]:
 
 
 def guessing_rate(account: Mapping[str, Any]) -> float:
-    """Share of predictions that would be among the candidates if classes were drawn at random."""
+    """Expected covering rate of classes drawn at random."""
     return float(account["mean_candidates"] / len(account["classes"]))
 
 
@@ -306,107 +328,15 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | dict | None) else repr(value)
 
 
-def _grid(options: FitOptions, effort: Effort, X: NDArray[Any]) -> dict[str, Any]:
-    """The settings to choose from: networks that suit the data, rates and weight decays."""
-    nets: list[Any] = list(options.nets)
-    if not nets:
-        if X.ndim > 2:
-            nets = ["small_cnn"]
-        else:
-            width = 32 if len(X) < 500 else 128 if len(X) < 20_000 else 256
-            nets = ["linear", ("mlp", {"widths": (width,)})]
-    if not options.search:
-        return {
-            "methods": options.methods[:1],
-            "nets": nets[-1:],
-            "learning_rates": effort.learning_rates[:1],
-            "weight_decays": effort.weight_decays[:1],
-        }
-    return {
-        "methods": options.methods,
-        "nets": nets,
-        "learning_rates": effort.learning_rates,
-        "weight_decays": effort.weight_decays,
-    }
-
-
-def _size(grid: Mapping[str, Sequence[Any]]) -> int:
-    return int(np.prod([len(values) for values in grid.values()]))
-
-
-def _default(
-    options: FitOptions, effort: Effort, grid: Mapping[str, Sequence[Any]]
-) -> PartialLabelClassifier:
-    net = grid["nets"][-1]
-    name, widths = net if isinstance(net, tuple) else (net, None)
-    return PartialLabelClassifier(
-        options.methods[0],
-        name,
-        net_options=widths,
-        epochs=options.epochs or 0,
-        batch_size=effort.batch,
-        learning_rate=grid["learning_rates"][0],
-        weight_decay=grid["weight_decays"][0],
-        n_estimators=options.members or 0,
-        standardize=False,
-        device=options.device,
-        verbose=options.verbose,
-        random_state=options.seed,
-    )
-
-
-class _Watch(Monitor):
-    """The covering rate on rows trained on and rows held out, after `MEASURED` epochs."""
-
-    def __init__(self, parts: Mapping[str, tuple[Tensor, NDArray[np.bool_]]], epochs: int) -> None:
-        self.parts = parts
-        self.stops = sorted({int(e) for e in np.linspace(1, epochs, MEASURED).round()})
-        self.covering: dict[str, list[list[float]]] = {name: [] for name in parts}
-
-    def epoch(
-        self,
-        epoch: int,
-        runs: Sequence[int],
-        losses: Float[Tensor, "r"],
-        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
-    ) -> None:
-        """Measure all runs."""
-        if epoch in self.stops:
-            for name, (x, mask) in self.parts.items():
-                self.covering[name].append([covering_rate(own, mask) for own in scores(x).cpu().numpy()])
-
-
-def _curves(
-    search: PartialLabelClassifierCV, X: NDArray[np.float32], labels: Any, options: FitOptions
-) -> Curves | None:
-    """Train the chosen setting once more on all folds but one, looking on."""
-    chosen = search.best_estimator_
-    ensemble = chosen.ensemble()
-    if not isinstance(ensemble.method, Objective) or not isinstance(chosen.net, str):
-        return None
-    mask = labels.to_numpy()
-    held_out = CandidateStratifiedKFold(search.n_splits_, random_state=options.seed).assign(mask, X) == 0
-    device = ensemble.device
-    seen, unseen = (torch.from_numpy(X[part]).to(device) for part in (~held_out, held_out))
-    train = PartialDataset(seen, torch.from_numpy(mask[~held_out]).to(device))
-    few = slice(0, WATCHED)
-    parts = {"trained on": (seen[few], mask[~held_out][few]), "held out": (unseen[few], mask[held_out][few])}
-    watch = _Watch(parts, chosen.epochs)
-    trainer = ensemble.algorithm()
-    seeds = range(min(3, chosen.n_estimators) if X.ndim == 2 else 1)
-    trainer.fit([Run(train, seed) for seed in seeds], monitor=watch)
-    return Curves(watch.stops, {name: np.array(values) for name, values in watch.covering.items()})
-
-
 def load_embedding(path: str | Path) -> NDArray[Any]:
-    """Precomputed features from a .npy file, without pickle."""
+    """Read precomputed features from a .npy file, without pickle."""
     path = Path(path)
     try:
         values: NDArray[Any] = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"embeddings: {path} is no .npy file of numbers ({error}).") from error
+        raise ValueError(f"embeddings: {path} is not a .npy file of numbers ({error}).") from error
     if values.ndim != 2 or values.dtype.kind not in "fiu":
         raise ValueError(
-            f"embeddings: {path} holds {values.dtype} of shape {values.shape}; expected (n, d) numbers."
+            f"embeddings: {path} contains {values.dtype} of shape {values.shape}; expected (n, d) numbers."
         )
     return values

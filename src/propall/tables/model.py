@@ -1,4 +1,4 @@
-"""A model of a person's table in one folder: tensors and JSON, sealed by digests, never executed."""
+"""A model of a table, saved as a folder of tensors and JSON with digests; loading it executes no code."""
 
 import hashlib
 import json
@@ -22,9 +22,9 @@ from propall.tables.features import Features
 from propall.tables.label_source import LabelSource
 from propall.training.checkpoint import write_tensors
 
-#: Version of the layout of the folder; a higher one is refused.
+#: Version of the folder layout; folders with a higher one are refused.
 LAYOUT = 1
-#: The files of a model, the list of them last.
+#: Files of a model; the last one lists the others.
 CLASSIFIER, HELD_OUT, CONTENTS = "classifier.safetensors", "held_out.safetensors", "model.json"
 #: Files that `propall fit` adds: the report page, and the options that repeat the fit.
 PAGE, OPTIONS = "report.html", "options.json"
@@ -32,11 +32,11 @@ PAGE, OPTIONS = "report.html", "options.json"
 
 @dataclass
 class HeldOut:
-    """What models said about training rows that they had not seen.
+    """Out-of-fold predictions for the training rows.
 
     Attributes:
-        keys: (n,) a number for the contents of each row's cells.
-        log_probabilities: (n, k) of every class.
+        keys: (n,) hash of each row's contents.
+        log_probabilities: (n, k) from models that were not fitted on the row.
     """
 
     keys: NDArray[np.int64]
@@ -45,14 +45,14 @@ class HeldOut:
 
 @dataclass
 class TableModel:
-    """A classifier with all that turns a table's rows into its features.
+    """A classifier together with the conversion of table rows into its features.
 
     Attributes:
-        classifier: fitted, with class names as text.
-        features: how the columns are read.
-        labels: where the labels of the training table stood.
-        account: what was done, as plain JSON.
-        held_out: answers about the training rows from models that had not seen them.
+        classifier: a fitted classifier with class names as strings.
+        features: how columns are converted to features.
+        labels: where the labels of the training table were.
+        account: settings and results of the fit, as JSON values.
+        held_out: out-of-fold predictions for the training rows.
     """
 
     classifier: PartialLabelClassifier
@@ -63,58 +63,66 @@ class TableModel:
 
     @property
     def classes(self) -> NDArray[Any]:
-        """Class names, in the order of the columns of probabilities."""
+        """Class names, in the order of the probability columns."""
         return self.classifier.classes_
 
     def log_probabilities(
         self, frame: pd.DataFrame, *, embedding: NDArray[Any] | None = None, folder: Path | None = None
     ) -> NDArray[np.float64]:
-        """Logs of the probabilities of all classes for rows of a table.
+        """Return the log-probabilities of all classes for rows of a table.
 
         Args:
-            frame: a table with the columns the model was fitted with.
-            embedding: precomputed features, where it was fitted with some.
-            folder: where relative paths of images start from.
+            frame: a table with the columns the model was fitted on.
+            embedding: precomputed features, if the model was fitted with them.
+            folder: base folder of relative image paths.
         """
         X = self.features.transform(frame, embedding=embedding, folder=folder)
         return self.classifier.predict_log_proba(X).astype(np.float64)
 
-    def predict(self, frame: pd.DataFrame, **given: Any) -> NDArray[Any]:
-        """The likeliest class of every row; see `log_probabilities` for what may be given."""
-        names: NDArray[Any] = self.classes[self.log_probabilities(frame, **given).argmax(1)]
+    def predict(self, frame: pd.DataFrame, **inputs: Any) -> NDArray[Any]:
+        """Return the most probable class of every row; `inputs` are arguments of `log_probabilities`."""
+        names: NDArray[Any] = self.classes[self.log_probabilities(frame, **inputs).argmax(1)]
         return names
 
     def resolve(
-        self, frame: pd.DataFrame, candidates: Any, *, embedding: NDArray[Any] | None = None, **given: Any
+        self,
+        frame: pd.DataFrame,
+        candidates: Any,
+        *,
+        embedding: NDArray[Any] | None = None,
+        folder: Path | None = None,
     ) -> tuple[Resolution, NDArray[np.bool_]]:
-        """The likeliest candidate of every row, and which rows the model was fitted on.
+        """Select the most probable candidate of every row.
 
-        A row that the model was fitted on is answered by those models of the cross-validation that had not
-        seen it, so that all confidences mean the same.
+        Training rows are resolved by the cross-validation models that were not fitted on them, so that
+        probabilities of all rows are comparable.
 
         Args:
-            frame: a table with the columns the model was fitted with.
-            candidates: their candidate sets, in any form the classifier takes.
-            embedding: precomputed features, where it was fitted with some.
-            given: see `log_probabilities`.
+            frame: a table with the columns the model was fitted on.
+            candidates: candidate sets in any form that the classifier accepts.
+            embedding: precomputed features, if the model was fitted with them.
+            folder: base folder of relative image paths.
+
+        Returns:
+            The resolution, and (n,) whether each row is a training row.
         """
-        logs = self.log_probabilities(frame, embedding=embedding, **given)
+        logs = self.log_probabilities(frame, embedding=embedding, folder=folder)
         seen = np.zeros(len(frame), dtype=bool)
         if self.held_out is not None:
-            place = {int(key): i for i, key in enumerate(self.held_out.keys)}
-            keys = self.keys(frame, embedding, given.get("folder"))
-            at = np.array([place.get(int(key), -1) for key in keys], dtype=np.int64)
-            seen = at >= 0
-            logs[seen] = self.held_out.log_probabilities[at[seen]]
+            row_of = {int(key): i for i, key in enumerate(self.held_out.keys)}
+            keys = self.keys(frame, embedding, folder)
+            rows = np.array([row_of.get(int(key), -1) for key in keys], dtype=np.int64)
+            seen = rows >= 0
+            logs[seen] = self.held_out.log_probabilities[rows[seen]]
         return Resolution(logs, self.classifier.candidate_matrix(candidates), self.classes), seen
 
     def keys(
         self, frame: pd.DataFrame, embedding: NDArray[Any] | None = None, folder: Path | None = None
     ) -> NDArray[np.int64]:
-        """A number for the contents of each row: its cells, precomputed features or image."""
+        """Hash the contents of each row: its cells, precomputed features or image."""
         cells = [frame[column.name].map(as_text) for column in self.features.columns]
         if self.features.images is not None:
-            # By what is in the file: other images may have the same names in another folder.
+            # The contents of the file: another folder may have different images of the same names.
             files = frame[self.features.images.name].map(lambda cell: (folder or Path()) / as_text(cell))
             cells.append(files.map(_digest))
         if embedding is not None:
@@ -125,8 +133,8 @@ class TableModel:
         return np.frombuffer(b"".join(digests), dtype=np.int64)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the model to a folder; one that holds an older model is replaced as a whole."""
-        folder = place_for_model(folder)
+        """Write the model to a folder; an older model there is replaced."""
+        folder = check_model_folder(folder)
         with atomic_files.replacing_folder(folder) as part:
             self._write(part)
         return folder
@@ -149,22 +157,20 @@ class TableModel:
             "files": {path.name: _digest(path) for path in sorted(part.iterdir())},
         }
         text = json.dumps(contents, indent=1, ensure_ascii=False)
-        sealed = json.dumps({"digest": counter_rng.digest(text)}) + "\n" + text + "\n"
-        (part / CONTENTS).write_text(sealed, encoding="utf-8")
+        first_line = json.dumps({"digest": counter_rng.digest(text)})
+        (part / CONTENTS).write_text(f"{first_line}\n{text}\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read a model that `save` wrote; a damaged, edited or newer one is refused, nothing is executed."""
+        """Read a model written by `save`; damaged, modified and newer ones are refused."""
         folder = Path(folder)
-        contents = _contents(folder)
+        contents = _read_contents(folder)
         for name, digest in contents["files"].items():
             path = folder / name
             if Path(name).name != name or not path.is_file():
-                raise ValueError(f"model: {path} is missing; use a whole copy of the folder.")
+                raise ValueError(f"model: {path} is missing. Use a complete copy of the folder.")
             if _digest(path) != digest:
-                raise ValueError(
-                    f"model: {path} was cut short or changed after it was saved; use a whole copy."
-                )
+                raise ValueError(f"model: {path} was modified after it was saved. Use an unmodified copy.")
         classifier = PartialLabelClassifier.load(folder / CLASSIFIER)
         held_out = None
         if HELD_OUT in contents["files"]:
@@ -182,37 +188,39 @@ class TableModel:
         )
 
 
-def place_for_model(folder: str | Path) -> Path:
-    """The folder, if a model can be written there: it is new, empty, or holds an older model and no more."""
+def check_model_folder(folder: str | Path) -> Path:
+    """Return the folder; refuse one that contains anything but an older model."""
     folder = Path(folder)
     if folder.exists():
         inside = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
         foreign = sorted(set(inside) - {CLASSIFIER, HELD_OUT, CONTENTS, PAGE, OPTIONS})
         if foreign:
-            raise ValueError(f"out: {folder} holds {foreign[0]!r}, no part of a model; name a new folder.")
+            raise ValueError(
+                f"out: {folder} contains {foreign[0]!r}, which is not part of a model. Use a new folder."
+            )
     return folder
 
 
-def _contents(folder: Path) -> Mapping[str, Any]:
+def _read_contents(folder: Path) -> Mapping[str, Any]:
     path = folder / CONTENTS
     if not path.is_file():
-        what = "no folder of that name" if not folder.exists() else f"no {CONTENTS} in it"
-        raise ValueError(f"model: {folder} is no propall model: {what}. Make one with `propall fit`.")
+        reason = f"it has no {CONTENTS}" if folder.exists() else "it does not exist"
+        raise ValueError(f"model: {folder} is not a propall model: {reason}. Create one with `propall fit`.")
     try:
-        seal, _, text = path.read_text(encoding="utf-8").partition("\n")
-        digest = json.loads(seal)["digest"]
+        first_line, _, text = path.read_text(encoding="utf-8").partition("\n")
+        digest = json.loads(first_line)["digest"]
         contents = json.loads(text)
         layout, version = int(contents["layout"]), str(contents["version"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"model: {path} is not a whole, unchanged propall model ({error}).") from error
-    # Before the digest: a newer version may seal in another way.
+        raise ValueError(f"model: {path} is not a complete, unmodified propall model ({error}).") from error
+    # Before the digest, which a newer version may compute differently.
     if layout > LAYOUT:
         raise ValueError(
             f"model: {folder} was written by propall {version} in layout {layout}; this version "
             f"({__version__}) reads up to {LAYOUT}. Upgrade propall."
         )
     if digest != counter_rng.digest(text.removesuffix("\n")):
-        raise ValueError(f"model: {path} was changed after it was saved; use an unchanged copy.")
+        raise ValueError(f"model: {path} was modified after it was saved. Use an unmodified copy.")
     return contents  # type: ignore[no-any-return]
 
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from propall.estimators.resolution import Resolution
 from propall.tables.consensus import Consensus, reach_consensus
 from propall.tables.evaluation import read_candidates
-from propall.tables.fitting import Curves, Fitted
+from propall.tables.fitting import Fitted
 from propall.tables.images import ImageColumn
 from propall.tables.label_columns import LabeledRows, group_by_item
 from propall.tables.label_source import LabelSource
+from propall.tables.learning_curves import LearningCurves
 from propall.tables.model import TableModel
 from propall.tables.reading import DataNote, RawTable, read_table
 from propall.tables.writing import DOUBTFUL, predicted_table, resolved_table
@@ -55,7 +56,7 @@ class ResolvedTable:
     account: dict[str, Any] = field(default_factory=dict)
     notes: list[DataNote] = field(default_factory=list)
     images: ImageColumn | None = None
-    curves: Curves | None = None
+    curves: LearningCurves | None = None
     unfinished: bool = False
 
     @property
@@ -193,7 +194,7 @@ def resolve_file(
         model.account,
         [*raw.notes, *labeled.notes, *model.features.check_new_rows(frame)],
         model.features.images,
-        None if curves is None else Curves.from_dict(curves),
+        None if curves is None else LearningCurves.from_dict(curves),
         unfinished=model.held_out is None,
     )
 
