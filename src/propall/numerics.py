@@ -1,4 +1,4 @@
-"""Numerically stable building blocks that several methods share."""
+"""Numerically stable functions shared by several methods."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,34 +13,34 @@ def is_traced() -> bool:
 
 
 def full_precision(logits: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Half precisions as float32, anything else as it is: losses are always computed in 32 bits or more."""
+    """Cast half precision to float32: losses are always computed in 32 bits or more."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
 def uniform_weights(
     candidates: Bool[Tensor, "*b k"], dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "*b k"]:
-    """Equal weight 1/|S| on every candidate, 0 elsewhere."""
+    """Weight 1/|S| on every candidate, 0 elsewhere."""
     return candidates.to(dtype) / candidates.sum(-1, keepdim=True, dtype=dtype)
 
 
 def restricted_softmax(
     logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 ) -> Float[Tensor, "*b k"]:
-    """Softmax over the candidates alone, exactly 0 elsewhere.
+    """Softmax over the candidates only, exactly 0 elsewhere.
 
     Notes:
-        Public code takes the softmax over all classes and divides by its sum over S, which is 0/0 as soon as
-        all candidates lie about 103 logits (float32) below another class. Masking first has no such limit.
+        Public code divides the softmax over all classes by its sum over S, which is 0/0 as soon as all
+        candidates are about 103 logits (float32) below another class. Masking first has no such limit.
     """
     return full_precision(logits).masked_fill(~candidates, -torch.inf).softmax(-1)
 
 
 def below_maximum(logits: Float[Tensor, "*b k"]) -> tuple[Float[Tensor, "*b k"], Float[Tensor, "*b"]]:
-    """Logits below the maximum of their row, and that maximum, without gradient; 0 where it is infinite.
+    """Subtract each row's maximum; also return it, detached, and 0 where it is infinite.
 
-    A logsumexp of size 1e4 has three decimals in float32, and so have the differences and the softmax (its
-    gradient) that are taken from it; below the maximum it has all of them.
+    In float32, a logsumexp of 1e4 has only three decimals, and so have differences of it and the softmax that
+    is its gradient. Relative to the maximum, all digits are kept.
     """
     top = logits.detach().amax(-1, keepdim=True)
     top = top.masked_fill(top.isinf(), 0)
@@ -48,17 +48,17 @@ def below_maximum(logits: Float[Tensor, "*b k"]) -> tuple[Float[Tensor, "*b k"],
 
 
 def negative_log_mass(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
-    r"""Minus the log of the softmax probability of the candidate set, to full relative accuracy.
+    r"""Negative log of the softmax probability of the candidate set, to full relative accuracy.
 
     .. math:: -\log \sum_{j \in S} p_j = \operatorname{softplus}\bigl(
         \operatorname{LSE}_{j \notin S} r_j - \operatorname{LSE}_{j \in S} r_j\bigr)
 
-    Zero where the set holds every class.
+    0 where the set contains every class.
     """
     logits = full_precision(logits)
     full = candidates.all(-1, keepdim=True)
     inside, low = below_maximum(logits.masked_fill(~candidates, -torch.inf))
-    # A full set has nothing outside; any finite input keeps the unused branch's gradient finite.
+    # A full set excludes nothing; any finite input keeps the gradient of the unused branch finite.
     outside, high = below_maximum(logits.masked_fill(candidates & ~full, -torch.inf))
     gap = (high - low) + (outside.logsumexp(-1) - inside.logsumexp(-1))
     return torch.where(full.squeeze(-1), 0.0, torch.nn.functional.softplus(gap, threshold=40))
@@ -67,7 +67,7 @@ def negative_log_mass(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*
 def probabilities_and_complements(
     logits: Float[Tensor, "*b k"],
 ) -> tuple[Float[Tensor, "*b k"], Float[Tensor, "*b k"]]:
-    """Softmax p and 1 - p, the latter without cancellation: for the largest p it is the sum of the others."""
+    """Softmax p and 1 - p without cancellation: for the largest p, 1 - p is the sum of the others."""
     p = full_precision(logits).softmax(-1)
     top = torch.arange(p.shape[-1], device=p.device) == p.argmax(-1, keepdim=True)
     rest = p.masked_fill(top, 0.0).sum(-1, keepdim=True)
@@ -83,6 +83,6 @@ def log1mexp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     if not x.requires_grad and not is_traced():  # one branch is accurate, but its gradient overflows
         return torch.log1p(torch.expm1(x).reciprocal_()).neg_()
     near = x < LOG_2
-    # Each branch gets 1.0 where it is not taken: its gradient could be infinite there, and 0 * inf is NaN.
+    # A branch gets 1.0 where it is not taken: its gradient could be infinite there, and 0 * inf is NaN.
     small, large = x.where(near, 1.0), x.where(~near, 1.0)
     return torch.where(near, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))

@@ -1,7 +1,7 @@
 """Convolutions of few channels against PyTorch's own in float64, and under all that transforms PyTorch code.
 
 On the CPU the operators call PyTorch's convolution; the tests marked `gpu` run the kernels. Without a GPU,
-`TRITON_INTERPRET=1 pytest tests/test_convolution.py -k interpreter` runs them in Triton's interpreter.
+`TRITON_INTERPRET=1 pytest tests/kernels -k interpreter` runs them in Triton's interpreter.
 """
 
 import copy
@@ -265,7 +265,7 @@ def test_training_goes_through_the_operators(count: int, fast: bool, monkeypatch
     calls: list[str] = []
     monkeypatch.setattr(convolution, "runs_kernel", lambda x, channels, which: bool(calls.append(which)))
     monkeypatch.setattr(network, "pays", lambda *_: True)
-    monkeypatch.setattr(SmallConvolution, "_type_on_gpu", lambda self, x: x.dtype)
+    monkeypatch.setattr(SmallConvolution, "_gpu_dtype", lambda self, x: x.dtype)
     found = Trainer(CC(), net, recipe, fast=fast).fit(runs)
     assert set(calls) == {FORWARD, INPUT, WEIGHT}
     for a, b in zip(found, expected, strict=True):
@@ -340,9 +340,9 @@ def test_interpreter(
     """
     from propall.kernels import convolution_code as code
 
-    plan = code.Plan(block=16, warps=4, stages=1, wide=wide, programs=3)
-    monkeypatch.setattr(code, "WEIGHT_PLANS", dict.fromkeys((16, 32, 64), plan))
-    monkeypatch.setattr(code, "CONVOLUTION_PLANS", dict.fromkeys((16, 32, 64), (16, 4)))
+    launch = code.WeightGradientLaunch(block=16, warps=4, stages=1, wide=wide, programs=3)
+    monkeypatch.setattr(code, "WEIGHT_LAUNCHES", dict.fromkeys((16, 32, 64), launch))
+    monkeypatch.setattr(code, "CONVOLUTION_LAUNCHES", dict.fromkeys((16, 32, 64), (16, 4)))
     monkeypatch.setattr(code, "DEPTH", 2)
     monkeypatch.setattr(code, "COLUMNS", 1024)
     monkeypatch.setattr(convolution, "runs_kernel", lambda x, channels, which: True)

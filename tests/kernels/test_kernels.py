@@ -1,7 +1,7 @@
 """The fused losses against the plain formulas in float64, and under everything that transforms PyTorch code.
 
 On the CPU the operators run their closed forms; the tests marked `gpu` run the kernels. Without a GPU,
-`TRITON_INTERPRET=1 pytest tests/test_kernels.py -k interpreter` runs the kernels in Triton's interpreter.
+`TRITON_INTERPRET=1 pytest tests/kernels -k interpreter` runs the kernels in Triton's interpreter.
 """
 
 from collections.abc import Callable
@@ -304,6 +304,19 @@ def test_reduction_to_the_mean(loss: str, factor: float, device: str) -> None:
     torch.testing.assert_close(results[0], results[1], **ROUNDING)
 
 
+@pytest.mark.gpu
+@for_every_loss
+def test_mean_of_many_rows(loss: str) -> None:
+    """More programs than one block of threads adds up, and not a multiple of a group."""
+    logits, candidates = torch.randn(40_001, 600, device="cuda"), make_candidates(40_001, 600, 0.1, "cuda")
+    results = []
+    for reduction in ("mean", "none"):
+        seen = logits.clone().requires_grad_()
+        value = fused(loss, seen, candidates, reduction=reduction).mean()
+        results.append((value, torch.autograd.grad(value, seen)[0]))
+    torch.testing.assert_close(results[0], results[1], **ROUNDING)
+
+
 @on_every_device
 @for_every_loss
 def test_differentiating_twice_is_refused(loss: str, device: str) -> None:
@@ -500,7 +513,9 @@ def test_interpreter(loss: str, single: bool, monkeypatch: pytest.MonkeyPatch) -
         compare(loss, torch.randn(5, 10) + centre, candidates)
         logits = torch.where(candidates, centre, 0.0) + torch.randn(5, 10)
         compare(loss, logits, candidates, weight=torch.tensor([0.2, 0.2, 0.2, 3.0, 0.2]))
-        for scale in (1.0, 3.0):
+        for scale, many_parts in ((1.0, 1 << 14), (3.0, 1)):
+            monkeypatch.setattr(triton_code, "MANY_PARTS", many_parts)
+            monkeypatch.setattr(triton_code, "GROUP", 2)
             ours, exact = logits.clone().requires_grad_(), logits.double().requires_grad_()
             mean = scale * fused(loss, ours, candidates, reduction="mean")
             expected = scale * plain(loss, exact, candidates).mean()

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -75,24 +76,28 @@ def time_on_device(work: Work, sets: int, device: torch.device, *, seconds: floa
     return [sample / sets for sample in _between_events(replay, repeats)]
 
 
-def time_queued(work: Work, sets: int, device: torch.device, *, seconds: float = 0.5) -> list[float]:
-    """Seconds per call as a training loop sees it: calls are queued, the device is synchronized at the end.
+def time_queued(
+    implementations: Mapping[str, Work], sets: int, device: torch.device, *, seconds: float = 0.5
+) -> dict[str, list[float]]:
+    """Seconds per eager call as a training loop sees it: calls are queued, then the device is synchronized.
 
     Args:
-        work: takes the number of an input set.
+        implementations: take the number of an input set; timed in turn.
         sets: how many there are; calls cycle through them.
-        device: where it runs.
-        seconds: approximate duration of the measurement.
+        device: where they run.
+        seconds: approximate duration of the measurement of each.
     """
 
-    def queue() -> None:
+    def queue(work: Work) -> None:
         for call in range(QUEUED_CALLS):
             work(call % sets)
         synchronize(device)
 
-    estimate = time_in_turn({"": queue}, 3)[""].wall
-    times = time_in_turn({"": queue}, _repeats(estimate, seconds, least=10))[""].wall
-    return [sample / QUEUED_CALLS for sample in times]
+    queues = {name: partial(queue, work) for name, work in implementations.items()}
+    estimates = time_in_turn(queues, 3)
+    repeats = max(_repeats(times.wall, seconds, least=10) for times in estimates.values())
+    times = time_in_turn(queues, repeats)
+    return {name: [sample / QUEUED_CALLS for sample in times[name].wall] for name in queues}
 
 
 def _repeats(estimate: list[float], seconds: float, least: int) -> int:

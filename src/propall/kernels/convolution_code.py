@@ -1,15 +1,15 @@
 # mypy: ignore-errors
-"""Convolutions of few channels as Triton programs: 3x3, stride 1, one pixel of zeros around the image.
+"""Convolutions with few channels as Triton kernels: 3x3, stride 1, zero padding of one pixel.
 
-Such a convolution does little arithmetic: its speed is what memory gives, if no program waits. Pixels are
-counted through the whole batch, and a pixel's channels lie side by side. The three taps of one row of the
-kernel are therefore 3 C numbers in a row, from the left neighbour's first channel on. A *wide* tile takes
-them at once, with zeros up to the next power of two: three products of matrices in place of nine, which pays
-for the weights' gradient of few channels. Other tiles take one tap at a time.
+Such a convolution does little arithmetic; memory bandwidth limits it. Pixels are numbered through the whole
+batch, and the channels of a pixel are contiguous. The three taps of one kernel row are therefore 3 C
+contiguous numbers, starting at the left neighbor's first channel. A *wide* tile loads them at once, padded
+with zeros to the next power of two: three matrix products instead of nine, which pays for the weight gradient
+with few channels. Other tiles load one tap at a time.
 
-The gradient in the input is the same convolution with the kernel turned round and its channels exchanged. The
-gradient in the weights is a sum over all pixels: every program adds up a strip of them, and a second kernel
-adds the strips, in the same order every time.
+The input gradient is the same convolution with the kernel rotated by 180 degrees and its channels exchanged.
+The weight gradient is a sum over all pixels: every program sums a strip of them, and a second kernel adds the
+strips in a fixed order, so that results are reproducible.
 """
 
 from typing import Any, NamedTuple
@@ -25,9 +25,9 @@ def _window(
     x, pixel, total, down, right,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """TAPS pixels in a row beside each pixel, from the one `down` and `right` of it on: (BLOCK, K).
+    """Load TAPS consecutive pixels for each pixel, starting `down` and `right` of it: (BLOCK, K).
 
-    What lies outside of the image, or beyond TAPS C of the K columns, is zero.
+    Zero outside the image and beyond TAPS C of the K columns.
     """
     k = tl.arange(0, K)
     row = (pixel // W) % H + down
@@ -41,10 +41,10 @@ def _window(
 @triton.jit
 def _weights(
     weight, down, right, in_stride, out_stride, down_stride, right_stride,
-    C: tl.constexpr, C_OUT: tl.constexpr, TURNED: tl.constexpr,
+    C: tl.constexpr, C_OUT: tl.constexpr, ROTATED: tl.constexpr,
 ):  # fmt: skip
-    """What a window of one tap is multiplied by: (C, C_OUT). TURNED: taps are counted from the last."""
-    if TURNED:
+    """Load the weights of one tap: (C, C_OUT). ROTATED: taps are counted from the last."""
+    if ROTATED:
         right, down = 2 - right, 2 - down
     place = tl.arange(0, C) * in_stride + right * right_stride + down * down_stride
     return tl.load(weight + place[:, None] + tl.arange(0, C_OUT)[None, :] * out_stride)
@@ -53,18 +53,18 @@ def _weights(
 @triton.jit(do_not_specialize=["total"])
 def convolution_kernel(
     x, weight, out, total, in_stride, out_stride, down_stride, right_stride,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, C_OUT: tl.constexpr, TURNED: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, C_OUT: tl.constexpr, ROTATED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK pixels of the output, with all their channels."""
+    """Write BLOCK pixels of the output, with all their channels."""
     channel = tl.arange(0, C_OUT)
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     sums = tl.zeros((BLOCK, C_OUT), dtype=tl.float32)
     for tap in tl.static_range(9):
-        own = _weights(
-            weight, tap // 3, tap % 3, in_stride, out_stride, down_stride, right_stride, C, C_OUT, TURNED
+        taps = _weights(
+            weight, tap // 3, tap % 3, in_stride, out_stride, down_stride, right_stride, C, C_OUT, ROTATED
         )
-        sums = tl.dot(_window(x, pixel, total, tap // 3 - 1, tap % 3 - 1, H, W, C, 1, C), own, sums)
+        sums = tl.dot(_window(x, pixel, total, tap // 3 - 1, tap % 3 - 1, H, W, C, 1, C), taps, sums)
     place = pixel[:, None] * C_OUT + channel[None, :]
     valid = (pixel < total)[:, None] & (channel >= 0)[None, :]
     tl.store(out + place, sums.to(out.dtype.element_ty), mask=valid)
@@ -76,9 +76,9 @@ def weight_gradient_kernel(
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, C_OUT: tl.constexpr,
     WIDE: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient from `tiles` times BLOCK pixels: of the whole kernel if WIDE, otherwise of one row of it.
+    """Write the gradient from `tiles` times BLOCK pixels: of all kernel rows if WIDE, else of one.
 
-    Three sums are carried either way: one for each row of the kernel, or one for each tap of the row.
+    Either way there are three sums: one per kernel row, or one per tap of the row.
     """
     strip, kernel_row = tl.program_id(0), tl.program_id(1)
     k, channel = tl.arange(0, K), tl.arange(0, C_OUT)
@@ -89,17 +89,17 @@ def weight_gradient_kernel(
         pixel = (strip * tiles + tile) * BLOCK + tl.arange(0, BLOCK)
         place = pixel[:, None] * C_OUT + channel[None, :]
         valid = (pixel < total)[:, None] & (channel >= 0)[None, :]
-        slope = tl.load(incoming + place, mask=valid, other=0.0)
+        grad = tl.load(incoming + place, mask=valid, other=0.0)
         if WIDE:
-            a = tl.dot(tl.trans(_window(x, pixel, total, -1, -1, H, W, C, 3, K)), slope, a)
-            b = tl.dot(tl.trans(_window(x, pixel, total, 0, -1, H, W, C, 3, K)), slope, b)
-            c = tl.dot(tl.trans(_window(x, pixel, total, 1, -1, H, W, C, 3, K)), slope, c)
+            a = tl.dot(tl.trans(_window(x, pixel, total, -1, -1, H, W, C, 3, K)), grad, a)
+            b = tl.dot(tl.trans(_window(x, pixel, total, 0, -1, H, W, C, 3, K)), grad, b)
+            c = tl.dot(tl.trans(_window(x, pixel, total, 1, -1, H, W, C, 3, K)), grad, c)
         else:
             down = kernel_row - 1
-            a = tl.dot(tl.trans(_window(x, pixel, total, down, -1, H, W, C, 1, K)), slope, a)
-            b = tl.dot(tl.trans(_window(x, pixel, total, down, 0, H, W, C, 1, K)), slope, b)
-            c = tl.dot(tl.trans(_window(x, pixel, total, down, 1, H, W, C, 1, K)), slope, c)
-    # Partial sums lie in the order (strip, kernel's row, kernel's column, channel in, channel out).
+            a = tl.dot(tl.trans(_window(x, pixel, total, down, -1, H, W, C, 1, K)), grad, a)
+            b = tl.dot(tl.trans(_window(x, pixel, total, down, 0, H, W, C, 1, K)), grad, b)
+            c = tl.dot(tl.trans(_window(x, pixel, total, down, 1, H, W, C, 1, K)), grad, c)
+    # Partial sums have the layout (strip, kernel row, kernel column, input channel, output channel).
     taps: tl.constexpr = 3 if WIDE else 1
     place = (strip * 9 + kernel_row * 3) * C * C_OUT + k[:, None] * C_OUT + channel[None, :]
     valid = ((k // C) < taps)[:, None] & (channel >= 0)[None, :]
@@ -109,11 +109,11 @@ def weight_gradient_kernel(
 
 
 @triton.jit(do_not_specialize=["strips"])
-def sum_of_strips_kernel(
+def sum_strips_kernel(
     partial, gradient, strips,
     C: tl.constexpr, C_OUT: tl.constexpr, DEPTH: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """The gradient (C_OUT, C, 3, 3), contiguous, from its partial sums."""
+    """Add the partial sums to the contiguous gradient (C_OUT, C, 3, 3)."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     size: tl.constexpr = 9 * C * C_OUT
     sums = tl.zeros((DEPTH, COLUMNS), dtype=tl.float32)
@@ -126,15 +126,15 @@ def sum_of_strips_kernel(
     tl.store(gradient + place, tl.sum(sums, 0).to(gradient.dtype.element_ty), mask=column < size)
 
 
-class Plan(NamedTuple):
-    """How programs share out the gradient in the weights; see the top of this file.
+class WeightGradientLaunch(NamedTuple):
+    """Launch parameters of the weight gradient; see the top of this file.
 
     Attributes:
-        block: pixels of a tile.
-        warps: warps of a program.
-        stages: tiles whose loads are under way at once.
-        wide: whether a tile takes three taps at once.
-        programs: how many programs there are at most.
+        block: pixels per tile.
+        warps: warps per program.
+        stages: tiles whose loads overlap.
+        wide: whether a tile loads three taps at once.
+        programs: maximum number of programs.
     """
 
     block: int
@@ -144,45 +144,45 @@ class Plan(NamedTuple):
     programs: int
 
 
-#: By channels, as measured on an H200; the widest plan serves all that are wider.
-WEIGHT_PLANS = {
-    16: Plan(block=64, warps=4, stages=3, wide=True, programs=264),
-    32: Plan(block=64, warps=8, stages=3, wide=True, programs=132),
-    64: Plan(block=64, warps=4, stages=3, wide=False, programs=44),
+#: By number of channels, as measured on an H200; the last entry also serves more channels.
+WEIGHT_LAUNCHES = {
+    16: WeightGradientLaunch(block=64, warps=4, stages=3, wide=True, programs=264),
+    32: WeightGradientLaunch(block=64, warps=8, stages=3, wide=True, programs=132),
+    64: WeightGradientLaunch(block=64, warps=4, stages=3, wide=False, programs=44),
 }
-#: The other passes, of one tile to a program: its pixels and its warps.
-CONVOLUTION_PLANS = {16: (256, 8), 32: (256, 8), 64: (128, 8)}
-#: Strips, and entries of the gradient, that one program of `sum_of_strips_kernel` adds up at once.
+#: Pixels and warps per program of the other passes, which have one tile per program.
+CONVOLUTION_LAUNCHES = {16: (256, 8), 32: (256, 8), 64: (128, 8)}
+#: Strips, and entries of the gradient, that a program of `sum_strips_kernel` adds at once.
 DEPTH, COLUMNS = 64, 16
 
 
-def _plan(plans: dict[int, Any], c_in: int, c_out: int) -> Any:
-    return plans[min(max(c_in, c_out), max(plans))]
+def _for_channels(launches: dict[int, Any], c_in: int, c_out: int) -> Any:
+    return launches[min(max(c_in, c_out), max(launches))]
 
 
-def convolve(x: Tensor, weight: Tensor, out: Tensor, *, turned: bool = False) -> None:
-    """Writes the convolution of x, or if `turned` the gradient in the input for an incoming x.
+def convolve(x: Tensor, weight: Tensor, out: Tensor, *, rotated: bool = False) -> None:
+    """Write the convolution of x or, if `rotated`, the input gradient for the incoming gradient x.
 
     Args:
         x: (n, c, h, w), channels last.
-        weight: (c_out, c, 3, 3), or (c, c_out, 3, 3) if `turned`; quickest with channels last.
+        weight: (c_out, c, 3, 3), or (c, c_out, 3, 3) if `rotated`; fastest with channels last.
         out: (n, c_out, h, w), channels last.
-        turned: whether to turn the kernel round and to exchange its channels.
+        rotated: rotate the kernel by 180 degrees and exchange its channels.
     """
     (n, c, h, w), c_out = x.shape, out.shape[1]
-    block, warps = _plan(CONVOLUTION_PLANS, c, c_out)
+    block, warps = _for_channels(CONVOLUTION_LAUNCHES, c, c_out)
     out_stride, in_stride, down_stride, right_stride = weight.stride()
-    if turned:
+    if rotated:
         out_stride, in_stride = in_stride, out_stride
     with torch.cuda.device_of(x):
         convolution_kernel[(triton.cdiv(n * h * w, block),)](
             x, weight, out, n * h * w, in_stride, out_stride, down_stride, right_stride,
-            H=h, W=w, C=c, C_OUT=c_out, TURNED=turned, BLOCK=block, num_warps=warps, num_stages=1,
+            H=h, W=w, C=c, C_OUT=c_out, ROTATED=rotated, BLOCK=block, num_warps=warps, num_stages=1,
         )  # fmt: skip
 
 
 def weight_gradient(x: Tensor, incoming: Tensor, gradient: Tensor) -> None:
-    """Writes the gradient in the weights, the same bits every time.
+    """Write the weight gradient, bit-for-bit reproducible.
 
     Args:
         x: (n, c, h, w), channels last.
@@ -190,18 +190,18 @@ def weight_gradient(x: Tensor, incoming: Tensor, gradient: Tensor) -> None:
         gradient: (c_out, c, 3, 3), contiguous.
     """
     (n, c, h, w), c_out = x.shape, incoming.shape[1]
-    plan = _plan(WEIGHT_PLANS, c, c_out)
-    columns = triton.next_power_of_2(3 * c) if plan.wide else c
-    blocks = triton.cdiv(n * h * w, plan.block)
-    tiles = triton.cdiv(blocks, plan.programs)
+    launch = _for_channels(WEIGHT_LAUNCHES, c, c_out)
+    columns = triton.next_power_of_2(3 * c) if launch.wide else c
+    blocks = triton.cdiv(n * h * w, launch.block)
+    tiles = triton.cdiv(blocks, launch.programs)
     strips = triton.cdiv(blocks, tiles)
     partial = torch.empty(strips, 9 * c * c_out, dtype=torch.float32, device=x.device)
     with torch.cuda.device_of(x):
-        weight_gradient_kernel[(strips, 1 if plan.wide else 3)](
+        weight_gradient_kernel[(strips, 1 if launch.wide else 3)](
             x, incoming, partial, n * h * w, tiles,
-            H=h, W=w, C=c, C_OUT=c_out, WIDE=plan.wide, K=columns, BLOCK=plan.block,
-            num_warps=plan.warps, num_stages=plan.stages,
+            H=h, W=w, C=c, C_OUT=c_out, WIDE=launch.wide, K=columns, BLOCK=launch.block,
+            num_warps=launch.warps, num_stages=launch.stages,
         )  # fmt: skip
-        sum_of_strips_kernel[(triton.cdiv(9 * c * c_out, COLUMNS),)](
+        sum_strips_kernel[(triton.cdiv(9 * c * c_out, COLUMNS),)](
             partial, gradient, strips, C=c, C_OUT=c_out, DEPTH=DEPTH, COLUMNS=COLUMNS, num_warps=4
         )

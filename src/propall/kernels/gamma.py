@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Draws from Gamma distributions in one pass, where a kernel can run."""
+"""Gamma draws in one kernel."""
 
 import math
 
@@ -47,12 +47,11 @@ def _gamma_kernel(n, shape, seed, drawn, power, PROPOSALS: tl.constexpr, ELEMENT
     here = element < n
     alpha = tl.load(shape + element, mask=here, other=1.0)
     a, b = _seed_words(tl.load(seed + element, mask=here, other=0))
-    # 0 * a: counters are tensors of the words' kind.
-    zero = a * 0
+    zero = a * 0  # counters must have the type of the words
     d = alpha + 2.0 / 3.0
     spread = 1.0 / tl.sqrt(9.0 * d)
     first = zero.to(tl.float32) + 1.0
-    found = here & (element < 0)
+    accepted = here & (element < 0)
     for proposal in tl.static_range(PROPOSALS):
         radius = _uniform(a, b, zero, zero + proposal)
         angle = _uniform(a, b, zero + 1, zero + proposal)
@@ -61,21 +60,21 @@ def _gamma_kernel(n, shape, seed, drawn, power, PROPOSALS: tl.constexpr, ELEMENT
         root = 1.0 + normal * spread
         v = root * root * root
         bound = normal * normal / 2.0 + d * (1.0 - v + tl.log(tl.maximum(v, 1.17549435e-38)))
-        good = (v > 0.0) & (tl.log(accept) < bound) & ~found
+        good = (v > 0.0) & (tl.log(accept) < bound) & ~accepted
         first = tl.where(good, v, first)
-        found = found | good
+        accepted = accepted | good
     tl.store(drawn + element, d * first, mask=here)
     last = _uniform(a, b, zero + 3, zero + PROPOSALS)
     tl.store(power + element, tl.log(last) / alpha, mask=here)
 
 
 def gamma_draw(shape: Tensor, seed: Tensor, proposals: int) -> tuple[Tensor, Tensor]:
-    """What `propall.methods.valen.log_gamma_draw` puts its draws together from.
+    """Draw the parts of `propall.methods.valen.log_gamma_draw`.
 
     Args:
         shape: parameters a, float32.
-        seed: of the same size, int64.
-        proposals: how many are made.
+        seed: int64, shaped like `shape`.
+        proposals: number of proposals of the rejection method.
 
     Returns:
         Draws of shape a + 1, and the logarithms of uniform draws divided by a.

@@ -48,16 +48,16 @@ def candidate_loss_ahead(logits: Tensor, candidates: Tensor, loss: str, mean: bo
 class _Ahead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, candidates: Tensor, loss: str, mean: bool) -> Tensor:
-        from propall.kernels.triton_code import programs, write_losses
+        from propall.kernels.triton_code import parts_of_mean, sum_parts, write_losses
 
         n = logits.shape[0]
         gradient = _empty_gradient(logits)
-        size = programs(logits) if mean else n
+        size = parts_of_mean(logits) if mean else n
         losses = torch.empty(size, dtype=torch.float32, device=logits.device)
         write_losses(loss, logits, candidates, losses, gradient, factor=1 / n, mean=mean)
         ctx.save_for_backward(logits, candidates)
         ctx.loss, ctx.mean, ctx.gradient = loss, mean, gradient
-        return losses.sum() if mean else losses
+        return sum_parts(losses) if mean else losses
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None, None]:

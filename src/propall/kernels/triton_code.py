@@ -1,21 +1,21 @@
 # mypy: ignore-errors
-"""The fused losses as Triton programs: one pass over the logits gives the losses and their gradient.
+"""The fused losses as Triton kernels: one pass over the logits computes the losses and their gradient.
 
-A program works on `ROWS` rows. A tile of them has four axes, L, ROWS, G and V: every thread reads V classes
-at once, L threads stand side by side along a row, and G such stripes lie behind each other in a thread's
-registers. Sums over G and V therefore stay inside a thread, and one number per thread and row goes through
-shuffles. A row that fits in one tile is read once and its gradient comes out of registers; a longer one is
-swept twice, the second time out of the cache.
+A program works on `ROWS` rows. A tile has four axes, L, ROWS, G and V: a thread reads V classes at once, L
+threads (lanes) lie along a row, and G such stripes are held in each thread's registers. Sums over G and V
+stay inside a thread, and one number per thread and row goes through shuffles. A row that fits in one tile is
+read once, and its gradient is computed from registers; a longer one is read twice, the second time from the
+cache.
 
-Exponentials and logarithms bound a plain version of these kernels, so they are rationed:
+Exponentials and logarithms limit a straightforward version of these kernels, so there are few of them:
 
-- Everything is in base 2, where the hardware's own instruction needs no rescaling.
+- Everything is in base 2, the base of the hardware instructions.
 - A product of factors 1 + e is carried as q = product - 1, by q <- q + e + q e. All terms are positive, so q
-  keeps its relative accuracy however small it is, and a whole thread's share of a row needs one logarithm.
-- With q = prod_S (1 + exp r) - 1, ProPaLL's first term is log(1 + 1/q) and its gradient -sigmoid(r)/q: no
-  expm1, no second branch.
-- Rows whose candidates all lie so low that q loses digits (`FAR`) go through a slow path of their own, which
-  is entered only where such a row exists.
+  keeps its relative accuracy even if tiny, and each thread needs one logarithm per row.
+- With q = prod_S (1 + exp r) - 1, ProPaLL's first term is log(1 + 1/q) and its gradient -sigmoid(r)/q:
+  neither expm1 nor a second branch is needed.
+- Rows whose candidate logits are so low that q loses digits (`FAR`) take a slow path, which is skipped where
+  there is no such row.
 """
 
 import math
@@ -29,32 +29,32 @@ import triton.language as tl
 from torch import Tensor
 from triton.runtime.interpreter import InterpretedFunction
 
-#: Triton deals threads out along the axis of the V first, then along the others: from first to last up to
-#: version 3.6, from last to first later. Either way lanes come next, then rows, and stripes last.
+#: Triton distributes threads along the V axis first, then along the others: from first to last up to version
+#: 3.6, from last to first in later versions. In both, lanes come next, then rows, then stripes.
 LANE_AXIS = tl.constexpr(0 if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7) else 2)
 STRIPE_AXIS = tl.constexpr(2 - LANE_AXIS.value)
-#: Of numbers per thread and row, where lanes and rows are the only axes.
+#: The same for values per thread and row, whose only axes are lanes and rows.
 LANE_AXIS_OF_TWO = tl.constexpr(LANE_AXIS.value // 2)
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
-#: Below this, a sum of exponentials over the candidates is computed again from their own maximum.
+#: A smaller sum of exponentials over the candidates is recomputed relative to their maximum.
 FAR = tl.constexpr(1e-20)
-#: Stands for infinity in q: large enough that log(1 + 1/q) and 1/q vanish, and it times 0 is still 0.
+#: Replaces infinity in q: log(1 + 1/q) and 1/q vanish, but 0 times it is 0.
 FULL = tl.constexpr(1e37)
-#: Lower than any logit, and finite, so that differences of two of them are numbers.
+#: Lower than any logit, and finite, so that differences are not NaN.
 LOWEST = tl.constexpr(-3e38)
 
 
 @triton.jit
 def _exp2(x):
-    # `tl.exp2` handles subnormal results, at three further instructions; here they may be zero.
+    # `tl.exp2` spends three more instructions on subnormal results; here they may be flushed to zero.
     return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
 
 
 @triton.jit
 def _exp2_of_minus_abs(x):
-    # The sign and the bar come free with the instruction that takes the exponential.
+    # Sign and absolute value are free modifiers of the exponential instruction.
     return tl.inline_asm_elementwise(
         "{ .reg .f32 a; abs.f32 a, $1; neg.f32 a, a; ex2.approx.ftz.f32 $0, a; }",
         "=f,f", [x], tl.float32, True, 1,
@@ -91,14 +91,14 @@ def _plain_reciprocal(x):
     return 1.0 / x
 
 
-if isinstance(_exp2, InterpretedFunction):  # the interpreter runs no assembly
+if isinstance(_exp2, InterpretedFunction):  # the interpreter does not run assembly
     _exp2, _log2, _reciprocal = _plain_exp2, _plain_log2, _plain_reciprocal
     _exp2_of_minus_abs = _plain_exp2_of_minus_abs
 
 
 @triton.jit
 def _log1p(q):
-    # log(1 + q) for q >= 0 to full relative accuracy: the rounding of 1 + q is divided out again.
+    # log(1 + q) for q >= 0 to full relative accuracy: the rounding error of 1 + q is divided out.
     u = 1.0 + q
     return tl.where(u == 1.0, q, tl.log(u) * (q / (u - 1.0)))
 
@@ -113,8 +113,8 @@ def _grow_bounded(a, b):
     return tl.minimum(a + b + a * b, FULL, propagate_nan=tl.PropagateNan.ALL)
 
 
-# Where the tile's axes lie is said here and nowhere else. Numbers per thread and row keep the axes of lanes
-# and rows, in the tile's order; numbers per row have one axis.
+# Only the functions below know the order of a tile's axes. Values per thread and row keep the axes of lanes
+# and rows, in the tile's order; values per row have one axis.
 
 
 @triton.jit
@@ -188,9 +188,9 @@ def _units(tile, G: tl.constexpr, L: tl.constexpr):
 def _read(
     logits, mask, row, tile, n, units, G: tl.constexpr, L: tl.constexpr, V: tl.constexpr
 ):  # fmt: skip
-    """A tile's logits and candidates, where they lie, and which of them exist."""
+    """Load a tile: logits, candidates, their offsets, and which of them exist."""
     valid = (_units(tile, G, L) < units) & _over_row(row < n)
-    # units * V = k, written so that the compiler knows V divides a row's offset and may load V at once.
+    # units * V = k; written this way, the compiler sees that V divides the offset and loads V at once.
     start = _over_row(row.to(tl.int64) * units) * V
     offset = (start + (_lanes(L) * V + _neighbors(V))) + (tile * G + _stripes(G)) * (L * V)
     s = tl.load(mask + offset, mask=valid, other=0).to(tl.int1)
@@ -208,7 +208,7 @@ def _sigmoid(t, e):
 def _candidate_softmax(
     logits, mask, row, n, units, G: tl.constexpr, L: tl.constexpr, V: tl.constexpr
 ):  # fmt: skip
-    """The maximum over the candidates and their sum of exponentials below it, for the slow path."""
+    """Return the maximum over the candidates and the sum of exponentials relative to it (slow path)."""
     mass = _in_thread_sum(tl.zeros_like(_units(0, G, L) + _over_row(row)).to(tl.float32))
     top = mass + LOWEST
     for tile in range(0, tl.cdiv(units, G * L)):
@@ -224,7 +224,7 @@ def _candidate_softmax(
 
 @triton.jit
 def _propall_sums(t, e, s):
-    """A thread's part of the tile: q and the sum of max(t, 0) inside, of log(1 + e) and max(t, 0) outside."""
+    """Reduce a thread's part: q and the sum of max(t, 0) inside, sums of log(1 + e) and max(t, 0) outside."""
     positive = tl.maximum(t, 0.0)
     e_in, positive_in = tl.where(s, e, 0.0), tl.where(s, positive, 0.0)
     return (
@@ -254,13 +254,13 @@ def _propall_rows(
             high += high_
             log_out += log_out_
             high_out += high_out_
-    # prod (1 + exp r) = 2^high * (1 + q); bounded, because infinity times a q of zero is NaN.
+    # prod (1 + exp r) = 2^high * (1 + q); bounded, because 0 times infinity is NaN.
     power = _exp2(tl.minimum(_row_sum(high), 126.0))
     q = _row_growth(q) * power + (power - 1.0)
     outside = _row_sum(log_out + high_out * LN_2)
     here = row < n
     far = here & (q < FAR)
-    near = here & (far == 0)  # also where q is NaN, which the caller should see
+    near = here & (far == 0)  # including rows where q is NaN, which the caller should see
     loss = outside + _log1p(1.0 / q)
     if gradient is not None:
         inside = -factor / q
@@ -274,7 +274,7 @@ def _propall_rows(
                 g = _sigmoid(t, _exp2_of_minus_abs(t)) * tl.where(s, _over_row(inside), _over_row(factor))
                 tl.store(gradient + offset, g.to(gradient.dtype.element_ty), mask=valid & _over_row(near))
     if tl.max(far.to(tl.int32), 0) != 0:
-        # Here log(1 - exp(-h)) is the logsumexp over the candidates to every digit.
+        # Here log(1 - exp(-h)) equals the logsumexp over the candidates to every digit.
         top, mass = _candidate_softmax(logits, mask, row, n, units, G, L, V)
         loss = tl.where(far, outside - (top + tl.log(mass)), loss)
         if gradient is not None:
@@ -290,7 +290,7 @@ def _propall_rows(
 
 @triton.jit
 def _softmax_sums(r, s, top):
-    """A thread's part of the tile: powers below `top`, and their sums inside and outside."""
+    """Return a thread's exponentials relative to `top`, and their sums inside and outside."""
     power = _exp2((r - _over_lane(top)) * LOG2_E)
     inside = tl.where(s, power, 0.0)
     return power, _in_thread_sum(inside), _in_thread_sum(power - inside)
@@ -303,7 +303,7 @@ def _cc_rows(
 ):  # fmt: skip
     """Return the losses of the rows and write their gradient."""
     r, s, offset, valid = _read(logits, mask, row, 0, n, units, G, L, V)
-    # Every thread subtracts its own maximum, so that no thread waits for the others before the exponentials.
+    # Each thread subtracts the maximum of its part, so that none waits for others before the exponentials.
     top = tl.maximum(_in_thread_max(r), LOWEST)
     power, inside, outside = _softmax_sums(r, s, top)
     if not SINGLE:
@@ -323,7 +323,7 @@ def _cc_rows(
     far = here & (mass_in < FAR)
     near = here & (far == 0)
     loss = _log1p(mass_out / mass_in)
-    # Per-thread factors turn the powers of two into gradients.
+    # Factors per thread that turn the exponentials into gradients.
     outside = lane * _to_lanes(factor / mass)
     inside = outside * _to_lanes(-mass_out / mass_in)
     if gradient is not None:
@@ -367,7 +367,7 @@ def losses_kernel(
     LOSS: tl.constexpr, MEAN: tl.constexpr, G: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr,
     V: tl.constexpr, SINGLE: tl.constexpr,
 ):  # fmt: skip
-    """Losses of ROWS rows, or if MEAN their part of the mean; and their gradient, unless it is None."""
+    """Write the losses of ROWS rows, or if MEAN their part of the mean, and the gradient if there is one."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     factors = tl.zeros_like(row).to(tl.float32) + factor
     loss = _rows(row, n, units, logits, mask, gradient, factors, LOSS, G, L, V, SINGLE)
@@ -383,7 +383,7 @@ def gradient_kernel(
     LOSS: tl.constexpr, CHECK: tl.constexpr, G: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr,
     V: tl.constexpr, SINGLE: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of `repeat` times ROWS rows; if CHECK, only where a row's `incoming` is not as expected."""
+    """Write the gradient of `repeat` times ROWS rows; if CHECK, unless every `incoming` is as expected."""
     first = tl.program_id(0) * (ROWS * repeat)
     write = True
     if CHECK:
@@ -398,13 +398,13 @@ def gradient_kernel(
             _rows(row, n, units, logits, mask, gradient, factor, LOSS, G, L, V, SINGLE)
 
 
-#: Rows that one program of `gradient_kernel` checks, and how many such programs are worth having.
+#: Maximum number of rows that a program of `gradient_kernel` checks, and a sufficient number of programs.
 WINDOW = 64
 ENOUGH_PROGRAMS = 1024
 
 
 class Tiling(NamedTuple):
-    """How a program walks over rows of one length; see the top of this file."""
+    """Tile of a program; see the top of this file."""
 
     v: int
     lanes: int
@@ -427,22 +427,34 @@ class Tiling(NamedTuple):
 
 @cache
 def tiling(k: int, itemsize: int) -> Tiling:
-    """Tile and warps for rows of k classes in a type of `itemsize` bytes, as measured on an H200."""
+    """Choose the tile for rows of k classes of `itemsize` bytes each, as measured on an H200."""
     v = math.gcd(k, 16 // itemsize)
     width = triton.next_power_of_2(k // v)
     stripes = min(width, 16 // v)
     lanes = width // stripes
     if lanes <= 64:
-        return Tiling(v, lanes, stripes, rows=64 // lanes, warps=2, single=True)
-    # Wide programs for wide rows: what a row's second sweep reads should still be in the cache.
+        # One warp needs no shared memory for its sums, which pays for short rows of float32.
+        warps = 1 if lanes <= 8 and itemsize == 4 else 2
+        return Tiling(v, lanes, stripes, rows=32 * warps // lanes, warps=warps, single=True)
+    # Wide programs for wide rows, so that the second read of a row finds it in the cache.
     lanes = min(512, max(64, triton.next_power_of_2(k * itemsize // 64 + 1) // 2))
     return Tiling(v, lanes, stripes=8 // v, rows=1, warps=lanes // 32, single=False)
 
 
-def programs(logits: Tensor) -> int:
-    """Number of parts in which `write_losses` returns a mean."""
+#: PyTorch sums this many numbers in one block; beyond, in groups of the second number it is faster.
+MANY_PARTS, GROUP = 1 << 14, 256
+
+
+def parts_of_mean(logits: Tensor) -> int:
+    """Return the number of parts in which `write_losses` writes a mean."""
     n, k = logits.shape
-    return triton.cdiv(n, tiling(k, logits.element_size()).rows)
+    parts = triton.cdiv(n, tiling(k, logits.element_size()).rows)
+    return parts if parts <= MANY_PARTS else triton.cdiv(parts, GROUP) * GROUP
+
+
+def sum_parts(parts: Tensor) -> Tensor:
+    """Sum the parts of a mean, in a fixed order."""
+    return parts.sum() if len(parts) <= MANY_PARTS else parts.view(-1, GROUP).sum(1).sum()
 
 
 def write_losses(
@@ -461,7 +473,7 @@ def write_losses(
         loss: "propall" or "cc".
         logits: (n, k).
         candidates: (n, k).
-        losses: (n,) float32; for a mean (programs(logits),), parts whose sum is the mean.
+        losses: (n,) float32; for a mean (parts_of_mean(logits),), parts whose sum is the mean.
         gradient: (n, k) contiguous, of the logits' type, or None.
         factor: scale of the gradient and, for a mean, of the losses.
         mean: add up the losses of each program's rows.
@@ -470,8 +482,9 @@ def write_losses(
         return
     n, k = logits.shape
     tile = tiling(k, logits.element_size())
+    programs = len(losses) if mean else triton.cdiv(n, tile.rows)
     with _device_of(logits):
-        losses_kernel[(triton.cdiv(n, tile.rows),)](
+        losses_kernel[(programs,)](
             n, k // tile.v, logits.contiguous(), candidates.contiguous(), losses, gradient, factor,
             LOSS=loss, MEAN=mean, **tile.constants(),
         )  # fmt: skip
@@ -514,7 +527,7 @@ def write_gradient(
 
 
 def _device_of(tensor: Tensor) -> AbstractContextManager[object]:
-    """The context in which kernels are launched on a tensor's device."""
+    """Return a context that makes the tensor's device current."""
     if tensor.is_cuda and tensor.get_device() != torch.cuda.current_device():
         return torch.cuda.device(tensor.device)
     return nullcontext()

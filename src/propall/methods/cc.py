@@ -1,4 +1,4 @@
-"""CC (Feng et al.): the classifier-consistent loss, minus the log of the probability of the candidate set."""
+"""CC (Feng et al.): the classifier-consistent loss, the negative log-probability of the candidate set."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ def cc_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> 
         [feng2020provably].
 
     Notes:
-        The authors' code takes the log of a sum of probabilities, infinite for gaps above about 103 logits.
+        The authors' code takes the log of a sum of probabilities: infinite for gaps above 103 logits.
     """
     if kernels.pays(logits):
         return kernels.fused_cc(logits, candidates)

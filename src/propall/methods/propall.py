@@ -55,7 +55,7 @@ def _appendix_a_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b
     inside, outside = (miss.masked_fill(mask, 0).sum(-1) for mask in (~candidates, candidates))
     below, top = below_maximum(logits.masked_fill(~candidates, -torch.inf))
     far = top <= -10
-    # Each branch gets a harmless input where it is not taken: its gradient could be infinite there.
+    # The second branch gets 1.0 where it is not taken: its gradient would be infinite there.
     return outside - torch.where(far, top + below.logsumexp(-1), log1mexp(inside.where(~far, 1.0)))
 
 
