@@ -1,4 +1,4 @@
-"""Results that nobody measured, with the shape of measured ones: to see what a page makes of them."""
+"""Made-up results with the structure of measured ones."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ SECONDS = {"propall": 0.08, "proden": 0.09, "valen": 0.4}
 
 
 def made_up(spec: Spec, level: float) -> RunResult:
-    """A result near some accuracy, drawn from the run's own key."""
+    """A result near the accuracy `level`, seeded by the run's key."""
     draw = np.random.default_rng(int(spec.key[:12], 16))
     last = float(np.clip(level + draw.normal(0, 0.002), 0.02, 0.999))
     curve, recalls, confusions, times = {}, {}, {}, {}
@@ -59,23 +59,23 @@ def made_up(spec: Spec, level: float) -> RunResult:
 
 
 def measured_epochs(epochs: int) -> list[int]:
-    """The epochs a sweep would measure."""
+    """The epochs that a run would evaluate."""
     curves = CurveRecorder([], every=MEASURE_EVERY)
     curves.begin(epochs, [], 0)
     return [epoch for epoch in range(1, epochs + 1) if curves.due(epoch)]
 
 
 def sensitivities(spec: Spec, epoch: int, level: float) -> list[float]:
-    """ProPaLL learns class after class, PRODEN all of them at once."""
+    """Sensitivities by class: ProPaLL learns one class after another, PRODEN all at once."""
     k = len(spec.split.classes or range(DATASETS[spec.data].n_classes))
     if spec.method.name != "propall":
         return [round(level - 0.01 * (c % 3), 4) for c in range(k)]
-    learnt = [1 + 3 * max(0, c - k // 2) for c in range(k)]
-    return [round(level if epoch >= start else 0.02, 4) for start in learnt]
+    first_epochs = [1 + 3 * max(0, c - k // 2) for c in range(k)]
+    return [round(level if epoch >= start else 0.02, 4) for start in first_epochs]
 
 
 def confusion(shares: Sequence[float], rows: int = 1000) -> list[list[int]]:
-    """Counts with these shares on the diagonal, the others one class further."""
+    """Counts with these shares on the diagonal and the rest in the next class."""
     k = len(shares)
     counts = [[0] * k for _ in range(k)]
     for c, share in enumerate(shares):
@@ -91,12 +91,12 @@ def fill(
     data: Sequence[str] = HERE,
     lead: float = 0.3,
 ) -> int:
-    """Fill a store; ProPaLL lies `lead` points above what the paper has, the others as much below."""
+    """Fill a store with ProPaLL `lead` points above the paper's numbers and the others as much below."""
     results = {}
     for name in tables:
         table = TABLES[name]
-        own = [p for p in table.protocols if p in protocols] if protocols else list(table.protocols)[:1]
-        for protocol in own:
+        chosen = [p for p in table.protocols if p in protocols] if protocols else list(table.protocols)[:1]
+        for protocol in chosen:
             for cell in table.cells(data=[d for d in table.data if d in data]):
                 published = table.published(cell)
                 level = published.mean if published else 70.0
@@ -108,8 +108,8 @@ def fill(
 
 def fill_at(store, table, level, protocol=None, **chosen):
     """Fill cells of a table with accuracy `level(cell)`; seeds differ by thousandths."""
-    for wanted in reproduction.select_cells(table, protocol=protocol, **chosen):
-        for spec in wanted.specs:
-            value = level(wanted.cell) + 0.001 * (spec.seed % 5)
+    for cell in reproduction.select_cells(table, protocol=protocol, **chosen):
+        for spec in cell.specs:
+            value = level(cell.cell) + 0.001 * (spec.seed % 5)
             result = made_up(spec, value)
             store.add(replace(result, accuracy=value, last10=value))

@@ -49,7 +49,7 @@ def test_costs_count_every_run_once_and_estimate_by_steps(store):
     assert cost.wall_ratio >= cost.ratio
 
 
-def test_costs_of_cells_measured_in_full_stand_apart(store):
+def test_costs_of_complete_cells_are_separate(store):
     fill(store, ["real"], data=["lost"])
     for protocol in ("q0.5", "q0.1"):
         fill_at(store, "uniform", lambda cell: 0.9, protocol, data=["mnist"], methods=["propall", "cc"])
@@ -71,7 +71,7 @@ def test_costs_of_cells_measured_in_full_stand_apart(store):
     assert cost.complete.complete is None
 
 
-def test_time_that_processes_share_elapses_once(store):
+def test_wall_clock_time_counts_shared_time_once(store):
     fill(store, ["real"], data=["lost"])
     one, two, three, *_ = store
     runs = [

@@ -26,7 +26,7 @@ def test_a_cell_that_two_tables_print_counts_once(store):
     assert measure_coverage(Evidence(store)).complete == 2
 
 
-def test_coverage_counts_what_is_begun_under_another_protocol(store):
+def test_coverage_counts_cells_started_under_another_protocol(store):
     fill_at(store, "uniform", lambda cell: 0.9, "q0.1", data=["mnist"], methods=["cc"])
     fill_at(store, "complementary", lambda cell: 0.9, data=["mnist"], methods=["nn"], seeds=2)
     coverage = measure_coverage(Evidence(store))

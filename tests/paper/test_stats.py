@@ -1,4 +1,4 @@
-"""Rank tests against hand-written formulas, printed quantiles and the paper's own tables."""
+"""Rank tests against formulas, printed quantiles and the paper's tables."""
 
 import json
 import math
@@ -17,35 +17,35 @@ GOLDEN = json.loads(
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["name"])
-def test_the_papers_tables(case):
-    found = stats.ranking(case["scores"])
-    assert found.ranks == pytest.approx(case["average_ranks"], rel=1e-12)
-    assert list(found.ranks.values()) == sorted(found.ranks.values())
-    test = found.friedman
+def test_tables_of_the_paper(case):
+    ranking = stats.ranking(case["scores"])
+    assert ranking.ranks == pytest.approx(case["average_ranks"], rel=1e-12)
+    assert list(ranking.ranks.values()) == sorted(ranking.ranks.values())
+    test = ranking.friedman
     expected = (case["friedman_chi2_scipy"], case["friedman_p_scipy"], case["iman_davenport_F"], case["F_p"])
     assert tuple(test) == pytest.approx(expected, rel=1e-9)
-    assert found.critical_difference == pytest.approx(case["CD_005"], rel=1e-9)
+    assert ranking.critical_difference == pytest.approx(case["CD_005"], rel=1e-9)
     assert stats.critical_difference(case["k"], case["N"], 0.1) == pytest.approx(case["CD_010"], rel=1e-9)
     assert stats.nemenyi_quantile(case["k"]) == pytest.approx(case["q_005"], rel=1e-9)
-    for name, own in case["nemenyi_p"].items():
-        assert found.p[name] == pytest.approx(own, abs=1e-12)
-    assert found.blocks == case["N"]
+    for name, values in case["nemenyi_p"].items():
+        assert ranking.p[name] == pytest.approx(values, abs=1e-12)
+    assert ranking.blocks == case["N"]
 
 
-def test_posthocs_agrees():
+def test_nemenyi_matches_scikit_posthocs():
     posthocs, pandas = pytest.importorskip("scikit_posthocs"), pytest.importorskip("pandas")
     scores = GOLDEN[0]["scores"]
     table = posthocs.posthoc_nemenyi_friedman(pandas.DataFrame(scores))
-    for name, own in stats.nemenyi_p(scores).items():
-        assert own == pytest.approx(dict(table.loc[name]), abs=1e-12)
+    for name, values in stats.nemenyi_p(scores).items():
+        assert values == pytest.approx(dict(table.loc[name]), abs=1e-12)
 
 
-def test_quantiles_of_the_printed_tables():
+def test_quantiles_match_printed_tables():
     printed = [1.960, 2.344, 2.569, 2.728, 2.850, 2.948, 3.031, 3.102, 3.164, 3.219, 3.268]
     assert [stats.nemenyi_quantile(k) for k in range(2, 13)] == pytest.approx(printed, abs=6e-4)
 
 
-def test_ties_share_ranks_and_f_is_that_of_an_analysis_of_variance_on_the_ranks():
+def test_ties_share_ranks_and_f_equals_anova_on_ranks():
     rng = np.random.default_rng(0)
     table = rng.integers(0, 4, (6, 4)).astype(float)
     scores = {str(j): table[:, j].tolist() for j in range(4)}
@@ -59,7 +59,7 @@ def test_ties_share_ranks_and_f_is_that_of_an_analysis_of_variance_on_the_ranks(
     assert stats.friedman(scores).f == pytest.approx(f, rel=1e-10)
 
 
-def test_agreement_and_indifference_are_the_two_ends():
+def test_full_agreement_and_full_ties():
     agree = {"a": [3, 3, 3], "b": [2, 2, 2], "c": [1, 1, 1]}
     assert stats.friedman(agree).f == math.inf
     assert stats.friedman(agree).f_p == 0
@@ -71,10 +71,10 @@ def test_agreement_and_indifference_are_the_two_ends():
 
 def test_blocks_with_a_missing_score_are_dropped_and_named():
     scores = {"a": [3, 2, None, 3], "b": [2, 3, 1, 2], "c": [1, 1, 2, math.nan]}
-    found = stats.ranking(scores, names=["w", "x", "y", "z"])
-    assert found.dropped == ["y", "z"]
-    assert found.blocks == 2
-    assert found.ranks == {"a": 1.5, "b": 1.5, "c": 3.0}
+    ranking = stats.ranking(scores, names=["w", "x", "y", "z"])
+    assert ranking.dropped == ["y", "z"]
+    assert ranking.blocks == 2
+    assert ranking.ranks == {"a": 1.5, "b": 1.5, "c": 3.0}
     with pytest.raises(ValueError, match="2 blocks lack a score"):
         stats.average_ranks(scores)
     with pytest.raises(ValueError, match="different numbers of blocks"):
@@ -91,17 +91,19 @@ def test_blocks_with_a_missing_score_are_dropped_and_named():
         ({"a": 1, "b": 2, "c": 2.5, "d": 4}, [("a", "b"), ("b", "c")]),
     ],
 )
-def test_groups_are_the_largest_within_the_difference(ranks, expected):
+def test_groups_are_maximal(ranks, expected):
     assert stats.groups_within(ranks, 1.5) == expected
 
 
-def test_data_sets_are_blocks_and_runs_only_with_a_warning():
+def test_runs_as_blocks_warn():
     rng = np.random.default_rng(1)
     runs = {
         name: {data: (base + rng.normal(size=5)).tolist() for data in ("x", "y", "z")}
         for name, base in {"a": 3, "b": 2, "c": 0}.items()
     }
-    means = {name: [float(np.mean(own[data])) for data in ("x", "y", "z")] for name, own in runs.items()}
+    means = {
+        name: [float(np.mean(values[data])) for data in ("x", "y", "z")] for name, values in runs.items()
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert stats.ranking_of_runs(runs) == stats.ranking(means, names=["x", "y", "z"])
@@ -120,7 +122,7 @@ def test_data_sets_are_blocks_and_runs_only_with_a_warning():
         stats.ranking_of_runs(runs, blocks="seeds")
 
 
-def test_paired_differences():
+def test_paired_p():
     ours, theirs = [0.9, 0.8, 0.95, 0.7], [0.85, 0.79, 0.9, 0.72]
     assert stats.paired_p(ours, theirs) == pytest.approx(scipy_stats.ttest_rel(ours, theirs).pvalue)
     assert stats.paired_p([1.0], [2.0]) is None
@@ -130,7 +132,7 @@ def test_paired_differences():
         stats.paired_p([1, 2, 3], [1, 2])
 
 
-def test_signs():
+def test_sign_p():
     assert stats.sign_p(9, 0) == pytest.approx(2 / 2**9)
     assert stats.sign_p(3, 3) == 1.0
     assert stats.sign_p(0, 0) == 1.0

@@ -1,4 +1,4 @@
-"""Verdicts: each follows from the numbers by its rule, and none is given without them."""
+"""Every verdict follows from the results by its rule."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def store(tmp_path):
         yield opened
 
 
-def test_nothing_is_concluded_from_nothing(store):
+def test_empty_store_gives_no_verdict(store):
     claims = verdicts.judge_claims(Evidence(store))
     assert {claim.verdict for claim in claims} == {Verdict.NOT_MEASURED}
     assert not any(claim.measured or claim.results for claim in claims)
@@ -47,7 +47,7 @@ def test_uniform_superiority(store, ours, verdict):
     assert len(claim.measured) == 2
 
 
-def test_highest_of_all_needs_all_and_two_runs(store):
+def test_superiority_needs_all_methods_and_two_runs(store):
     fill_at(store, "uniform", lambda cell: 0.9, data=["mnist"], methods=["propall", "cc"])
     assert verdicts.judge_superiority(Evidence(store)).verdict == Verdict.NOT_MEASURED
     fill_at(store, "uniform", lambda cell: 0.9 + 0.05 * (cell.row == "propall"), data=["kmnist"], seeds=1)
@@ -74,7 +74,7 @@ def test_robustness(store, proden, verdict):
     assert "8.00 below n = 1" in claim.measured[0]
 
 
-def test_robustness_is_about_what_is_lost(store):
+def test_robustness_compares_losses_not_accuracies(store):
     lower = lambda cell: 0.9 - 0.1 * (cell.row == "propall") - 0.1 * (cell.candidates == 4)  # noqa: E731
     fill_at(store, "candidates5", lower, data=["mnist"])
     claim = verdicts.judge_robustness(Evidence(store))
@@ -101,14 +101,14 @@ def test_few_cells_leave_the_noise_inconclusive(store):
     assert "3 of 3 cells (sign test p = 0.25)" in claim.reason
 
 
-def test_single_pairs_say_nothing_about_noise(store):
+def test_noise_ignores_single_pairs(store):
     fill_at(store, "noise_candidates10", lambda cell: 0.8 + 0.01 * (cell.row == "propall"), seeds=1)
     claim = verdicts.judge_noise(Evidence(store))
     assert (claim.verdict, claim.measured) == (Verdict.NOT_MEASURED, [])
 
 
 @pytest.mark.parametrize("protocol", ["short-5epochs", "q0.5-50epochs"])
-def test_no_verdict_rests_on_cut_runs(store, protocol):
+def test_verdicts_ignore_shortened_runs(store, protocol):
     fill_at(store, "uniform", lambda cell: 0.9 + 0.05 * (cell.row == "propall"), protocol, data=["mnist"])
     fill_at(store, "noise_uniform", lambda cell: 0.9, protocol, data=["mnist"])
     evidence = Evidence(store)
@@ -119,7 +119,7 @@ def test_no_verdict_rests_on_cut_runs(store, protocol):
 
 
 def test_other_protocols_are_listed_and_not_counted(store):
-    """They run the same cells in another way: to count both would count a cell twice."""
+    """They run the same cells in another way; counting both would count a cell twice."""
     better = lambda cell: 0.8 + 0.01 * (cell.row == "propall")  # noqa: E731
     fill_at(store, "noise_candidates5", better, "classes0-4")
     falls = lambda cell: 0.9 - 0.1 * (cell.candidates == 4) * (cell.row != "propall")  # noqa: E731
@@ -145,8 +145,8 @@ def test_a_cell_that_two_tables_print_counts_once(store):
 
 
 def timed(store, seconds):
-    for wanted in reproduction.select_cells("uniform", protocol="timed", data=["mnist"]):
-        for spec in wanted.specs:
+    for cell in reproduction.select_cells("uniform", protocol="timed", data=["mnist"]):
+        for spec in cell.specs:
             result = made_up(spec, 0.9)
             factor = seconds[spec.method.name] / max(result.times.values())
             store.add(replace(result, times={e: t * factor for e, t in result.times.items()}))
@@ -173,7 +173,7 @@ def test_speed_needs_all_three_and_leaves_compilation_out(store):
     assert verdicts.judge_speed(Evidence(store)).verdict == Verdict.HOLDS
 
 
-def test_an_epoch_s_time_is_that_of_the_second_half():
+def test_seconds_per_epoch_uses_the_second_half():
     both_phases_compile = {1: 20.0, 2: 20.1, 3: 45.0, 4: 45.2, 6: 45.6, 8: 46.0, 10: 46.4}
     assert seconds_per_epoch(both_phases_compile) == pytest.approx(0.2)
     assert seconds_per_epoch({1: 5.0, 2: 7.0}) == 2.0
@@ -186,7 +186,7 @@ def test_late_classes():
     assert late_classes({1: [0.1, 0.2], 9: [0.3, 0.4]}) is None
 
 
-def test_consecutive_classes(store):
+def test_class_order(store):
     fill(store, ["complementary"], data=["mnist"])
     claim = verdicts.judge_class_order(Evidence(store))
     assert claim.verdict == Verdict.HOLDS
@@ -220,7 +220,7 @@ def test_critical_differences(store):
     ("place", "verdict"),
     [(0, Verdict.HOLDS), (5, Verdict.INCONCLUSIVE), (len(TABLES["real"].rows) - 1, Verdict.FAILS)],
 )
-def test_no_better_method_is_no_verdict_where_none_could_be_found(store, place, verdict):
+def test_verdict_is_inconclusive_if_no_method_could_be_significantly_better(store, place, verdict):
     others = [row.name for row in TABLES["real"].rows if row.name != "propall"]
     order = [*others[:place], "propall", *others[place:]]
     fill_at(
@@ -233,17 +233,17 @@ def test_no_better_method_is_no_verdict_where_none_could_be_found(store, place, 
     assert claim.verdict == verdict, claim.reason
 
 
-def test_blocks_with_an_unfinished_cell_are_not_ranked(store):
+def test_incomplete_blocks_are_not_ranked(store):
     fill(store, ["real"], data=["lost", "msrcv2"])
     evidence = Evidence(store)
     assert rank_methods("real-world candidates", evidence)[0].blocks == 2
     (unfinished, *others) = reproduction.select_cells("real", data=["birdsong"])
     store.add(made_up(unfinished.specs[0], 0.5))
-    store.add(*(made_up(spec, 0.5) for wanted in others for spec in wanted.specs))
+    store.add(*(made_up(spec, 0.5) for cell in others for spec in cell.specs))
     assert rank_methods("real-world candidates", Evidence(store))[0].blocks == 2
 
 
-def test_published_ranks_are_those_of_the_paper():
+def test_ranks_of_published_numbers():
     expected = {
         "uniform and instance-dependent candidates": {"ProPaLL": 1.75, "VALEN": 2.0, "GA": 6.375},
         "real-world candidates": {"VALEN": 2.6, "ProPaLL": 3.6, "GA": 10.8},
@@ -266,7 +266,7 @@ def test_entries_are_compared_over_the_seeds_both_have(store):
     assert compare(a.values, replace(b, results=b.results[2:]).values) is None
 
 
-def test_ranks_need_every_method_of_the_paper(store):
+def test_ranks_need_every_method(store):
     fill_at(store, "complementary", lambda cell: 0.9, methods=["propall", "proden", "nn", "ga"])
     assert rank_methods("one complementary label", Evidence(store)) is None
     assert verdicts.judge_critical_differences(Evidence(store))[2].verdict == Verdict.NOT_MEASURED

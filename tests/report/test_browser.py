@@ -1,4 +1,4 @@
-"""Pages as people see them, in a real browser, from disk."""
+"""Pages opened from disk in a real browser."""
 
 import re
 from itertools import pairwise
@@ -21,7 +21,7 @@ def demo(demo_results, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """The parts the demo does not use, the widest table among them."""
+    """A page with the parts that the demo does not use, including a wide table."""
     names = [f"data set {i}" for i in range(6)]
     pairs = [
         (TableCell(90.0 + i, 0.2), TableCell(89.0 + 2 * i, 0.1, hatched="why" if i == 3 else ""))
@@ -47,10 +47,10 @@ def report(tmp_path_factory):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1600])
 @pytest.mark.parametrize("which", ["demo", "report"])
-def test_opens_quietly_and_fits(which, width, theme, visit, request):
+def test_opens_without_errors_and_fits(which, width, theme, visit, request):
     path = request.getfixturevalue(which)
     with visit(path, width=width, theme=theme) as seen:
-        seen.assert_opened_quietly_and_fits(path, width)
+        seen.assert_opened_without_errors_and_fits(path, width)
 
 
 def test_theme_follows_the_system_until_switched(demo, visit):
@@ -63,7 +63,7 @@ def test_theme_follows_the_system_until_switched(demo, visit):
         assert seen.page.inner_text("#theme") == "Dark theme"
         seen.page.reload()
         assert seen.page.evaluate(background) == "rgb(255, 255, 255)"
-        assert seen.complaints == []
+        assert seen.errors == []
 
 
 def test_narrow_screens_get_the_narrow_drawing(demo, visit):
@@ -88,7 +88,7 @@ def test_hovering_a_line_chart_shows_exact_values(demo, visit, demo_results):
         assert seen.page.is_hidden("#tip")
 
 
-def test_arrow_keys_read_a_chart(demo, visit):
+def test_arrow_keys_step_through_a_chart(demo, visit):
     with visit(demo) as seen:
         seen.page.focus("#s1 svg.wide")
         seen.page.keyboard.press("ArrowRight")
@@ -103,7 +103,7 @@ def test_arrow_keys_read_a_chart(demo, visit):
 
 
 @pytest.mark.parametrize("by", ["mouse", "keyboard"])
-def test_a_name_fades_the_others_and_brings_them_back(demo, visit, by):
+def test_clicking_a_name_fades_and_restores_the_others(demo, visit, by):
     with visit(demo) as seen:
         name = seen.page.locator("#s2 svg.wide [data-pick=cc]")
 
@@ -160,7 +160,7 @@ def test_buttons_copy_the_table(demo, visit):
         )
 
 
-def test_contents_stand_beside_or_above(demo, visit):
+def test_table_of_contents_is_beside_or_above(demo, visit):
     with visit(demo, width=1600) as seen:
         contents, main = seen.page.locator("nav").bounding_box(), seen.page.locator("main").bounding_box()
         assert contents["x"] + contents["width"] <= main["x"]

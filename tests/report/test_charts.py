@@ -1,4 +1,4 @@
-"""What holds for every figure, and what is special about each."""
+"""Properties of all figures, and of each kind."""
 
 import io
 import json
@@ -77,7 +77,7 @@ DRAWN = pytest.mark.parametrize("name", [name for name in FIGURES if name != "sh
 
 
 @ALL
-def test_every_figure_has_words_and_data(figure):
+def test_every_figure_has_a_description_and_data(figure):
     html = figure.to_html("f")
     assert f"<figcaption>{figure.caption}</figcaption>" in html
     assert len(figure.description()) > 30
@@ -89,7 +89,7 @@ def test_every_figure_has_words_and_data(figure):
 
 
 @DRAWN
-def test_marks_and_hover_texts_belong_together(name):
+def test_every_mark_has_a_tooltip(name):
     html = FIGURES[name].to_html("f")
     tips = json.loads(
         re.search(r'figcaption>\n<script type="application/json">(.*?)</script>', html).group(1)
@@ -110,7 +110,7 @@ def test_drawings_stay_within_their_width(name, width):
 
 @ALL
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_saved_figures_are_files_of_their_kind(figure, ending, tmp_path):
+def test_saved_figures_match_their_suffix(figure, ending, tmp_path):
     path = figure.save(tmp_path / f"figure.{ending}")
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
     assert path.read_bytes().startswith(start)
@@ -118,7 +118,7 @@ def test_saved_figures_are_files_of_their_kind(figure, ending, tmp_path):
         assert figure.save(tmp_path / f"again.{ending}").read_bytes() == path.read_bytes()
 
 
-def test_saved_lines_have_the_methods_colors(tmp_path):
+def test_saved_lines_use_method_colors(tmp_path):
     text = FIGURES["lines"].save(tmp_path / "lines.svg").read_text()
     assert f"stroke: {LIGHT.accent}" in text
     assert f"stroke: {series_color(method_style('CC').color)}" in text
@@ -131,13 +131,13 @@ def test_lines_carry_exact_values():
     assert figure.table().text(2, 1) == "95.25 (1.77)"
 
 
-def test_ours_is_drawn_last_and_named_at_its_end():
+def test_propall_is_drawn_last_and_named_at_its_end():
     drawing = "".join(FIGURES["lines"].draw(WIDE).elements)
     assert drawing.index('data-series="cc"') < drawing.index('data-series="propall"')
     assert re.search(r'data-pick="propall"[^>]*>ProPaLL</text>', drawing)
 
 
-def test_the_axis_says_where_it_starts():
+def test_axis_title_states_where_the_axis_starts():
     assert "test accuracy (%), axis starts at" in "".join(FIGURES["lines"].draw(WIDE).elements)
     from_zero = LineChart("Zero", [1, 2], [Line("CC", [0.0, 3.0])])
     assert "axis starts" not in "".join(from_zero.draw(WIDE).elements)
@@ -157,7 +157,7 @@ def test_more_than_six_lines_get_a_legend():
     assert legend_rows == {12.0}
 
 
-def test_a_printed_legend_covers_no_line():
+def test_saved_legend_does_not_cover_the_plot():
     canvas = pytest.importorskip("matplotlib.figure").Figure(figsize=(7, 4), layout="constrained")
     FIGURES["many lines"].plot(canvas)
     canvas.draw_without_rendering()
@@ -165,7 +165,7 @@ def test_a_printed_legend_covers_no_line():
     assert not legend.get_window_extent().overlaps(axes.get_window_extent())
 
 
-def test_long_runs_are_hovered_in_steps():
+def test_long_line_charts_have_a_limited_number_of_tooltips():
     epochs = 1000
     chart = LineChart("Long", range(1, epochs + 1), [Line("CC", [float(e) for e in range(epochs)])])
     hits = re.findall(r'data-t="(\d+)"', "".join(chart.draw(WIDE).elements))
@@ -174,13 +174,13 @@ def test_long_runs_are_hovered_in_steps():
     assert len(chart.tooltips()) == epochs
 
 
-def test_wide_heat_maps_are_drawn_in_steps():
+def test_wide_heat_maps_skip_columns():
     grid = Grid(["a"], [str(e) for e in range(500)], [[e / 500 for e in range(500)]])
     drawing = "".join(HeatMap("Long", grid, "class", "epoch", "recall").draw(WIDE).elements)
     assert 100 < drawing.count("data-t") <= WIDE // 5
 
 
-def test_misfitting_data_are_refused():
+def test_mismatched_lengths_raise():
     with pytest.raises(ValueError, match="lines: 'CC' has 2 values and 0 stds for 3"):
         LineChart("", [1, 2, 3], [Line("CC", [1.0, 2.0])])
     with pytest.raises(ValueError, match="values: 1 rows of"):
@@ -211,7 +211,7 @@ def test_sheet_marks_recovered_and_true():
     assert 'alt="candidates 2, 3; recovered 2; true 3"' in html
 
 
-def test_a_truth_outside_the_candidates_is_shown_as_such():
+def test_true_label_outside_the_candidates_is_marked():
     sheet = ExampleSheet("", np.zeros((1, 2, 2)), [["0"]], ["0"], ["1"])
     assert '<span class="chip outside">1 ✓</span>' in sheet.to_html("f")
     unknown = ExampleSheet("", np.zeros((1, 2, 2)), [["0"]], ["0"], [None])
@@ -225,12 +225,12 @@ def test_png_holds_the_image(shape):
     assert np.array_equal(np.round(decoded * 255).astype(np.uint8), image)
 
 
-def test_png_refuses_what_it_cannot_hold():
+def test_png_rejects_other_types_and_shapes():
     with pytest.raises(ValueError, match=r"image: uint8 of shape \(2, 2, 2\)"):
         png(np.zeros((2, 2, 2), dtype=np.uint8))
 
 
-def test_numbers_are_stretched_to_bytes():
+def test_images_are_rescaled_to_uint8():
     assert to_uint8(np.array([[-1.0, 0.0, 1.0]])).tolist() == [[0, 128, 255]]
     assert to_uint8(np.full((1, 2), 7.0)).tolist() == [[0, 0]]
     assert to_uint8(np.array([[3, 200]], dtype=np.uint8)).tolist() == [[3, 200]]
@@ -269,7 +269,7 @@ def test_cells_touch():
     assert all(x + w == pytest.approx(after) for (x, w), (after, _) in pairwise(cells))
 
 
-def test_traces_end_where_their_method_did_on_a_logarithmic_axis():
+def test_log_lines_have_their_own_lengths():
     chart = FIGURES["traces"]
     assert "ProPaLL 95.00 after 10; VALEN 94.00 after 200" in chart.description()
     assert chart.tooltips()[0] == "ProPaLL\n50.00 after 0.1 s"
@@ -283,7 +283,7 @@ def test_traces_end_where_their_method_did_on_a_logarithmic_axis():
         LogLineChart("Time", [Curve("CC", [(0.0, 1.0)])])
 
 
-def test_long_traces_are_hovered_in_steps():
+def test_long_log_lines_have_a_limited_number_of_tooltips():
     points = [(i, float(i)) for i in range(1, 400)]
     chart = LogLineChart("Time", [Curve("CC", points)])
     assert len(chart.tooltips()) <= 41
@@ -291,7 +291,7 @@ def test_long_traces_are_hovered_in_steps():
     assert len(chart.table().rows) == 399
 
 
-def test_points_below_the_axis_leave_the_plot():
+def test_points_below_the_axis_are_clipped():
     slow = [(1, 0.0), *((i, 90.0 + i / 100) for i in range(2, 60))]
     chart = LogLineChart("Time", [Curve("CC", slow)])
     assert chart.tooltips()[0].startswith("CC\n90.02")
@@ -312,6 +312,6 @@ def test_blank_cells_of_a_film_strip_are_not_drawn():
     assert "".join(film.draw(WIDE).elements).count("data-t") == 4
 
 
-def test_whole_numbers_have_no_ticks_between():
+def test_integer_axes_have_integer_ticks():
     chart = LineChart("Few", [1, 2, 3, 4], [Line("CC", [1.0, 2.0, 3.0, 4.0])])
     assert ">1.5<" not in "".join(chart.draw(WIDE).elements)

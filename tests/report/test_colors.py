@@ -39,11 +39,11 @@ def test_text_is_legible(theme):
     assert contrast(theme.page, series_color(0, theme, 4.5)) >= 4.5
 
 
-def test_the_light_page_has_the_series_colors_as_chosen():
+def test_light_theme_uses_the_series_colors_unchanged():
     assert [series_color(i) for i in range(8)] == [LIGHT.accent, *SERIES_COLORS]
 
 
-def test_ours_is_the_accent_and_drawn_last():
+def test_propall_has_the_accent_color_and_is_drawn_last():
     assert method_style("ProPaLL").color == 0
     assert method_style("ProPaLL (no noise)").color == 0
     assert method_style("ProPaLL (no noise)").dash
@@ -51,7 +51,7 @@ def test_ours_is_the_accent_and_drawn_last():
     assert propall_last(["propall", "cc", "rc"]) == ["cc", "rc", "propall"]
 
 
-def test_names_and_titles_are_one_method():
+def test_names_and_titles_have_the_same_style():
     assert method_key("PL-KNN") == "pl_knn"
     assert method_style("PL-KNN") == method_style("pl_knn")
     assert method_style("Random candidate").color == -1
@@ -64,7 +64,7 @@ def test_known_methods_never_differ_in_color_alone():
         assert (one.dash, one.marker) != (other.dash, other.marker)
 
 
-def test_every_registered_method_has_its_place():
+def test_every_registered_method_has_a_style():
     assert set(METHODS) == {"propall", *METHOD_ORDER}
     for name, method in METHODS.items():
         assert method_style(method.title) == method_style(name)
@@ -77,7 +77,7 @@ def test_css_names_every_color(theme):
     assert all(f"--s{i}:#" in text and f"--t{i}:#" in text for i in range(8))
 
 
-def test_what_follows_a_comma_is_a_variant_of_the_same_method():
+def test_text_after_a_comma_is_a_variant_of_the_same_method():
     for title in ("ProPaLL", "PRODEN", "PC", "VALEN"):
         style, variant = method_style(title), method_style(f"{title}, paper")
         assert (variant.color, variant.marker) == (style.color, style.marker)

@@ -119,7 +119,7 @@ def test_rows_with_images_show_them(tmp_path, outline) -> None:
 @pytest.mark.parametrize("which", ["fit", "resolve"])
 def test_opens_quietly_and_fits(which, width, theme, visit, pages) -> None:
     with visit(pages[which], width=width, theme=theme) as seen:
-        seen.assert_opened_quietly_and_fits(pages[which], width)
+        seen.assert_opened_without_errors_and_fits(pages[which], width)
 
 
 @pytest.mark.browser

@@ -14,11 +14,11 @@ from propall.report.numbers import (
     ("value", "signed", "text"),
     [(97.888, False, "97.89"), (-0.001, True, "0.00"), (0.3, True, "+0.30"), (-1.5, True, "−1.50")],
 )
-def test_decimal(value, signed, text):
+def test_format_number(value, signed, text):
     assert format_number(value, signed=signed) == text
 
 
-def test_mean_std():
+def test_format_mean():
     assert format_mean(97.888, 0.084) == "97.89 (0.08)"
     assert format_mean(97.888) == "97.89"
     assert format_percent(97.888).split() == ["97.89", "%"]
@@ -33,6 +33,6 @@ def test_ticks_are_round_and_few(low, high, expected):
     assert [format_tick(tick) for tick in choose_ticks(-1, 0, 2)] == ["−1", "−0.5", "0"]
 
 
-def test_means_come_with_the_sample_deviation():
+def test_mean_and_std():
     assert mean_and_std([1, 2, 4]) == pytest.approx((7 / 3, 1.5275252316519468))
     assert mean_and_std([5.0]) == (5.0, None)

@@ -22,7 +22,7 @@ def page():
     )
 
 
-def test_page_is_well_formed_semantic_and_alone(page, outline):
+def test_page_is_well_formed_semantic_and_self_contained(page, outline):
     parsed = outline(page.to_html())
     assert {
         "main",
@@ -64,7 +64,7 @@ def test_references_between_elements_resolve(page, outline):
         assert name in ids
 
 
-def test_nothing_can_be_fetched(page):
+def test_page_makes_no_requests(page):
     html = page.to_html()
     assert "default-src 'none'" in html
     assert not re.search(r"https?://", html)
@@ -72,19 +72,19 @@ def test_nothing_can_be_fetched(page):
     assert not re.search(r"url\(", html)
 
 
-def test_writing_makes_folders(page, tmp_path):
+def test_write_creates_folders(page, tmp_path):
     path = page.write(tmp_path / "a" / "b.html")
     assert path.read_text(encoding="utf-8") == page.to_html()
 
 
-def test_one_section_needs_no_contents(outline):
+def test_single_section_has_no_table_of_contents(outline):
     html = Page(
         "T", "F", sections=[Section("Only", ReportTable([Column("x")], [TableRow("a", [TableCell(1.0)])]))]
     ).to_html()
     assert "nav" not in outline(html).tags
 
 
-def test_contents_may_be_shorter_than_headings(outline):
+def test_labels_replace_headings_in_the_table_of_contents(outline):
     page = Page("T", "F", sections=[Section("A long heading", (), label="Short"), Section("Another", ())])
     html = page.to_html()
     assert '<a href="#s1">Short</a>' in html

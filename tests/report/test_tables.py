@@ -34,7 +34,7 @@ def table():
     return ReportTable(columns, rows, "Accuracy, 5 seeds")
 
 
-def test_best_is_bold_ties_and_all_but_never_hatched(table):
+def test_best_cells_include_ties_but_no_hatched_cells(table):
     best = [[table.is_best(r, c) for c in range(3)] for r in range(4)]
     # 98.73 twice as printed; 12.3 twice as printed; the hatched 99.90 is out of the running.
     assert best == [[True, True, False], [True, True, False], [False] * 3, [False] * 3]
@@ -80,7 +80,7 @@ def test_latex_round_trip(table):
     assert text.count("{") == text.count("}")
 
 
-def test_html_says_what_color_and_weight_say(table):
+def test_html_marks_best_close_and_hatched_cells(table):
     html = table.to_html("t")
     assert "<b>98.73</b> <small>(0.06)</small>" in html
     assert "<u>98.10</u>" in html
@@ -92,19 +92,19 @@ def test_html_says_what_color_and_weight_say(table):
     assert exports == {"CSV": table.to_csv(), "Markdown": table.to_markdown(), "LaTeX": table.to_latex()}
 
 
-def test_less_is_better_where_the_column_says_so():
+def test_lowest_can_be_best():
     column = Column("change", kind="difference", best="lowest")
     table = ReportTable([column], [TableRow("a", [TableCell(-2.0)]), TableRow("b", [TableCell(2.0)])])
     assert [table.text(r, 0) for r in range(2)] == ["▲ −2.00", "▼ +2.00"]
     assert not table.is_best(0, 0)
 
 
-def test_a_missing_cell_is_refused():
+def test_missing_cell_raises():
     with pytest.raises(ValueError, match="rows: 'a' has 1 cells for 2 columns"):
         ReportTable([Column("x"), Column("y")], [TableRow("a", [TableCell(1.0)])])
 
 
-def test_text_cannot_leave_its_place():
+def test_html_is_escaped():
     html = ReportTable(
         [Column("<x>", kind="text")], [TableRow("<b>", [TableCell(text="</script><img>")])], "<i>"
     ).to_html("t")
@@ -113,7 +113,7 @@ def test_text_cannot_leave_its_place():
     assert "</script>" not in json_script("</script>")[:-9]
 
 
-def test_the_best_may_be_looked_for_in_rows():
+def test_best_in_rows():
     columns = [Column("a", best="highest"), Column("b", best="highest"), Column("c")]
     rows = [
         TableRow("1", [TableCell(3.0), TableCell(2.0), TableCell(9.0)]),
@@ -126,7 +126,7 @@ def test_the_best_may_be_looked_for_in_rows():
     ]
 
 
-def test_remarks_are_footnotes_and_stay_in_the_race():
+def test_remarks_are_footnotes_and_do_not_exclude_a_cell():
     cells = [
         TableCell(3.0, remark="2 of 5 runs"),
         TableCell(2.0, hatched="another kind", remark="2 of 5 runs"),

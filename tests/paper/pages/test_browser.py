@@ -1,4 +1,4 @@
-"""The report as people see it, in a real browser, from disk."""
+"""The report opened from disk in a real browser."""
 
 import re
 
@@ -13,10 +13,10 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (390, "dark")])
-def test_opens_quietly_and_fits(full_page, width, theme, visit):
+def test_opens_without_errors_and_fits(full_page, width, theme, visit):
     with visit(full_page, width=width, theme=theme) as seen:
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
-        assert seen.complaints == []
+        assert seen.errors == []
         assert [url for url in seen.requests if not url.startswith("data:")] == [full_page.as_uri()]
         outside = seen.page.evaluate(
             """width => [...document.querySelectorAll('svg text')]
@@ -27,15 +27,15 @@ def test_opens_quietly_and_fits(full_page, width, theme, visit):
         assert outside == 0
 
 
-def test_an_unfilled_store_makes_a_page_that_opens(tmp_path, visit):
+def test_page_of_an_empty_store_opens(tmp_path, visit):
     with Store(tmp_path / "r.sqlite") as store:
         path = report_page(Evidence(store)).write(tmp_path / "report.html")
     with visit(path) as seen:
         assert seen.page.inner_text(".finding").startswith("Nothing has been measured yet")
-        assert seen.complaints == []
+        assert seen.errors == []
 
 
-def test_tables_hold_the_stores_numbers_and_sort(full_page, full_store, visit):
+def test_tables_show_stored_numbers_and_sort(full_page, full_store, visit):
     with Store(full_store) as store:
         entries = {e.title: e for e in Evidence(store).entries("real", "folds5") if e.cell.data == "lost"}
     with visit(full_page) as seen:
@@ -53,7 +53,7 @@ def test_tables_hold_the_stores_numbers_and_sort(full_page, full_store, visit):
         assert table.locator("tbody tr").first.locator("th").inner_text() == best.title
 
 
-def test_charts_react(full_page, visit):
+def test_charts_react_to_hover_and_click(full_page, visit):
     with visit(full_page) as seen:
         chart = seen.page.locator("section:has(h2:text('Points lost from 1 to 9')) figure").first
         svg = chart.locator("svg.wide")
@@ -69,7 +69,7 @@ def test_charts_react(full_page, visit):
         assert svg.locator("g.series[data-series=pc]").first.evaluate(faded) == 1
 
 
-def test_a_time_chart_and_a_film_strip_tell_their_values(full_page, visit):
+def test_time_chart_and_film_strip_have_tooltips(full_page, visit):
     with visit(full_page) as seen:
         time = seen.page.locator("section:has(h2:text('Time:')) svg.wide").first
         time.scroll_into_view_if_needed()

@@ -8,7 +8,7 @@ from propall.paper.pages.demo import demo_page, write_demo
 from propall.report.numbers import format_mean
 
 
-def test_demo_page_holds_the_results(demo_results, tmp_path, outline):
+def test_demo_page_shows_the_results(demo_results, tmp_path, outline):
     path = write_demo(tmp_path / "demo.html", demo_results)
     html = path.read_text(encoding="utf-8")
     assert path.stat().st_size < 2_000_000
@@ -30,7 +30,7 @@ def test_demo_page_holds_the_results(demo_results, tmp_path, outline):
     assert html.count("data:image/png;base64,") == 20
 
 
-def test_headings_say_what_the_numbers_say(demo_results):
+def test_headings_follow_from_the_numbers(demo_results):
     headings = [section.heading for section in demo_page(demo_results).sections]
     gap = 100 * (fmean(demo_results.ceiling) - fmean(demo_results.accuracy["ProPaLL"]))
     assert headings[0] == f"ProPaLL comes within {gap:.2f} points of clean labels"
@@ -49,7 +49,7 @@ def test_headings_do_not_favor_propall(demo_results):
     assert heading.startswith("ProPaLL and CC come within")
 
 
-def test_one_seed_has_no_spread(demo_results):
+def test_one_seed_has_no_std(demo_results):
     one = replace(
         demo_results,
         accuracy={name: values[:1] for name, values in demo_results.accuracy.items()},
@@ -63,7 +63,7 @@ def test_one_seed_has_no_spread(demo_results):
     assert 'class="band"' not in html
 
 
-def test_percent_in_place_of_shares_is_refused(demo_results):
+def test_percentages_raise(demo_results):
     with pytest.raises(ValueError, match=r"accuracy: some values are outside \[0, 1\]"):
         replace(demo_results, accuracy={"ProPaLL": [96.1]})
     with pytest.raises(ValueError, match="shown_method: 'X' has no accuracies; expected one of ProPaLL"):

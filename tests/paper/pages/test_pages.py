@@ -1,4 +1,4 @@
-"""The report on the paper: the store's numbers, and a reason wherever there is none."""
+"""The report shows all stored numbers, and a reason where there is none."""
 
 import csv
 import io
@@ -36,7 +36,7 @@ def small(store):
     return Evidence(store)
 
 
-def test_the_whole_page_holds_the_stores_numbers_and_stays_small(full_page, full_store, outline):
+def test_page_shows_all_stored_numbers_and_stays_small(full_page, full_store, outline):
     html = full_page.read_text(encoding="utf-8")
     assert full_page.stat().st_size < 2_000_000
     text = text_of(html, outline)
@@ -60,7 +60,7 @@ def test_the_whole_page_holds_the_stores_numbers_and_stays_small(full_page, full
     assert "309 of the paper's 416 numbers are fully measured" in text
 
 
-def test_an_unfilled_store_says_so(store, outline):
+def test_empty_store(store, outline):
     text = text_of(report_page(Evidence(store)).to_html(), outline)
     assert "Nothing has been measured yet" in text
     assert "propall reproduce real" in text
@@ -70,7 +70,7 @@ def test_an_unfilled_store_says_so(store, outline):
     assert "Nothing was run." in whole
 
 
-def test_a_partly_filled_store_names_what_is_not_run(store, outline):
+def test_missing_runs_are_named(store, outline):
     page = report_page(small(store))
     text = text_of(page.to_html(), outline)
     assert "Table 7: one complementary label: not run. Run propall reproduce complementary" in text
@@ -82,7 +82,7 @@ def test_a_partly_filled_store_names_what_is_not_run(store, outline):
     assert not any(name.startswith(("candidates", "complementary")) for name in names)
 
 
-def test_the_text_does_not_depend_on_the_disk(store, tmp_path, monkeypatch):
+def test_markdown_does_not_depend_on_local_data(store, tmp_path, monkeypatch):
     evidence, folder = small(store), tmp_path / "data"
     monkeypatch.setenv("PROPALL_DATA", str(folder))
     empty = reproduction_markdown(evidence)
@@ -92,7 +92,7 @@ def test_the_text_does_not_depend_on_the_disk(store, tmp_path, monkeypatch):
     assert "put soccer_player.mat at $PROPALL_DATA/realworld/soccer_player.mat" in empty
 
 
-def test_cells_that_cannot_be_compared_are_hatched_with_the_reason(store):
+def test_incomparable_cells_are_hatched_with_the_reason(store):
     fill(store, ["real"], ["folds5", "single80"], data=["lost"])
     by_name = {item.name: item.block for item in exhibits(report_page(Evidence(store)))}
     for name, hatched in (("real-folds5", {"ProPaLL"}), ("real-single80", None)):
@@ -103,10 +103,10 @@ def test_cells_that_cannot_be_compared_are_hatched_with_the_reason(store):
             assert (row.cells[2].text == "–") == bool(row.cells[1].hatched)
 
 
-def test_headings_conclude_from_whole_settings_of_the_judged_protocols(store):
+def test_headings_use_complete_settings_of_judged_protocols(store):
     def heading(of):
-        (found,) = [s.heading for s in report_page(Evidence(store)).sections if s.label == TABLES[of].title]
-        return found.removeprefix(f"{TABLES[of].title}. ")
+        (text,) = [s.heading for s in report_page(Evidence(store)).sections if s.label == TABLES[of].title]
+        return text.removeprefix(f"{TABLES[of].title}. ")
 
     fill(store, ["real"], ["single80"], data=["lost"])
     assert heading("real") == "Only run under other protocols than its first"
@@ -119,12 +119,12 @@ def test_headings_conclude_from_whole_settings_of_the_judged_protocols(store):
     assert heading("noise_uniform") == "With noise, the mean is higher in 0 of 2 cells"
 
 
-def test_smoke_runs_and_cut_ones_are_shown_under_their_names_and_never_compared(store):
+def test_smoke_runs_and_shortened_runs_are_shown_but_not_compared(store):
     fill(store, ["real"], ["short"], data=["lost"])
-    wanted = reproduction.select_cells(
+    cells = reproduction.select_cells(
         "real", protocol="folds5-50epochs", data=["lost"], methods=["propall", "cc"]
     )
-    store.add(*(made_up(spec, 0.5) for cell in wanted for spec in cell.specs))
+    store.add(*(made_up(spec, 0.5) for cell in cells for spec in cell.specs))
     by_name = {item.name: item.block for item in exhibits(report_page(Evidence(store)))}
     assert set(by_name) == {"real-short", "real-folds5-50epochs"}
     for name, table in by_name.items():
@@ -146,7 +146,7 @@ def test_nothing_is_concluded_from_smoke_runs(store):
     assert "<code>propall reproduce uniform --protocol timed</code>" in page.to_html()
 
 
-def test_unfinished_cells_say_how_many_runs_they_have(store):
+def test_incomplete_cells_state_their_number_of_runs(store):
     (cell,) = reproduction.select_cells("complementary", data=["mnist"], methods=["nn"])
     store.add(*(made_up(spec, 0.6) for spec in cell.specs[:3]))
     (item,) = exhibits(report_page(Evidence(store)))
@@ -157,7 +157,7 @@ def test_unfinished_cells_say_how_many_runs_they_have(store):
     assert item.provenance["hardware"] == "NVIDIA H200"
 
 
-def test_ranks_over_runs_carry_their_warning(store):
+def test_ranks_over_runs_carry_a_warning(store):
     fill(store, ["complementary"])
     default = report_page(Evidence(store))
     captions = [item.block.caption for item in exhibits(default) if item.name.startswith("cd-")]
@@ -172,7 +172,7 @@ def test_ranks_over_runs_carry_their_warning(store):
     assert "Warning: every run counts as a block" in by_runs.to_html()
 
 
-def test_every_item_is_exported_in_four_formats(store, tmp_path):
+def test_every_exhibit_is_exported(store, tmp_path):
     page = report_page(small(store))
     files = export_exhibits(page, tmp_path / "files")
     names = [item.name for item in exhibits(page)]
@@ -198,7 +198,7 @@ def test_every_item_is_exported_in_four_formats(store, tmp_path):
     assert "commit 0123456789ab" in (tmp_path / "files" / "time-mnist.txt").read_text(encoding="utf-8")
 
 
-def test_text_has_every_claim_and_the_cost(full_text):
+def test_markdown_has_every_claim_and_the_cost(full_text):
     assert full_text.count("Verdict: **") == 8
     assert (
         "Verdict: **holds**; ProPaLL is significantly better than the best other method in 6 of 6"
@@ -214,7 +214,7 @@ def test_text_has_every_claim_and_the_cost(full_text):
     assert "| ProPaLL | **78.8" in full_text
 
 
-def test_the_command_writes_page_text_and_files_from_a_folder_too(store, tmp_path, capsys, monkeypatch):
+def test_report_command_writes_page_markdown_and_files(store, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small(store)
     results_io.write_folder(store, tmp_path / "results")
@@ -241,9 +241,9 @@ def main_ends(*words):
     assert not stop.value.code
 
 
-def test_a_result_with_one_seed_has_no_spread_and_no_verdict(store):
-    for wanted in reproduction.select_cells("complementary", data=["mnist"], seeds=1):
-        store.add(*(made_up(replace(spec), 0.5) for spec in wanted.specs))
+def test_single_seed_has_no_std_and_no_test(store):
+    for cell in reproduction.select_cells("complementary", data=["mnist"], seeds=1):
+        store.add(*(made_up(replace(spec), 0.5) for spec in cell.specs))
     (item,) = exhibits(report_page(Evidence(store)))
     assert all(row.cells[0].std is None for row in item.block.rows)
     assert not any(row.cells[0].close for row in item.block.rows)
