@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -215,7 +216,9 @@ class Optimizer(StrEnum):
     adam = "adam"
 
 
-_CANDIDATES, _TRAINING, _RUNS = "Candidate sets", "Training", "Runs"
+_candidates = partial(typer.Option, rich_help_panel="Candidate sets")
+_training = partial(typer.Option, rich_help_panel="Training")
+_runs = partial(typer.Option, rich_help_panel="Runs")
 
 
 @dataclass(frozen=True)
@@ -224,38 +227,22 @@ class CandidateOptions:
 
     corruption: Annotated[
         str | None,
-        typer.Option(
-            help="How candidate sets are drawn; by default those the data set comes with, if any.",
-            rich_help_panel=_CANDIDATES,
-        ),
+        _candidates(help="How candidate sets are drawn; by default those the data set comes with, if any."),
     ] = None
-    q: Annotated[
-        float | None,
-        typer.Option(help="Probability that a wrong label is a candidate.", rich_help_panel=_CANDIDATES),
-    ] = None
-    n_candidates: Annotated[
-        int | None, typer.Option(help="Candidates per row, for `exactly`.", rich_help_panel=_CANDIDATES)
-    ] = None
+    q: Annotated[float | None, _candidates(help="Probability that a wrong label is a candidate.")] = None
+    n_candidates: Annotated[int | None, _candidates(help="Candidates per row, for `exactly`.")] = None
 
 
 @dataclass(frozen=True)
 class RecipeOptions:
     """Overrides of the data set's default network and recipe."""
 
-    net: Annotated[
-        str | None, typer.Option(help="linear, mlp, mlp5, mlp500, resnet32, ...", rich_help_panel=_TRAINING)
-    ] = None
-    epochs: Annotated[
-        int | None, typer.Option(help="Override the number of epochs.", rich_help_panel=_TRAINING)
-    ] = None
-    batch_size: Annotated[int | None, typer.Option(help="Rows per step.", rich_help_panel=_TRAINING)] = None
-    learning_rate: Annotated[
-        float | None, typer.Option("--lr", help="Learning rate.", rich_help_panel=_TRAINING)
-    ] = None
-    weight_decay: Annotated[
-        float | None, typer.Option("--wd", help="Weight decay.", rich_help_panel=_TRAINING)
-    ] = None
-    optimizer: Annotated[Optimizer | None, typer.Option(help="Optimizer.", rich_help_panel=_TRAINING)] = None
+    net: Annotated[str | None, _training(help="linear, mlp, mlp5, mlp500, resnet32, ...")] = None
+    epochs: Annotated[int | None, _training(help="Override the number of epochs.")] = None
+    batch_size: Annotated[int | None, _training(help="Rows per step.")] = None
+    learning_rate: Annotated[float | None, _training("--lr", help="Learning rate.")] = None
+    weight_decay: Annotated[float | None, _training("--wd", help="Weight decay.")] = None
+    optimizer: Annotated[Optimizer | None, _training(help="Optimizer.")] = None
 
     def recipe(self) -> dict[str, Any]:
         """Return the fields of the recipe that were set."""
@@ -267,13 +254,8 @@ class RecipeOptions:
 class RepetitionOptions:
     """How often every method is trained."""
 
-    seeds: Annotated[
-        int, typer.Option(min=1, help="Runs per method and fold, trained at once.", rich_help_panel=_RUNS)
-    ] = 3
-    folds: Annotated[
-        int | None,
-        typer.Option(help="Cross-validate; default: 5 folds without a test set.", rich_help_panel=_RUNS),
-    ] = None
+    seeds: Annotated[int, _runs(min=1, help="Runs per method and fold, trained at once.")] = 3
+    folds: Annotated[int | None, _runs(help="Cross-validate; default: 5 folds without a test set.")] = None
 
 
 @grouped_command(app)

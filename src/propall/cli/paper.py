@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from propall.paper.store import Store
 
 STORE = Path("runs/results.sqlite")
-SELECTION, EXECUTION = "Selection", "Execution"
-StoreFile = Annotated[Path, typer.Option(help="File of results; created if it does not exist.")]
+StoreFile = Annotated[Path, typer.Option(help="File of results.")]
 
 
 @app.command()
@@ -124,27 +123,24 @@ class Launcher(StrEnum):
     ray = "ray"
 
 
+_selection = partial(typer.Option, rich_help_panel="Selection")
+_execution = partial(typer.Option, rich_help_panel="Execution")
+
+
 @dataclass(frozen=True)
 class CellOptions:
     """Which cells of a table are reproduced, and how."""
 
     protocol: Annotated[
         str | None,
-        typer.Option(
+        _selection(
             help="full (default), short (a smoke run of minutes), same-rates, q0.1, single80, timed, "
-            "full-50epochs, ...; several separated by commas.",
-            rich_help_panel=SELECTION,
+            "full-50epochs, ...; several separated by commas."
         ),
     ] = None
-    methods: Annotated[
-        str | None, typer.Option(help="Rows of the table, separated by commas.", rich_help_panel=SELECTION)
-    ] = None
-    data: Annotated[
-        str | None, typer.Option(help="Data sets, separated by commas.", rich_help_panel=SELECTION)
-    ] = None
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Override the number of seeds.", rich_help_panel=SELECTION)
-    ] = None
+    methods: Annotated[str | None, _selection(help="Rows of the table, separated by commas.")] = None
+    data: Annotated[str | None, _selection(help="Data sets, separated by commas.")] = None
+    seeds: Annotated[int | None, _selection(min=1, help="Override the number of seeds.")] = None
 
 
 @dataclass(frozen=True)
@@ -153,26 +149,15 @@ class ExecutionOptions:
 
     device: Annotated[
         str,
-        typer.Option(
-            help="auto (all GPUs), cpu, cuda:1, ...; a list such as cuda:0,cuda:1 starts one process each.",
-            rich_help_panel=EXECUTION,
+        _execution(
+            help="auto (all GPUs), cpu, cuda:1, ...; a list such as cuda:0,cuda:1 starts one process each."
         ),
     ] = "auto"
     launcher: Annotated[
-        Launcher,
-        typer.Option(
-            help="local, or ray: tasks on an existing Ray cluster (needs the extra ray).",
-            rich_help_panel=EXECUTION,
-        ),
+        Launcher, _execution(help="local, or ray: tasks on an existing Ray cluster (needs the extra ray).")
     ] = Launcher.local
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Show what would run, and how long.", rich_help_panel=EXECUTION),
-    ] = False
-    store: Annotated[
-        Path,
-        typer.Option(help="File of results; created if it does not exist.", rich_help_panel=EXECUTION),
-    ] = STORE
+    dry_run: Annotated[bool, _execution("--dry-run", help="Show what would run, and how long.")] = False
+    store: Annotated[Path, _execution(help="File of results; created if it does not exist.")] = STORE
 
 
 @grouped_command(app)
@@ -539,7 +524,7 @@ def results_import(
     file: Annotated[
         Path, typer.Argument(help="Another store, or what `export` wrote: JSON lines, CSV or a folder.")
     ],
-    store: StoreFile = STORE,
+    store: Annotated[Path, typer.Option(help="File of results; created if it does not exist.")] = STORE,
 ) -> None:
     """Add results from a file or folder; those already in the store are skipped.
 

@@ -5,12 +5,7 @@ from propall.paper.tables import (
     candidates10,
     complementary,
     instance,
-    noise_candidates5,
-    noise_candidates10,
-    noise_complementary,
-    noise_instance,
-    noise_real,
-    noise_uniform,
+    noise,
     real,
     uniform,
 )
@@ -29,12 +24,7 @@ _TABLES = (
     candidates10.TABLE,
     candidates5.TABLE,
     complementary.TABLE,
-    noise_real.TABLE,
-    noise_uniform.TABLE,
-    noise_instance.TABLE,
-    noise_candidates10.TABLE,
-    noise_candidates5.TABLE,
-    noise_complementary.TABLE,
+    *noise.TABLES,
 )
 #: The tables of the paper by name.
 TABLES: Registry[PaperTable] = Registry("table", ((table.name, table) for table in _TABLES))

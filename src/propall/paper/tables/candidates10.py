@@ -56,22 +56,16 @@ def runs_on(
 ) -> list[Spec]:
     """Return three seeds on the images of some classes."""
     assert cell.candidates is not None
-    recipe, augmented = setting.recipe, protocol == "augmented"
+    augmented = protocol == "augmented"
     if augmented:
-        recipe = replace(recipe, augmentation="rotate_flip")
-    return [
-        Spec(
-            cell.data,
-            setting.method,
-            setting.net,
-            recipe,
-            Exactly(cell.candidates),
-            Split(classes=classes, per_class=PER_CLASS),
-            "half" if augmented else "own",
-            seed=seed,
-        )
-        for seed in range(SEEDS)
-    ]
+        setting = replace(setting, recipe=replace(setting.recipe, augmentation="rotate_flip"))
+    return setting.specs(
+        cell.data,
+        seeds=SEEDS,
+        corruption=Exactly(cell.candidates),
+        split=Split(classes=classes, per_class=PER_CLASS),
+        scaling="half" if augmented else "own",
+    )
 
 
 def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:

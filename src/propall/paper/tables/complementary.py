@@ -40,18 +40,7 @@ def settings(data: str, row: str) -> MethodSetting:
 
 def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
     """Return ten seeds on the official split."""
-    return [
-        Spec(
-            cell.data,
-            setting.method,
-            setting.net,
-            setting.recipe,
-            Complementary(),
-            scaling="unit",
-            seed=seed,
-        )
-        for seed in range(SEEDS)
-    ]
+    return setting.specs(cell.data, seeds=SEEDS, corruption=Complementary(), scaling="unit")
 
 
 REPORTED = "The reported accuracy is the mean over the last ten epochs."

@@ -25,18 +25,7 @@ def settings(data: str, row: str) -> MethodSetting:
 
 def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
     """Return five seeds on the official split, all with the same teacher."""
-    return [
-        Spec(
-            cell.data,
-            setting.method,
-            setting.net,
-            setting.recipe,
-            InstanceDependent(0.4),
-            teacher=TEACHER,
-            seed=seed,
-        )
-        for seed in range(SEEDS)
-    ]
+    return setting.specs(cell.data, seeds=SEEDS, corruption=InstanceDependent(0.4), teacher=TEACHER)
 
 
 TABLE = PaperTable(

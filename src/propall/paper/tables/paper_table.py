@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from propall.data import DATASETS
 from propall.paper.specs import TEACHER, TIMED, Spec
@@ -50,6 +50,11 @@ class MethodSetting:
     method: Objective | Algorithm
     net: str
     recipe: Recipe
+
+    def specs(self, data: str, *, seeds: int, **fields: Any) -> list[Spec]:
+        """Return the runs on a data set with seeds from 0; `fields` are other fields of the spec."""
+        spec = Spec(data, self.method, self.net, self.recipe, **fields)
+        return [replace(spec, seed=seed) for seed in range(seeds)]
 
     def with_rates_of(self, other: "MethodSetting") -> "MethodSetting":
         """Return the method trained like another one.

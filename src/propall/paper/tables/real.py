@@ -101,7 +101,7 @@ def caveat(row: str, protocol: str) -> str:
     """Return why a published row differs in kind; the size of its deviation tells."""
     ours = row in ("propall", "propall-no-noise")
     if protocol == "folds5" and ours:
-        return "the paper's standard deviation is too small for folds: it looks like seeds on one split"
+        return "the paper's standard deviation is too small for folds and looks like seeds on one split"
     if protocol == "single80" and not ours:
         return "the paper's standard deviation looks like that of folds, not of seeds on one split"
     return ""
@@ -110,13 +110,8 @@ def caveat(row: str, protocol: str) -> str:
 def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
     """Return five folds, or five seeds on one of them."""
     if protocol == "folds5":
-        where = [(split, 0) for split in splits(FOLDS)]
-    else:
-        where = [(Split(fold=SINGLE_80, folds=FOLDS), seed) for seed in range(SEEDS)]
-    return [
-        Spec(cell.data, setting.method, setting.net, setting.recipe, split=split, seed=seed)
-        for split, seed in where
-    ]
+        return [spec for split in splits(FOLDS) for spec in setting.specs(cell.data, seeds=1, split=split)]
+    return setting.specs(cell.data, seeds=SEEDS, split=Split(fold=SINGLE_80, folds=FOLDS))
 
 
 SPLIT_UNKNOWN = "The paper does not say how it splits the rows."

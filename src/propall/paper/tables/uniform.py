@@ -30,11 +30,8 @@ def settings(data: str, row: str) -> MethodSetting:
 
 def runs(cell: PaperCell, setting: MethodSetting, protocol: str) -> list[Spec]:
     """Return five seeds on the official split; one if the run is timed."""
-    corruption = PRODENBinomialMin2(_Q[protocol])
-    return [
-        Spec(cell.data, setting.method, setting.net, setting.recipe, corruption, seed=seed)
-        for seed in range(1 if protocol == TIMED else SEEDS)
-    ]
+    seeds = 1 if protocol == TIMED else SEEDS
+    return setting.specs(cell.data, seeds=seeds, corruption=PRODENBinomialMin2(_Q[protocol]))
 
 
 TABLE = PaperTable(
