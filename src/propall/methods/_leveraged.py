@@ -1,10 +1,13 @@
-"""Shared by LWS and LWC: label weights normalized separately over candidates and non-candidates."""
+"""Shared by LWS and LWC: hyper-parameters, and label weights normalized inside and outside the candidates."""
+
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from propall.numerics import full_precision
+from propall.training.contract import RowwiseObjective, State, Step
 
 
 def side_weights(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
@@ -22,3 +25,35 @@ def side_weights(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
     inside = (p * candidates).sum(-1, keepdim=True)
     outside = (p * ~candidates).sum(-1, keepdim=True)
     return p / (torch.where(candidates, inside, outside) + 1e-8 * p.shape[-1])
+
+
+@dataclass(frozen=True)
+class LeveragedLoss(RowwiseObjective):
+    """Leveraged weighted loss; subclasses define `losses`.
+
+    `update` sees logits computed after the optimizer step.
+
+    Attributes:
+        beta: leverage of the non-candidates; the authors use 1 or 2.
+        candidate_weight: factor of the candidates' sum; 1 in all of the authors' experiments.
+    """
+
+    beta: float = 1.0
+    candidate_weight: float = 1.0
+
+    reference = "wen2021leveraged"
+    memory = "k label weights"
+    cost = "2 forward + 1 backward"
+    fresh_logits = True
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Start with weight 1/k on every class, candidate or not."""
+        return State(
+            rows={"weights": torch.full(candidates.shape, 1 / candidates.shape[-1], device=candidates.device)}
+        )
+
+    def update(
+        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
+    ) -> State:
+        """Store `side_weights` of the new logits."""
+        return state.with_rows(weights=side_weights(logits, candidates))

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.methods._leveraged import side_weights
+from propall.methods._leveraged import LeveragedLoss
 from propall.numerics import probabilities_and_complements
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import State, Step
 
 #: Added to probabilities inside logarithms, as in the authors' code.
 GUARD = 1e-8
@@ -49,44 +49,14 @@ def lwc_loss(
 
 
 @dataclass(frozen=True)
-class LWC(RowwiseObjective):
-    """Leveraged weighted loss with cross-entropy.
+class LWC(LeveragedLoss):
+    """Leveraged weighted loss with cross-entropy; see `LeveragedLoss` for the fields."""
 
-    `update` sees logits computed after the optimizer step.
-
-    Attributes:
-        beta: leverage of the non-candidates; the authors use 1 or 2.
-        candidate_weight: factor of the candidates' sum; 1 in all of the authors' experiments.
-    """
-
-    beta: float = 1.0
-    candidate_weight: float = 1.0
-
-    name, title, reference = "lwc", "LWC", "wen2021leveraged"
-    memory = "k label weights"
-    cost = "2 forward + 1 backward"
-    fresh_logits = True
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Start with weight 1/k on every class, candidate or not."""
-        return State(
-            rows={"weights": torch.full(candidates.shape, 1 / candidates.shape[-1], device=candidates.device)}
-        )
+    name, title = "lwc", "LWC"
 
     def losses(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> Float[Tensor, "b"]:
         """`lwc_loss` with the stored weights."""
-        return lwc_loss(
-            logits,
-            candidates,
-            state.rows["weights"],
-            beta=self.beta,
-            candidate_weight=self.candidate_weight,
-        )
-
-    def update(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> State:
-        """Store `side_weights` of the new logits."""
-        return state.with_rows(weights=side_weights(logits, candidates))
+        weights = state.rows["weights"]
+        return lwc_loss(logits, candidates, weights, beta=self.beta, candidate_weight=self.candidate_weight)
