@@ -2,8 +2,8 @@
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +14,16 @@ import torch
 
 from propall import __version__
 from propall.provenance import commit, hardware
+
+#: Field -> its key in JSON files, where they differ.
+FILE_KEYS = {
+    "measurements": "lines",
+    "subject": "what",
+    "baseline": "beside",
+    "extra": "more",
+    "minimum": "least",
+    "maximum": "most",
+}
 
 
 @dataclass(frozen=True)
@@ -42,17 +52,6 @@ class Spread:
         low, _, high = quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else [samples[0]] * 3
         return cls(median(samples), low, high, min(samples), max(samples), len(samples))
 
-    def as_dict(self) -> dict[str, float]:
-        """Values for JSON."""
-        return {
-            "median": self.median,
-            "low": self.low,
-            "high": self.high,
-            "least": self.minimum,
-            "most": self.maximum,
-            "repeats": self.repeats,
-        }
-
 
 @dataclass(frozen=True)
 class Measurement:
@@ -75,18 +74,6 @@ class Measurement:
     baseline: str = ""
     ratio: float | None = None
     extra: dict[str, float] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Values for JSON."""
-        return {
-            "case": self.case,
-            "what": self.subject,
-            "value": self.value.as_dict(),
-            "unit": self.unit,
-            "beside": self.baseline,
-            "ratio": self.ratio,
-            "more": self.extra,
-        }
 
 
 @dataclass(frozen=True)
@@ -124,16 +111,6 @@ class Target:
         if self.maximum is None:
             return f"at least {self.minimum:g}"
         return f"{self.minimum:g} to {self.maximum:g}"
-
-    def as_dict(self) -> dict[str, Any]:
-        """Values for JSON."""
-        limits = {"least": self.minimum, "most": self.maximum}
-        return {"claim": self.claim, "value": self.value, **limits, "met": self.passed}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Read the result of `as_dict`."""
-        return cls(values["claim"], values["value"], values["least"], values["most"])
 
 
 @dataclass
@@ -180,16 +157,15 @@ class BenchmarkResult:
         return next(m for m in self.measurements if (m.case, m.subject) == (case, subject))
 
     def as_dict(self) -> dict[str, Any]:
-        """Values for JSON."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "unit": self.unit,
-            "machine": self.machine,
-            "lines": [m.as_dict() for m in self.measurements],
-            "targets": [target.as_dict() for target in self.targets],
-            "notes": self.notes,
-        }
+        """Plain values for JSON, under the keys of `FILE_KEYS`."""
+
+        def with_file_keys(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+            return {FILE_KEYS.get(name, name): value for name, value in fields}
+
+        content = asdict(self, dict_factory=with_file_keys)
+        for entry, target in zip(content["targets"], self.targets, strict=True):
+            entry["met"] = target.passed
+        return content
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
