@@ -63,7 +63,7 @@ def test_reproduce_and_results(run, tmp_path):
     code, out, _ = run(*words, "--data", "lost", "--json")
     assert [row["cell"] for row in json.loads(out)] == ["real/lost/pl_knn", "real/lost/ga"]
     assert {row["incomparable"] for row in json.loads(out)} == {"a smoke run, too short for a comparison"}
-    # and what is in the store now
+    # the store
     code, out, _ = run("results", "list", "--method", "ga")
     assert "3 results in runs/results.sqlite" in out
     key = json.loads(run("results", "list", "--json")[1])[0]["key"]
@@ -86,7 +86,7 @@ def test_reproduce_and_results(run, tmp_path):
     assert run("results", "import", "all.jsonl", "--store", "other.sqlite")[1].startswith("0 of 6")
     assert run("results", "import", "all.csv", "--store", "other.sqlite")[1].startswith("0 of 6")
     assert run("results", "import", "all.csv", "--store", "third.sqlite")[1].startswith("6 of 6")
-    # and as files to keep
+    # a folder to publish
     code, out, _ = run("results", "export", "results")
     assert out.strip() == "Runs written to results: real 6"
     assert run("results", "import", "results", "--store", "fourth.sqlite")[1].startswith("6 of 6")

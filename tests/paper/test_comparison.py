@@ -1,4 +1,4 @@
-"""Comparing methods: the paper's settings, folds as the unit of spread, refusals with their reason."""
+"""Comparison of methods: the paper's settings, deviation over folds, refusals with their reason."""
 
 import statistics
 
@@ -17,7 +17,7 @@ def test_all_is_the_papers_real_world_table_with_its_settings(root):
     real = TABLES["real"]
     for entry in entered:
         cell = PaperCell("real", "lost", entry.name)
-        # The very runs of the table, so a store serves both.
+        # The runs of the table, so that both commands can share a store.
         assert [spec.key for spec in entry.specs] == [spec.key for spec in real.specs(cell, "folds5")]
         assert entry.published == real.published(cell)
         assert entry.in_paper

@@ -1,4 +1,4 @@
-"""CurveRecorder: every run is measured on its own test set."""
+"""CurveRecorder: each run is measured on its own test set."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def problem(seed, rows=7, k=3):
 
 
 def scorer(factors):
-    """Runs whose scores are the features times a number of their own."""
+    """Scores of runs that multiply the features by a factor each."""
     return lambda x: torch.stack([factor * x for factor in factors])
 
 
@@ -47,11 +47,11 @@ def test_measures_the_first_the_last_and_every_so_many_epochs():
 
 
 def test_goes_on_from_what_was_remembered_and_tells_a_listener():
-    heard = []
+    received = []
 
     class Listener(AccuracyListener):
         def measured(self, epoch, accuracies):
-            heard.append((epoch, accuracies))
+            received.append((epoch, accuracies))
 
     problems = [problem(0), problem(1)]
     before = CurveRecorder(problems, confusions=[0])
@@ -63,7 +63,7 @@ def test_goes_on_from_what_was_remembered_and_tells_a_listener():
     after.epoch(2, [0, 1], torch.zeros(2), scorer([-1.0, 1.0]))
     assert after.accuracies(0) == {1: expected(problems[0], 1.0), 2: expected(problems[0], -1.0)}
     assert list(after.confusion_matrices(0)) == [1, 2]
-    assert heard == [(2, {0: expected(problems[0], -1.0), 1: expected(problems[1], 1.0)})]
+    assert received == [(2, {0: expected(problems[0], -1.0), 1: expected(problems[1], 1.0)})]
 
 
 @pytest.mark.parametrize("run", [1, 11])
@@ -81,10 +81,10 @@ def test_sensitivity_is_kept_class_by_class_for_those_who_ask():
     curves.epoch(1, [0, 1, 2], torch.zeros(3), scorer([1.0, -1.0, 1.0]))
     assert curves.class_recalls(0) == {}
     for run, factor in ((1, -1.0), (2, 1.0)):
-        own = problems[run]
-        right = (factor * own.test_x).argmax(-1) == own.test_truth
+        tested = problems[run]
+        right = (factor * tested.test_x).argmax(-1) == tested.test_truth
         shares = [
-            float(right[own.test_truth == c].double().mean()) if (own.test_truth == c).any() else 0.0
+            float(right[tested.test_truth == c].double().mean()) if (tested.test_truth == c).any() else 0.0
             for c in range(3)
         ]
         assert curves.class_recalls(run)[1] == pytest.approx(shares, abs=1e-5)

@@ -1,4 +1,4 @@
-"""Reproducing tables: cells to runs to entries, with a reason wherever one is empty."""
+"""Cells of tables: their runs, their results, and the reason if a cell is empty."""
 
 import statistics
 from dataclasses import replace
@@ -25,31 +25,31 @@ def fake(spec, accuracy, last10=0.0):
 
 
 def test_data_that_is_not_there_is_named_with_the_way_to_run_it(root, store):
-    wanted = reproduction.select_cells(
+    cells = reproduction.select_cells(
         "real", protocol="short", data=["lost", "yahoo_news"], methods=["pl_knn", "ga"]
     )
-    plan = reproduction.run_cells(wanted, store, device="cpu")
+    plan = reproduction.run_cells(cells, store, device="cpu")
     assert len(plan.absent) == 2
-    entries = reproduction.cell_results(wanted, store)
-    assert [entry.runs for entry in entries] == [1, 1, 0, 0]
-    note = entries[2].note
+    results = reproduction.cell_results(cells, store)
+    assert [result.runs for result in results] == [1, 1, 0, 0]
+    note = results[2].note
     assert note.startswith("data not available here; put yahoo_news.mat at ")
     assert str(root / "realworld" / "yahoo_news.mat") in note
     assert note.endswith("then propall reproduce real --data yahoo_news --protocol short")
-    assert reproduction.summarize_cells(entries) == "2 of 4 cells done; data not available here: 2."
+    assert reproduction.summarize_cells(results) == "2 of 4 cells done; data not available here: 2."
 
 
 def test_soccer_player_and_yahoo_news_run_once_their_files_are_there(root, store):
     for name in ("soccer_player", "yahoo_news"):
         write_mat(root, name, n=70, d=9, k=7)
-    wanted = reproduction.select_cells("real", protocol="short", data=["soccer_player", "yahoo_news"])
-    wanted += reproduction.select_cells("noise_real", protocol="short", data=["soccer_player", "yahoo_news"])
-    # 26 cells of the paper; of ours, PL-SVM and PLLE have two.
-    assert len({(w.cell.data, w.specs[0].key) for w in wanted}) == 30
-    reproduction.run_cells(wanted, store, device="cpu")
-    entries = reproduction.cell_results(wanted, store)
-    assert all(entry.runs == 1 and entry.mean is not None and not entry.note for entry in entries)
-    assert {entry.protocol for entry in entries} == {"short"}
+    cells = reproduction.select_cells("real", protocol="short", data=["soccer_player", "yahoo_news"])
+    cells += reproduction.select_cells("noise_real", protocol="short", data=["soccer_player", "yahoo_news"])
+    # 26 cells of the paper; PL-SVM and PLLE have two rows each.
+    assert len({(w.cell.data, w.specs[0].key) for w in cells}) == 30
+    reproduction.run_cells(cells, store, device="cpu")
+    results = reproduction.cell_results(cells, store)
+    assert all(result.runs == 1 and result.mean is not None and not result.note for result in results)
+    assert {result.protocol for result in results} == {"short"}
 
 
 @pytest.mark.slow
@@ -61,13 +61,13 @@ def test_files_of_the_published_size_go_through(name, size, root, store):
     n, d, k = size
     write_mat(root, name, n=n, d=d, k=k, sparse=True)
     assert (DATASETS[name].n, DATASETS[name].shape, DATASETS[name].n_classes) == (n, (d,), k)
-    wanted = reproduction.select_cells(
+    cells = reproduction.select_cells(
         "real", protocol="short", data=[name], methods=["propall", "valen", "pl_knn"]
     )
-    reproduction.run_cells(wanted, store, device="cpu")
-    for entry in reproduction.cell_results(wanted, store):
-        assert not entry.note
-        assert entry.mean > 100 * 5 / k  # far above chance: the generated classes lie apart
+    reproduction.run_cells(cells, store, device="cpu")
+    for result in reproduction.cell_results(cells, store):
+        assert not result.note
+        assert result.mean > 100 * 5 / k  # far above chance: the generated classes lie apart
 
 
 def test_a_noise_table_shares_the_runs_of_its_table(store):
@@ -77,53 +77,52 @@ def test_a_noise_table_shares_the_runs_of_its_table(store):
 
 def test_entries_take_the_tables_statistic_over_seeds_or_folds(store):
     table = TABLES["complementary"]
-    (wanted,) = reproduction.select_cells("complementary", data=["mnist"], methods=["nn"], seeds=3)
-    store.add(*(fake(spec, 0.1, 0.5 + 0.01 * spec.seed) for spec in wanted.specs))
-    (entry,) = reproduction.cell_results([wanted], store)
+    (cell,) = reproduction.select_cells("complementary", data=["mnist"], methods=["nn"], seeds=3)
+    store.add(*(fake(spec, 0.1, 0.5 + 0.01 * spec.seed) for spec in cell.specs))
+    (result,) = reproduction.cell_results([cell], store)
     assert table.reports == "last10"
-    assert entry.mean == pytest.approx(51)
-    assert entry.std == pytest.approx(1)
-    assert entry.candidates == pytest.approx(3.0)
-    (wanted,) = reproduction.select_cells("real", data=["lost"], methods=["ipal"], seeds=2)
+    assert result.mean == pytest.approx(51)
+    assert result.std == pytest.approx(1)
+    assert result.candidates == pytest.approx(3.0)
+    (cell,) = reproduction.select_cells("real", data=["lost"], methods=["ipal"], seeds=2)
     values = {
-        (spec.split.fold, spec.seed): 0.5 + 0.02 * spec.split.fold + 0.001 * spec.seed
-        for spec in wanted.specs
+        (spec.split.fold, spec.seed): 0.5 + 0.02 * spec.split.fold + 0.001 * spec.seed for spec in cell.specs
     }
-    store.add(*(fake(spec, values[spec.split.fold, spec.seed]) for spec in wanted.specs))
-    (entry,) = reproduction.cell_results([wanted], store)
+    store.add(*(fake(spec, values[spec.split.fold, spec.seed]) for spec in cell.specs))
+    (result,) = reproduction.cell_results([cell], store)
     by_fold = [100 * statistics.fmean(values[fold, seed] for seed in (0, 1)) for fold in range(5)]
-    assert entry.mean == pytest.approx(statistics.fmean(by_fold))
-    assert entry.std == pytest.approx(statistics.stdev(by_fold))
-    assert entry.published == (72.10, 2.75)
+    assert result.mean == pytest.approx(statistics.fmean(by_fold))
+    assert result.std == pytest.approx(statistics.stdev(by_fold))
+    assert result.published == (72.10, 2.75)
 
 
 def test_a_result_of_one_protocol_is_never_shown_as_another(store):
-    (wanted,) = reproduction.select_cells("uniform", protocol="q0.1", data=["mnist"], methods=["cc"])
-    store.add(*(fake(spec, 0.9) for spec in wanted.specs))
+    (cell,) = reproduction.select_cells("uniform", protocol="q0.1", data=["mnist"], methods=["cc"])
+    store.add(*(fake(spec, 0.9) for spec in cell.specs))
     for protocol in ("q0.5", "short", "q0.1+same-rates", "q0.5+same-rates"):
         other = reproduction.select_cells("uniform", protocol=protocol, data=["mnist"], methods=["cc"])
-        (entry,) = reproduction.cell_results(other, store)
-        assert entry.mean is None
-        assert entry.runs == 0
-    (entry,) = reproduction.cell_results([wanted], store)
-    assert (entry.mean, entry.std, entry.protocol) == (pytest.approx(90), 0, "q0.1")
+        (result,) = reproduction.cell_results(other, store)
+        assert result.mean is None
+        assert result.runs == 0
+    (result,) = reproduction.cell_results([cell], store)
+    assert (result.mean, result.std, result.protocol) == (pytest.approx(90), 0, "q0.1")
 
 
 def test_unfinished_cells_say_so(root, store):
-    (wanted,) = reproduction.select_cells("real", data=["lost"], methods=["ipal"])
-    store.add(fake(wanted.specs[0], 0.5), fake(wanted.specs[3], 0.6))
-    (entry,) = reproduction.cell_results([wanted], store)
-    assert (entry.runs, entry.expected, entry.note) == (2, 5, "2 of 5 runs")
+    (cell,) = reproduction.select_cells("real", data=["lost"], methods=["ipal"])
+    store.add(fake(cell.specs[0], 0.5), fake(cell.specs[3], 0.6))
+    (result,) = reproduction.cell_results([cell], store)
+    assert (result.runs, result.expected, result.note) == (2, 5, "2 of 5 runs")
     (left_out,) = reproduction.cell_results(
         reproduction.select_cells("uniform", protocol="short", data=["cifar10"], methods=["cc"]), store
     )
     assert left_out.note == "not part of smoke runs: images with channels"
-    assert reproduction.summarize_cells([entry, left_out]) == (
+    assert reproduction.summarize_cells([result, left_out]) == (
         "0 of 2 cells done; incomplete: 1; not part of smoke runs: images with channels: 1."
     )
-    (row, _) = reproduction.as_dicts([entry, left_out])
+    (row, _) = reproduction.as_dicts([result, left_out])
     assert row["cell"] == "real/lost/ipal"
-    assert row["keys"] == [spec.key for spec in wanted.specs]
+    assert row["keys"] == [spec.key for spec in cell.specs]
 
 
 def test_all_means_every_table_that_has_what_is_asked_for():
@@ -159,8 +158,8 @@ def test_a_name_that_no_table_has_is_refused_with_the_near_ones():
 
 
 def test_a_single_cell_by_its_name():
-    (wanted,) = reproduction.select_cells("candidates10/mnist/pc/8", seeds=2)
-    assert [(spec.corruption.n, spec.seed) for spec in wanted.specs] == [(8, 0), (8, 1)]
+    (cell,) = reproduction.select_cells("candidates10/mnist/pc/8", seeds=2)
+    assert [(spec.corruption.n, spec.seed) for spec in cell.specs] == [(8, 0), (8, 1)]
     with pytest.raises(ValueError, match="single cell"):
         reproduction.select_cells("real/lost/cc", data=["lost"])
 
@@ -180,7 +179,7 @@ def test_several_tables_and_protocols_at_once():
     ]
     assert {spec.key for spec in reproduction.unique_specs(both)} == set(one_by_one)
     assert len(reproduction.select_cells("real/lost/cc,real/lost/rc,real/lost/cc")) == 2
-    # Each table takes what it knows of the lines and protocols, as with "all".
+    # Each table contributes the rows and protocols it has, as with "all".
     some = reproduction.select_cells(
         "real,noise_real", methods=["propall", "propall-no-noise", "cc"], data=["lost"]
     )

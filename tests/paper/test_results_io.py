@@ -1,4 +1,4 @@
-"""Results in a folder for a repository: readable lines, and nothing lost that the report needs."""
+"""Results as files: readable lines, and everything the report needs."""
 
 import csv
 import io
@@ -72,10 +72,10 @@ def test_a_folder_gives_the_same_entries_as_the_store(store, tmp_path):
     with results_io.open_folder(tmp_path / "results") as again:
         assert again.keys() == store.keys()
         for table, protocol in (("real", None), ("noise_real", None), ("uniform", "q0.1")):
-            wanted = reproduction.select_cells(table, protocol=protocol)
+            cells = reproduction.select_cells(table, protocol=protocol)
             for ours, theirs in zip(
-                reproduction.cell_results(wanted, store),
-                reproduction.cell_results(wanted, again),
+                reproduction.cell_results(cells, store),
+                reproduction.cell_results(cells, again),
                 strict=True,
             ):
                 assert ours.mean == (None if theirs.mean is None else pytest.approx(theirs.mean, abs=1e-4))
@@ -158,10 +158,10 @@ def test_frames_are_few_with_both_ends_and_denser_early():
 
 def test_cut_protocols_are_written_under_their_names(tmp_path):
     with Store(tmp_path / "r.sqlite") as store:
-        wanted = reproduction.select_cells(
+        cells = reproduction.select_cells(
             "uniform", protocol="q0.5-50epochs", data=["cifar10"], methods=["rc"], seeds=1
         )
-        store.add(*(made_up(spec, 0.5) for cell in wanted for spec in cell.specs))
+        store.add(*(made_up(spec, 0.5) for cell in cells for spec in cell.specs))
         assert reproduction.protocols_with_results("uniform", store) == ["q0.5-50epochs"]
         assert results_io.write_folder(store, tmp_path / "results") == {"uniform": 1}
 

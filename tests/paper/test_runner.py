@@ -1,4 +1,4 @@
-"""Specs to results: what is stacked gives the same numbers as what is not."""
+"""Runner: stacked runs give the same numbers as single ones."""
 
 import re
 from dataclasses import replace
@@ -55,12 +55,12 @@ def test_folds_in_one_stack_are_tested_on_their_own_rows(root):
     together = {result.spec.key: result for result in run_specs(RunTask(specs, "cpu"))}
     for spec in specs:
         (alone,) = run_specs(RunTask([spec], "cpu"))
-        found = together[spec.key]
-        assert found.spec == spec
-        assert found.accuracy == alone.accuracy
-        assert found.covered == alone.covered
-        assert found.transductive == alone.transductive
-        assert list(found.curve) == ([] if isinstance(spec.method, PLKNN) else [1, 2, 3])
+        stacked = together[spec.key]
+        assert stacked.spec == spec
+        assert stacked.accuracy == alone.accuracy
+        assert stacked.covered == alone.covered
+        assert stacked.transductive == alone.transductive
+        assert list(stacked.curve) == ([] if isinstance(spec.method, PLKNN) else [1, 2, 3])
     source = load("lost")
     problem = source.fold(2, 4)
     knn = next(r for r in together.values() if isinstance(r.spec.method, PLKNN) and r.spec.split.fold == 2)
@@ -102,7 +102,7 @@ def test_a_teacher_is_trained_once_and_found_again(tmp_path, monkeypatch):
     other = replace(spec, teacher=replace(recipe, epochs=5))
     assert not torch.equal(teacher_scores(other, source, device, tmp_path), scores)
     assert len(list(tmp_path.iterdir())) == 2
-    # The runs use it, and the mean size of their sets is the one it implies.
+    # The runs use the teacher, and their candidate sets have the mean size it implies.
     (group,) = run_stacks(RunTask([spec], "cpu", teachers=tmp_path))
     law = InstanceDependent(0.4)
     assert len(list(tmp_path.iterdir())) == 2

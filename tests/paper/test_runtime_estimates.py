@@ -1,4 +1,4 @@
-"""How long runs take: from earlier ones here, else from what is shipped, and said which."""
+"""Expected run times: from earlier results, else from shipped times."""
 
 import io
 from dataclasses import replace
@@ -19,11 +19,11 @@ def store(tmp_path):
 
 
 def specs(cell, **chosen):
-    return [spec for wanted in reproduction.select_cells(cell, **chosen) for spec in wanted.specs]
+    return [spec for runs in reproduction.select_cells(cell, **chosen) for spec in runs.specs]
 
 
-def shipping(monkeypatch, *found):
-    monkeypatch.setattr(runtime_estimates, "shipped_rates", lambda: list(found))
+def ship(monkeypatch, *rates):
+    monkeypatch.setattr(runtime_estimates, "shipped_rates", lambda: list(rates))
 
 
 def test_what_is_shipped_covers_the_tables_on_a_gpu_and_all_vectors_on_a_cpu():
@@ -34,26 +34,26 @@ def test_what_is_shipped_covers_the_tables_on_a_gpu_and_all_vectors_on_a_cpu():
         kinds.setdefault("cpu" if " CPU, " in rate.hardware else "gpu", set()).add(rate.kind)
     absent = ("soccer_player", "yahoo_news")
     for spec in specs("all") + specs("all", protocol="short"):
-        own = set(runtime_estimates._kinds(spec))
+        spec_kinds = set(runtime_estimates._kinds(spec))
         if spec.data in absent or spec.net == "valen_mlp4":
             continue
         if spec.protocol != "short":
-            assert own & kinds["gpu"], spec
+            assert spec_kinds & kinds["gpu"], spec
         if spec.data != "cifar10":
-            assert own & kinds["cpu"], spec
+            assert spec_kinds & kinds["cpu"], spec
 
 
 def test_own_times_come_first_then_shipped_ones_of_this_hardware_then_of_another(store, monkeypatch):
     (spec, *_) = specs("uniform/mnist/cc")
     kind, epochs = runtime_estimates._kinds(spec)[0], spec.total_epochs
     here, other = hardware("cpu"), "ppc64 CPU, 96 threads"
-    shipping(monkeypatch, RunRate(GPU, kind, 9.0, 1))
+    ship(monkeypatch, RunRate(GPU, kind, 9.0, 1))
     known = RuntimeEstimates(store, "cpu")
     assert (known.seconds(spec), known.guess(spec), known.other_hardware) == (None, None, "")
-    shipping(monkeypatch, RunRate(GPU, kind, 9.0, 1), RunRate(other, kind, 3.0, 1))
+    ship(monkeypatch, RunRate(GPU, kind, 9.0, 1), RunRate(other, kind, 3.0, 1))
     known = RuntimeEstimates(store, "cpu")
     assert (known.seconds(spec), known.guess(spec), known.other_hardware) == (None, 3.0 * epochs, other)
-    shipping(monkeypatch, RunRate(other, kind, 3.0, 1), RunRate(here, kind, 2.0, 1))
+    ship(monkeypatch, RunRate(other, kind, 3.0, 1), RunRate(here, kind, 2.0, 1))
     known = RuntimeEstimates(store, "cpu")
     assert (known.seconds(spec), known.guess(spec), known.other_hardware) == (2.0 * epochs, None, "")
     store.add(replace(made_up(spec, 0.9), seconds=5.0, hardware=here))
@@ -62,7 +62,7 @@ def test_own_times_come_first_then_shipped_ones_of_this_hardware_then_of_another
 
 def test_forecasts_tell_times_from_guesses(store, monkeypatch):
     kind = runtime_estimates._kinds(specs("real/lost/pl_knn")[0])[0]
-    shipping(monkeypatch, RunRate("ppc64 CPU, 96 threads", kind, 3.0, 1))
+    ship(monkeypatch, RunRate("ppc64 CPU, 96 threads", kind, 3.0, 1))
     monkeypatch.setattr(scheduler, "is_data_available", lambda *_: True)
     (group,) = RuntimeEstimates(store, "cpu").forecast(
         scheduler.plan_runs(specs("real/lost/pl_knn"), store).groups
@@ -73,14 +73,14 @@ def test_forecasts_tell_times_from_guesses(store, monkeypatch):
 def test_runs_that_shared_a_device_have_their_share_of_the_time(store):
     one, two, three, *_ = (made_up(spec, 0.9) for spec in specs("real/lost/cc"))
     alone = replace(one, seconds=60.0, stack=1, when="2026-01-01T00:01:00+00:00")  # from 0:00 on
-    beside = replace(two, seconds=60.0, stack=1, when="2026-01-01T00:01:30+00:00")  # from 0:30 on
+    overlapping = replace(two, seconds=60.0, stack=1, when="2026-01-01T00:01:30+00:00")  # from 0:30 on
     stacked = replace(three, seconds=15.0, stack=4, when="2026-01-01T00:01:30+00:00")  # from 0:30 on
     elsewhere = replace(one, seconds=60.0, stack=1, when="2026-01-01T00:01:00+00:00", hardware="another")
     assert runtime_estimates.exclusive_seconds([alone, elsewhere]) == [60.0, 60.0]
-    assert runtime_estimates.exclusive_seconds([alone, beside]) == [45.0, 45.0]
-    found = runtime_estimates.exclusive_seconds([alone, beside, *[stacked] * 4])
-    assert found == pytest.approx([30 + 30 / 3, 30 / 3 + 30 / 2, *[(30 / 3 + 30 / 2) / 4] * 4])
-    assert sum(found) == 90.0
+    assert runtime_estimates.exclusive_seconds([alone, overlapping]) == [45.0, 45.0]
+    charged = runtime_estimates.exclusive_seconds([alone, overlapping, *[stacked] * 4])
+    assert charged == pytest.approx([30 + 30 / 3, 30 / 3 + 30 / 2, *[(30 / 3 + 30 / 2) / 4] * 4])
+    assert sum(charged) == 90.0
     assert runtime_estimates.exclusive_seconds([]) == []
 
 
@@ -88,9 +88,9 @@ def test_rates_survive_the_file(store):
     fill(store, ["real"], data=["lost"])
     out = io.StringIO()
     count = runtime_estimates.export_rates(store, out)
-    found = list(runtime_estimates.read_rates(out.getvalue().splitlines()))
+    read = list(runtime_estimates.read_rates(out.getvalue().splitlines()))
     measured = runtime_estimates.measure_rates(store)
-    assert len(found) == len(measured) == count
-    assert [rate.kind for rate in found] == [rate.kind for rate in measured]
-    assert [rate.seconds for rate in found] == pytest.approx([rate.seconds for rate in measured], rel=1e-3)
-    assert RunKind("lost", found[0].kind.split, "linear", "cc") in {rate.kind for rate in found}
+    assert len(read) == len(measured) == count
+    assert [rate.kind for rate in read] == [rate.kind for rate in measured]
+    assert [rate.seconds for rate in read] == pytest.approx([rate.seconds for rate in measured], rel=1e-3)
+    assert RunKind("lost", read[0].kind.split, "linear", "cc") in {rate.kind for rate in read}

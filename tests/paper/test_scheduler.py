@@ -1,4 +1,4 @@
-"""Sweeps: what is stored is not run again, and a kill at any moment loses nothing that was finished."""
+"""Sweeps: stored runs are not repeated, and a kill at any moment loses no finished run."""
 
 import io
 import multiprocessing
@@ -38,30 +38,30 @@ def small(seeds=2, recipe=QUICK):
     ]
 
 
-class Talking(RunProgress):
-    """Tells a pipe of every epoch and of every stack that was stored, and waits until it was heard."""
+class Reporting(RunProgress):
+    """Reports every epoch and every stored stack to a pipe, and waits for the answer."""
 
     def __init__(self, pipe):
         super().__init__()
         self.pipe = pipe
 
-    def tell(self, word):
+    def report(self, word):
         self.pipe.send(word)
         self.pipe.recv()
 
     def epoch(self, epoch, runs, losses, scores):
-        self.tell("epoch")
+        self.report("epoch")
 
     def finished(self, results):
-        self.tell("stored")
+        self.report("stored")
 
 
-def sweep_and_tell(path, pipe):
+def sweep_and_report(path, pipe):
     torch.set_num_threads(1)
-    # Progress is saved at every epoch, so that a short training can be cut in its middle.
+    # Save a checkpoint at every epoch, so that a short training can be interrupted.
     Checkpoint.due = lambda self, epoch, epochs: True
     with Store(path) as store:
-        scheduler.run_missing(killed_specs(), store, device="cpu", progress=Talking(pipe))
+        scheduler.run_missing(killed_specs(), store, device="cpu", progress=Reporting(pipe))
     pipe.send("end")
 
 
@@ -79,27 +79,27 @@ def killed_specs():
     ]
 
 
-def begun(path):
-    """A sweep in a process of its own, and the pipe it talks to."""
-    # One process imports everything once, and its children start at once.
+def start_sweep(path):
+    """Start a sweep in another process; returns the process and the pipe it reports to."""
+    # The server imports everything once, so that its children start quickly.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     ours, theirs = context.Pipe()
-    process = context.Process(target=sweep_and_tell, args=(path, theirs))
+    process = context.Process(target=sweep_and_report, args=(path, theirs))
     process.start()
     theirs.close()
     return process, ours
 
 
-def heard_from(path, kill_after=None, delay=0.0):
-    """What a sweep in a process of its own tells, up to its end or to the kill some time after a word."""
-    process, ours = begun(path)
-    heard = []
+def run_sweep(path, kill_after=None, delay=0.0):
+    """Run a sweep in another process, and kill it some time after a message; returns its messages."""
+    process, ours = start_sweep(path)
+    messages = []
     try:
         while True:
-            heard.append(ours.recv())
-            ours.send("heard")
-            if len(heard) == kill_after:
+            messages.append(ours.recv())
+            ours.send("ok")
+            if len(messages) == kill_after:
                 time.sleep(delay)
                 process.kill()
                 break
@@ -107,27 +107,27 @@ def heard_from(path, kill_after=None, delay=0.0):
         pass
     process.join(60)
     assert process.exitcode == (0 if kill_after is None else -signal.SIGKILL)
-    return heard
+    return messages
 
 
 def test_killed_again_and_again_it_ends_as_if_undisturbed(tmp_path):
     undisturbed, disturbed = tmp_path / "a" / "results.sqlite", tmp_path / "b" / "results.sqlite"
-    total = heard_from(undisturbed).count("epoch")
+    total = run_sweep(undisturbed).count("epoch")
     assert total == 24
     chance, kills = random.Random(0), 10
-    # Together fewer words than a sweep has, so that every kill finds one at work.
-    heard = [heard_from(disturbed, chance.randint(1, 3), 0.02 * chance.random()) for _ in range(kills)]
-    heard.append(heard_from(disturbed))
-    seen = sum(words.count("epoch") for words in heard)
-    # A kill costs the epoch it falls into, not those before.
+    # Fewer messages in total than a sweep sends, so that every kill interrupts it.
+    messages = [run_sweep(disturbed, chance.randint(1, 3), 0.02 * chance.random()) for _ in range(kills)]
+    messages.append(run_sweep(disturbed))
+    seen = sum(words.count("epoch") for words in messages)
+    # A kill costs only the epoch in progress.
     assert seen <= total + kills
     with Store(undisturbed) as a, Store(disturbed) as b:
         assert len(a) == len(b) == len(killed_specs())  # one result each: nothing was run twice
         alike = ("accuracy", "last10", "covered", "transductive", "candidates", "curve", "confusions", "spec")
-        found = b.find(killed_specs())
+        resumed = b.find(killed_specs())
         for key, expected in a.find(killed_specs()).items():
             for name in alike:
-                assert getattr(found[key], name) == getattr(expected, name)
+                assert getattr(resumed[key], name) == getattr(expected, name)
     for folder in ("a", "b"):
         assert not any((tmp_path / folder / "results.progress").iterdir())
         assert len(list((tmp_path / folder / "teachers").iterdir())) == 1
@@ -135,38 +135,40 @@ def test_killed_again_and_again_it_ends_as_if_undisturbed(tmp_path):
 
 def test_two_processes_share_the_work_and_one_takes_over_from_a_dead_one(tmp_path):
     path = tmp_path / "results.sqlite"
-    first, first_pipe = begun(path)
-    assert first_pipe.recv() == "epoch"  # it is at the first group, and waits to be heard
-    second, pipe = begun(path)
-    heard = []
-    while pipe.poll(60 if heard.count("stored") < 3 else 2.5 * scheduler.POLL_SECONDS):
-        heard.append(pipe.recv())
-        pipe.send("heard")
-    assert heard.count("stored") == 3  # all groups but that one
+    first, first_pipe = start_sweep(path)
+    assert first_pipe.recv() == "epoch"  # it runs the first group, and waits for the answer
+    second, pipe = start_sweep(path)
+    messages = []
+    while pipe.poll(60 if messages.count("stored") < 3 else 2.5 * scheduler.POLL_SECONDS):
+        messages.append(pipe.recv())
+        pipe.send("ok")
+    assert messages.count("stored") == 3  # all groups but that one
     assert second.is_alive()
     first.kill()
     first.join(60)
-    while heard[-1] != "end":
+    while messages[-1] != "end":
         assert pipe.poll(60)
-        heard.append(pipe.recv())
-        if heard[-1] != "end":
-            pipe.send("heard")
+        messages.append(pipe.recv())
+        if messages[-1] != "end":
+            pipe.send("ok")
     second.join(60)
-    assert heard.count("epoch") <= 24
+    assert messages.count("epoch") <= 24
     with Store(path) as store:
         assert len(store) == len(store.keys()) == len(killed_specs())
     assert not any((tmp_path / "results.progress").iterdir())
 
 
 def test_progress_hears_of_what_another_process_did(tmp_path):
-    specs, said = small(seeds=1), []
+    specs, lines = small(seeds=1), []
     with (
         Store(tmp_path / "r.sqlite") as store,
-        RunProgress({"all": [s.key for s in specs]}, said.append) as bar,
+        RunProgress({"all": [s.key for s in specs]}, lines.append) as bar,
     ):
         bar.planned(specs, [], RuntimeEstimates(store, "cpu"))
         bar.finished_elsewhere(specs[:2])
-        assert said == ["blobs: ProPaLL, CC (2 runs): done by another process; 0 of 1 cells done, 1 run left"]
+        assert lines == [
+            "blobs: ProPaLL, CC (2 runs): done by another process; 0 of 1 cells done, 1 run left"
+        ]
 
 
 def test_runs_only_what_is_missing(tmp_path):
@@ -195,7 +197,7 @@ def test_a_plan_leaves_out_what_is_not_there(root, tmp_path):
 
 
 def test_what_another_process_stored_meanwhile_is_not_run(tmp_path):
-    """The second group is stored by somebody else while the first one trains."""
+    """Another process stores the second group while the first one trains."""
     specs = [*small(seeds=1)[:1], Spec("blobs", PLKNN(), corruption=Exactly(2), seed=7)]
     with Store(tmp_path / "r.sqlite") as other:
         scheduler.run_missing(specs[1:], other, device="cpu")
@@ -214,14 +216,14 @@ def test_what_another_process_stored_meanwhile_is_not_run(tmp_path):
 
 def test_a_group_that_fails_does_not_take_the_others_with_it(tmp_path):
     one_excluded = Spec("blobs", PCIshida(), "mlp", QUICK, Exactly(2))
-    said = []
-    with Store(tmp_path / "r.sqlite") as store, RunProgress(write_line=said.append) as progress:
+    lines = []
+    with Store(tmp_path / "r.sqlite") as store, RunProgress(write_line=lines.append) as progress:
         done = scheduler.run_missing([one_excluded, *small(seeds=1)], store, device="cpu", progress=progress)
         assert len(store) == 3
         (failure,) = done.failures
         assert failure.specs == [one_excluded]
         assert "PC (Ishida) (1 run) failed: candidates: 500 of 500 rows do not exclude" in str(failure)
-        assert str(failure) in said
+        assert str(failure) in lines
         again = scheduler.run_missing([one_excluded, *small(seeds=1)], store, device="cpu")
         assert (again.stored, again.missing) == (3, [one_excluded])
 
@@ -247,20 +249,20 @@ def test_forecasts_from_earlier_times(tmp_path):
         knn = small(seeds=1)[-1]
         rates.add(knn, 3.0)
         other = replace(knn, recipe=replace(QUICK, epochs=500), net="mlp")
-        assert rates.seconds(other) == 3.0  # neither network nor epochs are its own
+        assert rates.seconds(other) == 3.0  # the method uses neither the network nor the epochs
         assert result.hardware == hardware("cpu")
 
 
 def test_progress_counts_cells_and_says_how_it_goes(tmp_path):
     specs = small()
     cells = {"both": [specs[0].key, specs[1].key], "nearest": [specs[4].key], "absent": ["no such run", "x"]}
-    said = []
-    with Store(tmp_path / "r.sqlite") as store, RunProgress(cells, said.append) as progress:
+    lines = []
+    with Store(tmp_path / "r.sqlite") as store, RunProgress(cells, lines.append) as progress:
         scheduler.run_missing(specs, store, device="cpu", progress=progress)
-    assert said[0].startswith("blobs: ProPaLL, CC (4 runs): ")
-    assert "2 of 3 cells done, 2 runs left" in said[0]
-    assert "3 of 3 cells done, 1 run left" in said[1]
-    assert "0 runs left" in said[-1]
+    assert lines[0].startswith("blobs: ProPaLL, CC (4 runs): ")
+    assert "2 of 3 cells done, 2 runs left" in lines[0]
+    assert "3 of 3 cells done, 1 run left" in lines[1]
+    assert "0 runs left" in lines[-1]
 
 
 def test_on_a_terminal_one_line_moves(tmp_path, monkeypatch):

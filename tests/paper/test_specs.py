@@ -1,4 +1,4 @@
-"""A spec is a line of JSON, and back."""
+"""Specs: JSON round trips and scaling."""
 
 import pytest
 import torch
@@ -33,10 +33,10 @@ def test_scales_pixels_as_asked_and_leaves_features_alone():
     digits = load("digits")
     unit = Spec("digits", ProPaLL(), scaling="unit").source(digits)
     half = Spec("digits", ProPaLL(), scaling="half").source(digits)
-    own = Spec("digits", ProPaLL(), split=Split(per_class=3)).source(digits)
+    default = Spec("digits", ProPaLL(), split=Split(per_class=3)).source(digits)
     assert (float(unit.x.min()), float(unit.x.max())) == (0.0, 1.0)
     torch.testing.assert_close(half.x, 2 * unit.x - 1)
     with pytest.raises(ValueError, match="'unit', which is for images; blobs"):
         Spec("blobs", ProPaLL(), scaling="unit").source(load("blobs"))
-    assert own.scaling == digits.scaling
-    assert len(own) == 30
+    assert default.scaling == digits.scaling
+    assert len(default) == 30

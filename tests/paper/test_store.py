@@ -1,4 +1,4 @@
-"""The store: append-only, shared between processes, and never written over what is not its own."""
+"""The store: append-only, shared between processes, and never overwriting other files."""
 
 import json
 import multiprocessing
@@ -131,7 +131,7 @@ def _write(path, result, start, each):
 
 
 def test_several_processes_write_at_once(path, result):
-    # All of them make the file at once; a server that imported everything starts them without delay.
+    # All processes create the file at once; the server imports everything first, so that they start quickly.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     writers, each = 3, 15

@@ -1,4 +1,4 @@
-"""Workers: all of them busy, a dead one's group run again, and the same results as in one process."""
+"""Workers: all busy, groups of dead workers repeated, and the same results as in one process."""
 
 import os
 import signal
@@ -45,8 +45,8 @@ def specs():
     ]
 
 
-def tasks(wanted):
-    return [RunTask(group, "cpu", 1) for group in stackable(wanted)]
+def tasks(runs):
+    return [RunTask(group, "cpu", 1) for group in stackable(runs)]
 
 
 def result(spec):
@@ -54,11 +54,11 @@ def result(spec):
 
 
 class Scripted(WorkerPool):
-    """Workers of which it is known beforehand what becomes of each group they are given."""
+    """A pool with a predetermined outcome for each group."""
 
     def __init__(self, slots, fates):
         self._slots, self.fates = slots, deque(fates)
-        self.given, self.most, self.running = [], 0, {}
+        self.started, self.most, self.running = [], 0, {}
 
     @property
     def slots(self):
@@ -66,7 +66,7 @@ class Scripted(WorkerPool):
 
     def start(self, slot, task):
         assert slot not in self.running, "a worker has one group at a time"
-        self.given.append(task)
+        self.started.append(task)
         self.running[slot] = deque(self.news(slot, task, self.fates.popleft() if self.fates else "done"))
         self.most = max(self.most, len(self.running))
 
@@ -94,20 +94,20 @@ class Scripted(WorkerPool):
         pass
 
 
-def carried_out(workers, wanted):
+def execute_all(workers, runs):
     kept, failed = [], []
     execute(
-        tasks(wanted),
+        tasks(runs),
         workers,
         finished=kept.extend,
         failed=lambda task, reason: failed.append((task, reason)),
     )
-    return [found.spec.key for found in kept], failed
+    return [stored.spec.key for stored in kept], failed
 
 
 def test_all_workers_are_busy_and_everything_is_run_once():
     workers = Scripted("ab", [])
-    kept, failed = carried_out(workers, specs())
+    kept, failed = execute_all(workers, specs())
     assert sorted(kept) == sorted(spec.key for spec in specs())
     assert not failed
     assert workers.most == 2
@@ -115,16 +115,16 @@ def test_all_workers_are_busy_and_everything_is_run_once():
 
 def test_a_dead_workers_group_is_run_again_without_what_was_stored():
     workers = Scripted("ab", ["lost half-way", "lost", "done", "lost"])
-    kept, failed = carried_out(workers, specs())
+    kept, failed = execute_all(workers, specs())
     assert sorted(kept) == sorted(spec.key for spec in specs())
     assert not failed
-    assert len(workers.given) == len(tasks(specs())) + 3
-    assert [len(task.specs) for task in workers.given if task.specs[0].method.name == "cc"][-1] <= 2
+    assert len(workers.started) == len(tasks(specs())) + 3
+    assert [len(task.specs) for task in workers.started if task.specs[0].method.name == "cc"][-1] <= 2
 
 
 def test_a_group_that_kills_its_workers_is_given_up_and_the_rest_goes_on():
     workers = Scripted("a", ["lost", *["done"] * 4, *["lost"] * 2])
-    kept, failed = carried_out(workers, specs())
+    kept, failed = execute_all(workers, specs())
     ((task, reason),) = failed
     assert reason == f"its worker died {ATTEMPTS} times; last: killed"
     assert set(kept) | {spec.key for spec in task.specs} == {spec.key for spec in specs()}
@@ -133,9 +133,9 @@ def test_a_group_that_kills_its_workers_is_given_up_and_the_rest_goes_on():
 
 def test_a_group_with_an_error_is_not_tried_again():
     workers = Scripted("a", ["failed"])
-    _, failed = carried_out(workers, specs())
+    _, failed = execute_all(workers, specs())
     assert [reason for _, reason in failed] == ["no"]
-    assert len(workers.given) == len(tasks(specs()))
+    assert len(workers.started) == len(tasks(specs()))
 
 
 def test_a_task_survives_the_trip_as_text():
@@ -143,7 +143,7 @@ def test_a_task_survives_the_trip_as_text():
     assert RunTask.from_json(task.to_json()) == task
 
 
-def alike(store, other, wanted):
+def assert_same_results(store, other, runs):
     names = (
         "accuracy",
         "last10",
@@ -155,11 +155,11 @@ def alike(store, other, wanted):
         "spec",
         "stack",
     )
-    mine, theirs = store.find(wanted), other.find(wanted)
-    assert len(store) == len(other) == len(wanted)
-    for key, found in mine.items():
+    mine, theirs = store.find(runs), other.find(runs)
+    assert len(store) == len(other) == len(runs)
+    for key, stored in mine.items():
         for name in names:
-            assert getattr(found, name) == getattr(theirs[key], name)
+            assert getattr(stored, name) == getattr(theirs[key], name)
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def undisturbed(tmp_path):
 
 
 class Assassin(RunProgress):
-    """Kills a worker as soon as one has stored something, once."""
+    """Kills a worker once, as soon as one has started."""
 
     def __init__(self, workers):
         super().__init__()
@@ -196,7 +196,7 @@ def test_a_process_per_device_gives_the_same_results_though_one_is_killed(tmp_pa
         assert killer.kills == 1
         (failure,) = plan.failures
         assert "do not exclude" in str(failure)
-        alike(store, undisturbed, specs())
+        assert_same_results(store, undisturbed, specs())
         pids = workers.pids()
     for pid in pids:
         with pytest.raises(ProcessLookupError):
@@ -204,7 +204,7 @@ def test_a_process_per_device_gives_the_same_results_though_one_is_killed(tmp_pa
 
 
 def test_workers_end_when_their_parent_is_killed(tmp_path):
-    """A sweep that goes on in the background would be in the way of the one that continues it."""
+    """Orphaned workers would compete with the sweep that resumes."""
     script = (
         "import time\n"
         "from propall.paper.runner import RunTask\n"
@@ -283,11 +283,11 @@ def cluster():
 def test_tasks_on_a_ray_cluster_give_the_same_results(tmp_path, undisturbed, cluster):
     with Store(tmp_path / "ray" / "r.sqlite") as store, workers.RayPool("cpu") as ray_workers:
         assert len(ray_workers.slots) == 2
-        wanted = [*specs(), Spec("blobs", PCIshida(), "mlp", replace(QUICK, batch_size=20), Exactly(2))]
-        plan = scheduler.run_missing(wanted, store, pool=ray_workers, recalls=reproduction.needs_recalls)
+        runs = [*specs(), Spec("blobs", PCIshida(), "mlp", replace(QUICK, batch_size=20), Exactly(2))]
+        plan = scheduler.run_missing(runs, store, pool=ray_workers, recalls=reproduction.needs_recalls)
         (failure,) = plan.failures
         assert "do not exclude" in str(failure)
-        alike(store, undisturbed, specs())
+        assert_same_results(store, undisturbed, specs())
 
 
 @NEEDS_RAY
@@ -312,7 +312,7 @@ def test_a_cell_lost_with_its_ray_worker_is_run_again(tmp_path, undisturbed, clu
         plan = scheduler.run_missing(specs(), store, pool=ray_workers, recalls=reproduction.needs_recalls)
         assert flag.exists()
         assert not plan.failures
-        alike(store, undisturbed, specs())
+        assert_same_results(store, undisturbed, specs())
 
 
 @NEEDS_RAY

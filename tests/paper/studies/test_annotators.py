@@ -23,7 +23,7 @@ SMALL = StudySetting(
 
 @pytest.fixture
 def images(tmp_path, monkeypatch):
-    """Files in the published layout: a noisy picture per class, three people err now and then."""
+    """Files in the published layout: a noisy picture per class, and three annotators with errors."""
     random = np.random.default_rng(0)
     (tmp_path / "cifar10").mkdir()
     (tmp_path / "annotations").mkdir()
@@ -80,23 +80,23 @@ def test_what_is_resolved_by_hand():
     candidates = np.array([[1, 1, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1]], dtype=bool)
     answers = np.array([[0, 1, 0], [0, 0, 1], [1, 1, 1], [2, 1, 2]])
     halves = [(np.array([2, 3]), np.array([0, 1])), (np.array([0, 1]), np.array([2, 3]))]
-    found = score_resolution(logs, candidates, answers, np.array([0, 2, 1, 1]), halves)
-    assert found["resolved"] == 0.5
-    assert found["by_size"] == {
+    scores = score_resolution(logs, candidates, answers, np.array([0, 2, 1, 1]), halves)
+    assert scores["resolved"] == 0.5
+    assert scores["by_size"] == {
         "1": {"rows": 1, "right": 1.0},
         "2": {"rows": 3, "right": pytest.approx(1 / 3)},
     }
-    assert found["predicted"] == 0.75
-    assert found["doubt_auc"] == 1
-    # Twice two thirds sure and once right, once sure and right, once eight ninths sure and wrong.
-    assert found["error_before"] == pytest.approx((2 * (2 / 3 - 1 / 2) + 0 + 8 / 9) / 4)
+    assert scores["predicted"] == 0.75
+    assert scores["doubt_auc"] == 1
+    # Confidence 2/3 twice (one correct), 1 once (correct), 8/9 once (wrong).
+    assert scores["error_before"] == pytest.approx((2 * (2 / 3 - 1 / 2) + 0 + 8 / 9) / 4)
 
 
 def test_a_measurement_from_end_to_end_and_again(images, tmp_path):
-    out = tmp_path / "found" / "results.json"
-    told = []
+    out = tmp_path / "new" / "results.json"
+    notes = []
     report = annotators.run_study(
-        out, setting=SMALL, methods=["propall", "proden"], device="cpu", note=told.append
+        out, setting=SMALL, methods=["propall", "proden"], device="cpu", note=notes.append
     )
     assert list(report["jobs"]) == [job.key for job in annotators.list_jobs(["propall", "proden"])]
     people, jobs = report["people"], report["jobs"]
@@ -107,13 +107,13 @@ def test_a_measurement_from_end_to_end_and_again(images, tmp_path):
         assert numbers["resolved"] <= 1 - people["without_truth"]
         assert numbers["weighed"] > people["majority_expected"]
     assert all(numbers["accuracy"] > 0.5 for numbers in jobs.values() if "accuracy" in numbers)
-    assert any("epoch 12 of 12" in line for line in told)
+    assert any("epoch 12 of 12" in line for line in notes)
     assert json.loads(out.read_text()) == json.loads(json.dumps(report))
-    told.clear()
-    assert annotators.run_study(out, setting=SMALL, methods=["propall"], note=told.append) == json.loads(
+    notes.clear()
+    assert annotators.run_study(out, setting=SMALL, methods=["propall"], note=notes.append) == json.loads(
         out.read_text()
     )
-    assert told == []
+    assert notes == []
     with pytest.raises(ValueError, match="holds results of another setting"):
         annotators.run_study(out, setting=StudySetting())
     out.write_text("{")
@@ -134,9 +134,9 @@ def test_interrupted_work_is_kept(images, tmp_path):
     with pytest.raises(Stopped):
         annotators.run_study(out, setting=SMALL, methods=["propall"], device="cpu", note=stop)
     assert list(json.loads(out.read_text())["jobs"]) == ["propall/candidates/whole"]
-    told = []
-    annotators.run_study(out, setting=SMALL, methods=["propall"], device="cpu", note=told.append)
-    assert not any(line.startswith("propall/candidates/whole") for line in told)
+    notes = []
+    annotators.run_study(out, setting=SMALL, methods=["propall"], device="cpu", note=notes.append)
+    assert not any(line.startswith("propall/candidates/whole") for line in notes)
 
 
 def test_methods_without_a_loss_are_refused(images, tmp_path):

@@ -1,4 +1,4 @@
-"""The tables: every published number has its runs, and no protocol passes for another."""
+"""Tables: every published number has its runs, and protocols are never mixed."""
 
 import json
 from dataclasses import replace
@@ -18,8 +18,8 @@ from propall.training.contract import Objective
 EVERYWHERE = [(table, protocol) for table in TABLES.values() for protocol in table.protocols]
 
 
-def keys(table, own_cell, protocol=None):
-    return frozenset(spec.key for spec in table.specs(own_cell, protocol))
+def keys(table, cell, protocol=None):
+    return frozenset(spec.key for spec in table.specs(cell, protocol))
 
 
 def test_416_different_cells_of_484_can_be_asked_for_by_name():
@@ -50,23 +50,23 @@ def test_416_different_cells_of_484_can_be_asked_for_by_name():
 )
 def test_published_numbers(name, expected):
     of = find_cell(name)
-    found = TABLES[of.table].published(of)
-    assert found is not None
+    published = TABLES[of.table].published(of)
+    assert published is not None
     if expected is not None:
-        assert found.mean == expected[0]
-        assert expected[1] is None or found.std == expected[1]
+        assert published.mean == expected[0]
+        assert expected[1] is None or published.std == expected[1]
 
 
 @pytest.mark.parametrize(("table", "protocol"), EVERYWHERE, ids=lambda x: getattr(x, "name", x))
 def test_every_cell_of_every_protocol_has_runs_that_survive_json_or_a_reason(table, protocol):
-    for own in table.cells():
-        assert table.published(own) is not None
-        specs = table.specs(own, protocol)
-        assert bool(specs) != bool(table.left_out(own, protocol))
+    for cell in table.cells():
+        assert table.published(cell) is not None
+        specs = table.specs(cell, protocol)
+        assert bool(specs) != bool(table.left_out(cell, protocol))
         assert len({spec.key for spec in specs}) == len(specs)
         for spec in specs[:1]:
             assert Spec.from_json(spec.to_json()) == spec
-            assert spec.data == own.data
+            assert spec.data == cell.data
             NETS[spec.net]
             changed = protocol.endswith(SAME_RATES)
             assert spec.protocol in ({protocol, protocol.removesuffix(SAME_RATES)} if changed else {protocol})
@@ -75,12 +75,12 @@ def test_every_cell_of_every_protocol_has_runs_that_survive_json_or_a_reason(tab
 @pytest.mark.parametrize("name", TABLES)
 def test_no_run_belongs_to_two_protocols_except_where_it_is_the_same_run(name):
     table = TABLES[name]
-    for own in table.cells():
-        found = {protocol: keys(table, own, protocol) for protocol in table.protocols}
-        for one, its in found.items():
-            for other, others in found.items():
+    for cell in table.cells():
+        by_protocol = {protocol: keys(table, cell, protocol) for protocol in table.protocols}
+        for one, its in by_protocol.items():
+            for other, others in by_protocol.items():
                 if one != other and its & others:
-                    # ProPaLL, and what has no learning rate, is trained the same at ProPaLL's rates.
+                    # ProPaLL and methods without a learning rate do not change.
                     assert one.removesuffix(SAME_RATES) == other.removesuffix(SAME_RATES)
                     assert its == others
 
@@ -89,16 +89,16 @@ def test_same_rates_changes_the_others_to_propalls():
     real = TABLES["real"]
     ours = real.settings("msrcv2", "propall").recipe
     for row in ("proden", "rc", "cc", "d2cnn", "ga"):
-        own = PaperCell("real", "msrcv2", row)
-        for spec in real.specs(own, "same-rates"):
+        cell = PaperCell("real", "msrcv2", row)
+        for spec in real.specs(cell, "same-rates"):
             assert spec.recipe == ours
             assert spec.protocol == "folds5" + SAME_RATES
-        assert keys(real, own, "same-rates").isdisjoint(keys(real, own))
+        assert keys(real, cell, "same-rates").isdisjoint(keys(real, cell))
     (valen, *_) = real.specs(PaperCell("real", "msrcv2", "valen"), "same-rates")
     assert (valen.recipe.learning_rate, valen.recipe.last_batch) == (ours.learning_rate, "keep")
     for row in ("propall", "ipal", "pl_svm-auto"):
-        own = PaperCell("real", "msrcv2", row)
-        assert keys(real, own, "same-rates") == keys(real, own, "folds5")
+        cell = PaperCell("real", "msrcv2", row)
+        assert keys(real, cell, "same-rates") == keys(real, cell, "folds5")
 
 
 def test_protocols_by_name():
@@ -156,11 +156,11 @@ def test_values_of_the_papers_appendix():
     assert rates("complementary/fashion_mnist/nn") == (300, 256, 1e-3, 0.0)
 
 
-def test_short_runs_are_short_and_labelled():
+def test_short_runs_are_short_and_labeled():
     for table in TABLES.values():
-        for own in table.cells():
-            specs = table.specs(own, SHORT)
-            if len(DATASETS[own.data].shape) > 1:
+        for cell in table.cells():
+            specs = table.specs(cell, SHORT)
+            if len(DATASETS[cell.data].shape) > 1:
                 assert specs == []
                 continue
             (spec,) = specs
@@ -204,21 +204,21 @@ def test_timed_runs_are_three_methods_by_themselves():
 
 def test_any_protocol_can_be_shorter_under_a_name_of_its_own():
     table = TABLES["uniform"]
-    own = PaperCell("uniform", "cifar10", "rc")
+    cell = PaperCell("uniform", "cifar10", "rc")
     assert table.protocol("full-50epochs") == "q0.5-50epochs"
-    shorter, longer = table.specs(own, "q0.5-50epochs"), table.specs(own, "q0.5")
+    shorter, longer = table.specs(cell, "q0.5-50epochs"), table.specs(cell, "q0.5")
     assert [spec.recipe.epochs for spec in shorter] == [50] * 5
     assert {spec.protocol for spec in shorter} == {"q0.5-50epochs"}
-    assert not keys(table, own, "q0.5-50epochs") & keys(table, own)
+    assert not keys(table, cell, "q0.5-50epochs") & keys(table, cell)
     assert [
         replace(ours, recipe=full.recipe, protocol="q0.5") for ours, full in zip(shorter, longer, strict=True)
     ] == longer
-    # A method without epochs, or with just as many, is the same run.
+    # A method without epochs, or with the same number, is the same run.
     knn = PaperCell("real", "lost", "pl_knn")
     assert keys(TABLES["real"], knn, "folds5-50epochs") == keys(TABLES["real"], knn)
-    assert keys(table, own, "q0.5-250epochs") == keys(table, own)
+    assert keys(table, cell, "q0.5-250epochs") == keys(table, cell)
     assert table.describe("q0.5-50epochs").endswith("networks trained for 50 epochs")
-    assert len(table.specs(own, "q0.1+same-rates-50epochs", seeds=2)) == 2
+    assert len(table.specs(cell, "q0.1+same-rates-50epochs", seeds=2)) == 2
     with pytest.raises(ValueError, match="such as -50epochs"):
         table.protocol("q0.7-50epochs")
     with pytest.raises(KeyError, match="table uniform has no protocol"):
