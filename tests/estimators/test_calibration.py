@@ -1,4 +1,4 @@
-"""Temperatures without true labels, and what measures them with true labels."""
+"""Temperature scaling without true labels, and calibration errors with them."""
 
 import numpy as np
 import pytest
@@ -16,13 +16,13 @@ from propall.estimators.calibration import (
 
 
 def candidates_of(truth, k, chance, seed=1):
-    """The truth, and every other label with the same chance: sets that depend on the truth alone."""
+    """The true label and every other label with the same probability: sets that depend on the label alone."""
     mask = np.random.default_rng(seed).random((len(truth), k)) < chance
     mask[np.arange(len(truth)), truth] = True
     return mask
 
 
-def drawn(n=4000, k=5, seed=0):
+def calibrated_model(n=4000, k=5, seed=0):
     """Logits, and true labels drawn from their softmax: a perfectly calibrated model."""
     random = np.random.default_rng(seed)
     logits = 2 * random.normal(size=(n, k))
@@ -33,14 +33,14 @@ def drawn(n=4000, k=5, seed=0):
 
 @pytest.mark.parametrize("chance", [0.0, 0.3])
 @pytest.mark.parametrize("wrong", [0.25, 1.0, 4.0])
-def test_the_temperature_that_was_lost_is_found(wrong, chance):
-    logits, _, truth = drawn()
-    found = fit_temperature(wrong * logits, candidates_of(truth, 5, chance))
-    assert found == pytest.approx(wrong, rel=0.08)
+def test_the_temperature_is_recovered(wrong, chance):
+    logits, _, truth = calibrated_model()
+    temperature = fit_temperature(wrong * logits, candidates_of(truth, 5, chance))
+    assert temperature == pytest.approx(wrong, rel=0.08)
 
 
 def test_equals_a_direct_search_for_true_labels():
-    logits, _, truth = drawn(500)
+    logits, _, truth = calibrated_model(500)
 
     def cost(log_t):
         logs = scipy_log_softmax(logits / np.exp(log_t), axis=1)
@@ -50,8 +50,8 @@ def test_equals_a_direct_search_for_true_labels():
     assert fit_temperature(logits, candidates_of(truth, 5, 0.0)) == pytest.approx(expected, rel=1e-3)
 
 
-def test_shifts_and_rows_without_information_do_not_matter():
-    logits, _, truth = drawn(300)
+def test_shifts_and_uninformative_rows_do_not_matter():
+    logits, _, truth = calibrated_model(300)
     mask = candidates_of(truth, 5, 0.2)
     expected = fit_temperature(logits, mask)
     shifted = logits + np.random.default_rng(0).normal(size=(300, 1))
@@ -59,8 +59,8 @@ def test_shifts_and_rows_without_information_do_not_matter():
     assert fit_temperature(more, full) == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_weight_of_two_is_a_row_twice():
-    logits, _, truth = drawn(200)
+def test_a_weight_of_two_equals_repeating_the_row():
+    logits, _, truth = calibrated_model(200)
     mask = candidates_of(truth, 5, 0.2)
     weight = np.random.default_rng(0).integers(3, size=200)
     repeated = fit_temperature(logits.repeat(weight, 0), mask.repeat(weight, 0))
@@ -68,25 +68,25 @@ def test_a_weight_of_two_is_a_row_twice():
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e4])
-def test_extreme_scores_stay_within_reach(scale):
-    logits, _, truth = drawn(100)
-    always_right = np.eye(5, dtype=bool)[logits.argmax(1)]
-    for mask in (always_right, ~always_right, candidates_of(truth, 5, 0.2)):
-        found = fit_temperature(scale * logits, mask)
-        assert 1 / MAX_TEMPERATURE <= found <= MAX_TEMPERATURE
+def test_extreme_scores_give_finite_temperatures(scale):
+    logits, _, truth = calibrated_model(100)
+    correct = np.eye(5, dtype=bool)[logits.argmax(1)]
+    for mask in (correct, ~correct, candidates_of(truth, 5, 0.2)):
+        temperature = fit_temperature(scale * logits, mask)
+        assert 1 / MAX_TEMPERATURE <= temperature <= MAX_TEMPERATURE
 
 
-def test_never_wrong_is_not_infinitely_sure():
+def test_a_model_without_errors_keeps_a_positive_temperature():
     logits = np.array([[1.0, 0.0, 0.0]])
     assert 0.2 < fit_temperature(logits, np.array([[True, False, False]])) < 1
 
 
-def test_log_mass_of_sets_and_of_nothing():
+def test_log_mass_of_sets_and_of_empty_sets():
     logs = np.log([[0.5, 0.3, 0.2], [0.1, 1e-320, 0.9]])
     mask = np.array([[True, True, False], [False, True, False]])
-    found = log_mass(logs, mask)
-    assert found[0] == pytest.approx(np.log(0.8))
-    assert found[1] == -700
+    mass = log_mass(logs, mask)
+    assert mass[0] == pytest.approx(np.log(0.8))
+    assert mass[1] == -700
     assert log_mass(logs[:1], np.zeros((1, 3), dtype=bool)) == -700
     assert log_mass(np.full((1, 3), -np.inf), np.ones((1, 3), dtype=bool)) == -700
 
@@ -100,7 +100,7 @@ def test_log_softmax_at_a_temperature():
 def test_calibration_error_by_hand():
     chances = np.array([[0.9, 0.1], [0.85, 0.15], [0.4, 0.6], [0.35, 0.65]])
     truth = np.array([0, 1, 1, 1])
-    # Bins (0.8, 1]: 0.875 said, 0.5 right; (0.6, 0.8]: 0.65 said, 1 right; (0.4, 0.6]: 0.6 said, 1 right.
+    # Confidence and accuracy by bin: 0.875 and 0.5 in (0.8, 1], 0.65 and 1 in (0.6, 0.8], 0.6 and 1 below.
     assert expected_calibration_error(chances, truth, n_bins=5) == pytest.approx((2 * 0.375 + 0.35 + 0.4) / 4)
     bins = reliability(chances.max(1), chances.argmax(1) == truth, n_bins=5)
     assert bins.counts.tolist() == [0, 0, 1, 1, 2]
@@ -109,8 +109,8 @@ def test_calibration_error_by_hand():
     assert np.isnan(bins.accuracy[:2]).all()
 
 
-def test_a_calibrated_model_has_hardly_any_error():
-    logits, chances, truth = drawn(20_000)
+def test_a_calibrated_model_has_a_small_calibration_error():
+    logits, chances, truth = calibrated_model(20_000)
     assert expected_calibration_error(chances, truth) < 0.015
     assert expected_calibration_error(np.exp(log_softmax(3 * logits)), truth) > 0.1
 
@@ -123,6 +123,6 @@ def test_a_calibrated_model_has_hardly_any_error():
         (lambda: reliability([], []), "at least one row"),
     ],
 )
-def test_refusals(call, message):
+def test_invalid_data_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
