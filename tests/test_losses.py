@@ -1,10 +1,10 @@
-"""The losses in other people's loops."""
+"""The losses in custom training loops."""
 
 import pytest
 import torch
 from torch import nn
 
-from propall import CandidateLabels, PartialLabelLoss, ProPaLLLoss, propall_loss
+from propall import CandidateLabels, PartialLabelLoss, ProPaLLLoss, kernels, propall_loss
 from propall.methods import METHODS
 from propall.methods.cpe import CPE
 from propall.methods.ga import GA
@@ -84,10 +84,10 @@ def test_maps_over_batches_as_cross_entropy_does():
     batches = [batch(seed=seed) for seed in range(3)]
     logits, candidates = (torch.stack(parts) for parts in zip(*batches, strict=True))
     criterion = ProPaLLLoss()
-    each = torch.stack([criterion(*own) for own in batches])
+    each = torch.stack([criterion(*pair) for pair in batches])
     torch.testing.assert_close(torch.vmap(criterion)(logits, candidates), each)
-    slopes = torch.vmap(torch.func.grad(criterion))(logits, candidates)
-    assert slopes.shape == logits.shape
+    gradient = torch.vmap(torch.func.grad(criterion))(logits, candidates)
+    assert gradient.shape == logits.shape
     shared = torch.vmap(criterion, in_dims=(0, None))(logits, candidates[0])
     torch.testing.assert_close(shared[0], each[0])
     noisy = torch.vmap(ProPaLLLoss(noise=1.0), randomness="different")(logits, candidates)
@@ -104,6 +104,21 @@ def test_without_noise_nothing_is_drawn():
     before = torch.get_rng_state()
     ProPaLLLoss()(*batch())
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("criterion", [ProPaLLLoss(), ProPaLLLoss(noise=1.0).eval()])
+def test_without_noise_the_kernel_gets_the_tensors_as_they_are(criterion, monkeypatch):
+    logits, candidates = batch()
+    logits, calls = logits.bfloat16(), []
+    monkeypatch.setattr(kernels, "pays", lambda logits: True)
+    monkeypatch.setattr(
+        kernels, "fused_propall", lambda *tensors, reduction: calls.append((tensors, reduction))
+    )
+    criterion(logits, candidates)
+    ((seen, sets), reduction) = calls[0]
+    assert seen is logits
+    assert sets is candidates
+    assert reduction == "mean"
 
 
 def test_proden_remembers_its_own_rows():
@@ -189,10 +204,10 @@ def test_compiles_as_one_graph(objective):
     index = torch.arange(6)
     fast = torch.compile(compiled, fullgraph=True)
     for _ in range(2):
-        expected, found = plain(logits, candidates, index=index), fast(logits, candidates, index=index)
-        torch.testing.assert_close(found, expected)
+        expected, actual = plain(logits, candidates, index=index), fast(logits, candidates, index=index)
+        torch.testing.assert_close(actual, expected)
         for a, b in zip(
-            torch.autograd.grad(expected, logits), torch.autograd.grad(found, logits), strict=True
+            torch.autograd.grad(expected, logits), torch.autograd.grad(actual, logits), strict=True
         ):
             torch.testing.assert_close(b, a)
 
@@ -235,12 +250,12 @@ def test_rows_without_weight_are_ignored(reduction):
     weight = torch.ones(6, dtype=torch.float64)
     weight[2] = 0
     loss = ProPaLLLoss(reduction=reduction)(whole, candidates, weight=weight)
-    (slopes,) = torch.autograd.grad(loss.sum(), whole)
-    own = logits[rest].requires_grad_()
-    expected = ProPaLLLoss(reduction=reduction)(own, candidates[rest])
+    (gradient,) = torch.autograd.grad(loss.sum(), whole)
+    kept = logits[rest].requires_grad_()
+    expected = ProPaLLLoss(reduction=reduction)(kept, candidates[rest])
     torch.testing.assert_close(loss[rest] if reduction == "none" else loss, expected)
-    torch.testing.assert_close(slopes[rest], torch.autograd.grad(expected.sum(), own)[0])
-    assert not slopes[2].any()
+    torch.testing.assert_close(gradient[rest], torch.autograd.grad(expected.sum(), kept)[0])
+    assert not gradient[2].any()
     remembering = PartialLabelLoss(METHODS["mcl_log"]())
     assert remembering(whole, candidates, weight=weight).isfinite()
 
@@ -249,8 +264,8 @@ def test_takes_candidate_labels_and_arrays():
     logits, candidates = batch()
     labels = CandidateLabels(candidates, tuple("abcd"))
     expected = ProPaLLLoss()(logits, candidates)
-    for given in (labels, candidates.numpy(), candidates.int()):
-        assert torch.equal(ProPaLLLoss()(logits, given), expected)
+    for form in (labels, candidates.numpy(), candidates.int()):
+        assert torch.equal(ProPaLLLoss()(logits, form), expected)
     remembering = PartialLabelLoss(PRODEN(), labels)
     assert remembering(logits, labels, index=torch.arange(6)).isfinite()
     for wrong in (-100 * candidates.int(), 0.5 * candidates.double()):
@@ -302,9 +317,9 @@ def test_refusals():
 def test_arguments_that_cannot_be_meant_are_named(wrong, error, message):
     logits, candidates = batch()
     criterion = PartialLabelLoss(PRODEN(), candidates).eval()
-    given = {"logits": logits, "candidates": candidates, "index": torch.arange(6), **wrong}
+    arguments = {"logits": logits, "candidates": candidates, "index": torch.arange(6), **wrong}
     with pytest.raises(error, match=message):
-        criterion(given.pop("logits"), given.pop("candidates"), **given)
+        criterion(arguments.pop("logits"), arguments.pop("candidates"), **arguments)
 
 
 def test_a_class_dimension_that_is_not_there():

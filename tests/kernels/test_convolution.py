@@ -1,4 +1,4 @@
-"""Convolutions of few channels against PyTorch's own in float64, and under all that transforms PyTorch code.
+"""Convolutions with few channels against PyTorch's in float64, and under PyTorch's transforms.
 
 On the CPU the operators call PyTorch's convolution; the tests marked `gpu` run the kernels. Without a GPU,
 `TRITON_INTERPRET=1 pytest tests/kernels -k interpreter` runs them in Triton's interpreter.
@@ -58,12 +58,12 @@ def exact(x: Tensor, weight: Tensor) -> Tensor:
 def compare(x: Tensor, weight: Tensor, incoming: Tensor) -> None:
     """All three passes; an error is measured against what rounding the largest result costs."""
     expected = passes(exact, x.double(), weight.double(), incoming.double())
-    for found, wanted in zip(passes(ours, x, weight, incoming), expected, strict=True):
-        assert found.dtype == x.dtype
+    for actual, reference in zip(passes(ours, x, weight, incoming), expected, strict=True):
+        assert actual.dtype == x.dtype
         # Half the last place of a half-precision result, and the rounding of sums in float32.
         half = torch.finfo(x.dtype).eps / 2 if x.dtype != torch.float32 else 0.0
-        scale = float(wanted.abs().max())
-        torch.testing.assert_close(found.double(), wanted, rtol=1.01 * half, atol=2e-5 * scale)
+        scale = float(reference.abs().max())
+        torch.testing.assert_close(actual.double(), reference, rtol=1.01 * half, atol=2e-5 * scale)
 
 
 def use_kernels(monkeypatch: pytest.MonkeyPatch, *channels: tuple[int, int]) -> None:
@@ -107,8 +107,8 @@ def test_any_order_in_memory_and_no_images(device: str) -> None:
     expected = passes(ours, x, weight, incoming)
     assert expected[0].is_contiguous(memory_format=torch.channels_last)
     others = (x.contiguous(), weight.to(memory_format=torch.channels_last), incoming.contiguous())
-    for found, wanted in zip(passes(ours, *others), expected, strict=True):
-        torch.testing.assert_close(found, wanted)
+    for actual, reference in zip(passes(ours, *others), expected, strict=True):
+        torch.testing.assert_close(actual, reference)
     y, of_x, of_weight = passes(ours, x[:0], weight, incoming[:0])
     assert y.shape == of_x.shape == (0, 16, 6, 5)
     assert not of_weight.any()
@@ -162,11 +162,11 @@ def test_vmap_is_one_after_the_other(axes: tuple[int | None, int | None], device
     def total(x: Tensor, weight: Tensor) -> Tensor:
         return (ours(x, weight) * incoming).sum()
 
-    found = torch.vmap(torch.func.grad(total, (0, 1)), axes)(xs, weights)
+    stacked = torch.vmap(torch.func.grad(total, (0, 1)), axes)(xs, weights)
     for i in range(3):
-        own = xs[i] if axes[0] == 0 else x, weights[i] if axes[1] == 0 else weight
-        _, *expected = passes(ours, *own, incoming)
-        torch.testing.assert_close(tuple(part[i] for part in found), tuple(expected))
+        inputs = xs[i] if axes[0] == 0 else x, weights[i] if axes[1] == 0 else weight
+        _, *expected = passes(ours, *inputs, incoming)
+        torch.testing.assert_close(tuple(part[i] for part in stacked), tuple(expected))
 
 
 @pytest.mark.compiled
@@ -203,11 +203,11 @@ def test_replays_from_a_graph() -> None:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = passes(ours, x, weight, incoming)
+        captured = passes(ours, x, weight, incoming)
     for tensor in (x, weight, incoming):
         tensor.copy_(torch.randn_like(tensor))
     graph.replay()
-    torch.testing.assert_close(found, passes(ours, x, weight, incoming), rtol=0, atol=0)
+    torch.testing.assert_close(captured, passes(ours, x, weight, incoming), rtol=0, atol=0)
 
 
 # The layer
@@ -250,7 +250,7 @@ def test_what_pays(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("fast", [False, pytest.param(True, marks=pytest.mark.compiled)])
 @pytest.mark.parametrize("count", [1, 2], ids=["one run", "two runs"])
 def test_training_goes_through_the_operators(count: int, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain and compiled, alone and stacked: the same runs as with PyTorch's own convolution."""
+    """Plain and compiled, alone and stacked: the same runs as with PyTorch's convolution."""
 
     def net(in_shape: tuple[int, ...], classes: int) -> nn.Module:
         maps = [layer(in_shape[0], 16, 3), nn.BatchNorm2d(16), nn.ReLU(), layer(16, 16, 3)]
@@ -266,9 +266,9 @@ def test_training_goes_through_the_operators(count: int, fast: bool, monkeypatch
     monkeypatch.setattr(convolution, "runs_kernel", lambda x, channels, which: bool(calls.append(which)))
     monkeypatch.setattr(network, "pays", lambda *_: True)
     monkeypatch.setattr(SmallConvolution, "_gpu_dtype", lambda self, x: x.dtype)
-    found = Trainer(CC(), net, recipe, fast=fast).fit(runs)
+    trained = Trainer(CC(), net, recipe, fast=fast).fit(runs)
     assert set(calls) == {FORWARD, INPUT, WEIGHT}
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(trained, expected, strict=True):
         torch.testing.assert_close(dict(a.net.state_dict()), dict(b.net.state_dict()), rtol=1e-8, atol=1e-10)
 
 
@@ -297,11 +297,11 @@ def test_resnet_learns_the_same_with_and_without(monkeypatch: pytest.MonkeyPatch
     x = torch.randn(64, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
 
     def gradients(half: bool) -> list[Tensor]:
-        own = copy.deepcopy(net)
+        copied = copy.deepcopy(net)
         with torch.autocast("cuda", torch.bfloat16, enabled=half):
-            loss = own(x).float().logsumexp(-1).mean()
+            loss = copied(x).float().logsumexp(-1).mean()
         loss.backward()
-        return [loss.detach(), *(p.grad for p in own.parameters() if p.grad is not None)]
+        return [loss.detach(), *(p.grad for p in copied.parameters() if p.grad is not None)]
 
     launched = []
     runs_kernel = convolution.runs_kernel
@@ -317,8 +317,8 @@ def test_resnet_learns_the_same_with_and_without(monkeypatch: pytest.MonkeyPatch
     without = gradients(True)
     assert len(launched) == 3 * 28
 
-    def distance(found: list[Tensor]) -> float:
-        squares = [(a - b).square().sum() / b.square().sum() for a, b in zip(found, exact, strict=True)]
+    def distance(gradients: list[Tensor]) -> float:
+        squares = [(a - b).square().sum() / b.square().sum() for a, b in zip(gradients, exact, strict=True)]
         return float(torch.stack(squares).mean().sqrt())
 
     assert distance(with_kernels) < 1.5 * distance(without)

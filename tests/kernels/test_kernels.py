@@ -1,4 +1,4 @@
-"""The fused losses against the plain formulas in float64, and under everything that transforms PyTorch code.
+"""The fused losses against the plain formulas in float64, and under PyTorch's transforms.
 
 On the CPU the operators run their closed forms; the tests marked `gpu` run the kernels. Without a GPU,
 `TRITON_INTERPRET=1 pytest tests/kernels -k interpreter` runs the kernels in Triton's interpreter.
@@ -21,7 +21,7 @@ from tests.golden.comparison import COPIES, DEEP_32, as_array, read_file
 
 LOSSES = {"propall": (fused_propall, propall_loss), "cc": (fused_cc, cc_loss)}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-#: Classes: one, two, odd, a power of two and its neighbours; rows in one tile and in several.
+#: Classes: one, two, odd, a power of two and its neighbors; rows in one tile and in several.
 SMALL = (1, 2, 3, 10, 64, 100)
 LARGE = (1000, 1024, 4097, 10_000)
 
@@ -52,7 +52,7 @@ def compare(
     weight: Tensor | None = None,
     gradient_tolerance: float = 3e-6,
 ) -> None:
-    """Losses and gradients of the rows' mean (or weighted sum) against float64, relative to the rows' own."""
+    """Compare losses and gradients of the mean (or weighted sum) with float64, relative to the factors."""
     factor = torch.full((len(logits),), 1 / len(logits), device=logits.device) if weight is None else weight
     ours, exact = logits.detach().clone().requires_grad_(), logits.detach().double().requires_grad_()
     values, expected = fused(loss, ours, candidates), plain(loss, exact, candidates)
@@ -105,14 +105,14 @@ def test_agrees_for_a_hundred_thousand_classes_in_no_further_memory(loss: str) -
 @on_every_device
 @for_every_loss
 @pytest.mark.parametrize("k", [3, 100, 2500])
-@pytest.mark.parametrize("centre", [-1e4, -200.0, -95.0, -70.0, -49.0, -46.0, -30.0, -15.0, 70.0, 1e4])
-def test_rows_far_from_zero(loss: str, k: int, centre: float, device: str) -> None:
+@pytest.mark.parametrize("center", [-1e4, -200.0, -95.0, -70.0, -49.0, -46.0, -30.0, -15.0, 70.0, 1e4])
+def test_rows_far_from_zero(loss: str, k: int, center: float, device: str) -> None:
     """Candidates alone, and whole rows, around the places where an exponential leaves float32."""
     candidates = make_candidates(9, k, 0.4, device)
     noise = torch.randn(9, k, device=device)
-    compare(loss, noise + centre, candidates)
-    compare(loss, torch.where(candidates, noise + centre, noise), candidates)
-    compare(loss, torch.where(candidates, noise, noise + centre), candidates)
+    compare(loss, noise + center, candidates)
+    compare(loss, torch.where(candidates, noise + center, noise), candidates)
+    compare(loss, torch.where(candidates, noise, noise + center), candidates)
 
 
 @on_every_device
@@ -509,9 +509,9 @@ def test_interpreter(loss: str, single: bool, monkeypatch: pytest.MonkeyPatch) -
     for module in (kernels, operators):
         monkeypatch.setattr(module, "available", lambda logits: True)
     candidates = make_candidates(5, 10, 0.4, "cpu")
-    for centre in (0.0, -70.0):
-        compare(loss, torch.randn(5, 10) + centre, candidates)
-        logits = torch.where(candidates, centre, 0.0) + torch.randn(5, 10)
+    for center in (0.0, -70.0):
+        compare(loss, torch.randn(5, 10) + center, candidates)
+        logits = torch.where(candidates, center, 0.0) + torch.randn(5, 10)
         compare(loss, logits, candidates, weight=torch.tensor([0.2, 0.2, 0.2, 3.0, 0.2]))
         for scale, many_parts in ((1.0, 1 << 14), (3.0, 1)):
             monkeypatch.setattr(triton_code, "MANY_PARTS", many_parts)

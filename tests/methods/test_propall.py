@@ -187,22 +187,22 @@ def test_losses_and_gradients_are_those_of_autograd(
     mask = torch.rand(9, 4) < 0.5
     mask[:, 0] = True
     now = Step(torch.tensor(progress).double(), torch.tensor(3.0).double(), uniform)
-    losses, slopes = objective.losses_and_gradients(logits, mask, State(), now)
+    losses, gradients = objective.losses_and_gradients(logits, mask, State(), now)
     expected, by_autograd = RowwiseObjective.losses_and_gradients(objective, logits, mask, State(), now)
     torch.testing.assert_close(losses, expected, rtol=1e-14, atol=0)
-    torch.testing.assert_close(slopes, by_autograd, rtol=1e-12, atol=1e-300)
+    torch.testing.assert_close(gradients, by_autograd, rtol=1e-12, atol=1e-300)
     assert not losses.requires_grad
 
 
 @pytest.mark.parametrize(
-    ("row", "inside", "loss", "slopes"),
+    ("row", "inside", "loss", "gradient"),
     [
         ([torch.inf, -1.0], [1, 0], 0.31326168751822286, [0.0, 0.2689414213699951]),
         ([1.0, 2.0, torch.inf], [1, 0, 0], torch.inf, [-0.2689414213699951, 0.8807970779778823, 1.0]),
         ([1.0, -torch.inf], [1, 0], 0.31326168751822286, [-0.2689414213699951, 0.0]),
     ],
 )
-def test_infinite_logits(row: list[float], inside: list[int], loss: float, slopes: list[float]) -> None:
+def test_infinite_logits(row: list[float], inside: list[int], loss: float, gradient: list[float]) -> None:
     logits = torch.tensor([row], dtype=torch.float64, requires_grad=True)
     candidates = torch.tensor([inside]).bool()
     modes: tuple[Literal["exact", "paper"], ...] = ("exact", "paper")
@@ -211,8 +211,8 @@ def test_infinite_logits(row: list[float], inside: list[int], loss: float, slope
     torch.testing.assert_close(propall_losses_and_gradients(logits, candidates)[0].item(), loss)
     traced = torch.func.vmap(propall_loss)(logits, candidates)
     torch.testing.assert_close(traced.item(), loss)
-    (found,) = torch.autograd.grad(propall_loss(logits, candidates).sum(), logits)
-    torch.testing.assert_close(found, torch.tensor([slopes], dtype=torch.float64))
+    (actual,) = torch.autograd.grad(propall_loss(logits, candidates).sum(), logits)
+    torch.testing.assert_close(actual, torch.tensor([gradient], dtype=torch.float64))
 
 
 def test_noise_that_never_fades_and_unknown_modes() -> None:
