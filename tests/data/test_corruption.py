@@ -399,7 +399,7 @@ def test_invalid_probabilities_are_refused(make: type, q: float) -> None:
 
 def test_invalid_arguments_are_refused() -> None:
     truth, scores = every_label(6, 3), torch.zeros(6, 3)
-    with pytest.raises(ValueError, match=r"truth: 2 labels are outside 0..1 \(first: 2 in row 2\)"):
+    with pytest.raises(ValueError, match=r"truth: 2 labels outside 0..1 \(first: 2 in row 2\)"):
         UniformProperSupersets()(truth, 2, 0)
     with pytest.raises(ValueError, match="n_classes: got 1"):
         UniformProperSupersets()(torch.zeros(4, dtype=torch.long), 1, 0)

@@ -310,7 +310,7 @@ def test_sets_may_miss_the_truth_but_not_be_empty() -> None:
     )
     empty = wrong.clone()
     empty[4] = False
-    with pytest.raises(ValueError, match=r"candidates: 1 rows of table are empty \(first: 4\)"):
+    with pytest.raises(ValueError, match=r"candidates: 1 empty row in table \(first: 4\)"):
         replace(source, candidates=empty)
 
 

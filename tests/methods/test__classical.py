@@ -26,12 +26,12 @@ def test_linear_classifier() -> None:
 @pytest.mark.parametrize(
     ("x", "candidates", "weight", "message"),
     [
-        (torch.ones(3, 2), [[1, 0], [0, 0], [0, 0]], None, r"candidates: 2 rows are empty \(first: 1\)"),
+        (torch.ones(3, 2), [[1, 0], [0, 0], [0, 0]], None, r"candidates: 2 empty rows \(first: 1\)"),
         (
             torch.tensor([[1.0], [torch.nan], [0.0]]),
             [[1, 0]] * 3,
             None,
-            r"x: 1 rows contain NaN or infinity \(first: 1\)",
+            r"x: 1 row with NaN or infinity \(first: 1\)",
         ),
         (torch.ones(3, 2), [[1, 0]] * 3, torch.ones(3), "weight: PL-X does not support instance weights"),
         (torch.ones(0, 2), torch.ones(0, 2), None, "x: 0 rows"),

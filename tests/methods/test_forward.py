@@ -87,7 +87,7 @@ def test_refusals():
         Forward(transition=BIASED).init(several)
     never = ((0.0, 1.0, 0.0), (1.0, 0.0, 0.0), (0.5, 0.5, 0.0))
     with pytest.raises(
-        ValueError, match=r"1 rows exclude a label whose column is all zeros \(first: row 1, label 2\)"
+        ValueError, match=r"1 row with an excluded label whose column is 0 \(first: row 1, label 2\)"
     ):
         Forward(transition=never).init(torch.tensor([[1, 0, 1], [1, 1, 0]]).bool())
     with pytest.raises(ValueError, match="3 rows of length"):

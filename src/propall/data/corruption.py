@@ -21,6 +21,7 @@ from torch.nn.functional import one_hot
 
 from propall import counter_rng
 from propall.registry import Registry, by_name
+from propall.wording import plural
 
 #: Warn if at least this fraction of the sets contains every label.
 _WARN_FROM = 1 / 3
@@ -147,7 +148,7 @@ class Corruption(ABC):
         if len(invalid):
             first = int(invalid[0])
             raise ValueError(
-                f"truth: {len(invalid)} labels are outside 0..{n_classes - 1} "
+                f"truth: {plural(len(invalid), 'label')} outside 0..{n_classes - 1} "
                 f"(first: {int(truth[first])} in row {first}); n_classes must count every class."
             )
         if not self.needs_scores:

@@ -14,6 +14,7 @@ from torch import Tensor
 from propall import counter_rng
 from propall.data.corruption import Corruption
 from propall.data.files import Files
+from propall.wording import plural
 
 #: The fold (of 5) that has the sizes of the single 80/20 split in the literature.
 SINGLE_80 = 2
@@ -178,7 +179,7 @@ class Source:
             parts.append(("test_truth", self.test_raw, self.test_truth))
         for argument, rows, truth in parts:
             if len(rows) != len(truth):
-                raise ValueError(f"{argument}: {len(truth)} labels for {len(rows)} rows of {self.name}.")
+                raise ValueError(f"{argument}: {len(truth)} labels for the {len(rows)} rows of {self.name}.")
             if len(truth) and (int(truth.min()) < 0 or int(truth.max()) >= k):
                 raise ValueError(f"{argument}: labels of {self.name} must be in 0..{k - 1}.")
         if self.candidates is not None:
@@ -189,7 +190,7 @@ class Source:
             empty = (~self.candidates.any(-1)).nonzero().squeeze(-1)
             if len(empty):
                 raise ValueError(
-                    f"candidates: {len(empty)} rows of {self.name} are empty (first: {int(empty[0])}); "
+                    f"candidates: {plural(len(empty), 'empty row')} in {self.name} (first: {int(empty[0])}); "
                     "every row needs at least one candidate."
                 )
 

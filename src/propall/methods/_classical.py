@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from propall.training.contract import Classifier, Run
+from propall.wording import plural
 
 
 def as_rows(x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
@@ -34,13 +35,13 @@ def rows_and_candidates(run: Run, title: str) -> tuple[Float[Tensor, "n d"], Boo
     non_finite = (~x.isfinite().all(1)).nonzero()[:, 0]
     if len(non_finite):
         raise ValueError(
-            f"x: {len(non_finite)} rows contain NaN or infinity (first: {int(non_finite[0])}); "
+            f"x: {plural(len(non_finite), 'row')} with NaN or infinity (first: {int(non_finite[0])}); "
             "impute or drop them before training."
         )
     empty = (~candidates.any(1)).nonzero()[:, 0]
     if len(empty):
         raise ValueError(
-            f"candidates: {len(empty)} rows are empty (first: {int(empty[0])}); "
+            f"candidates: {plural(len(empty), 'empty row')} (first: {int(empty[0])}); "
             "every row needs at least one candidate. Drop them."
         )
     return x, candidates

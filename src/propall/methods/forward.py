@@ -9,6 +9,7 @@ from torch import Tensor
 from propall.methods._risks import Transition, as_transition, require_one_excluded, transition_matrix
 from propall.numerics import below_maximum, full_precision, negative_log_mass
 from propall.training.contract import RowwiseObjective, State, Step
+from propall.wording import plural
 
 
 def uniform_forward_loss(
@@ -93,8 +94,9 @@ class Forward(RowwiseObjective):
         impossible = ~candidates & (transition == 0).all(0)
         if impossible.any():
             row, label = impossible.nonzero()[0].tolist()
+            rows = plural(int(impossible.sum()), "row")
             raise ValueError(
-                f"transition: {int(impossible.sum())} rows exclude a label whose column is all zeros "
+                f"transition: {rows} with an excluded label whose column is 0 "
                 f"(first: row {row}, label {label}), so their loss is infinite. Add a positive entry."
             )
         return State(shared={"transition": transition})
