@@ -20,7 +20,7 @@ from propall.methods import METHODS
 from propall.methods.cc import CC
 from propall.methods.propall import ProPaLL
 from propall.nets.linear import Linear
-from propall.training.contract import Algorithm, Objective, Run, TrainingSetup
+from propall.training.contract import Algorithm, Monitor, Objective, Run, TrainingSetup
 from propall.training.recipe import Recipe
 from tests.contract.subjects import accepts, skip_known
 
@@ -122,6 +122,33 @@ def changed(method: Method) -> Iterator[Objective | Algorithm]:
         elif typing.get_origin(hints[field.name]) is Literal:
             for choice in typing.get_args(hints[field.name]):
                 yield method(**{field.name: choice})
+
+
+@each_method
+def test_hyperparameters_are_plain_and_make_an_equal_method(method: Method) -> None:
+    setup = {field.name for field in dataclasses.fields(TrainingSetup)}
+    for variant in changed(method):
+        plain = json.loads(json.dumps(variant.hyperparameters()))
+        assert not plain.keys() & setup
+        assert method(**plain) == variant
+        trained = variant.with_training(TrainingSetup(Linear, FEW))
+        assert trained.hyperparameters() == variant.hyperparameters()
+        assert trained.passes(FEW) == variant.passes(FEW)
+
+
+@each_method
+def test_passes_are_the_epochs_a_monitor_counts(method: Method) -> None:
+    data = problem_for(method)
+    announced: list[int] = []
+
+    class Counter(Monitor):
+        def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
+            announced.append(epochs)
+
+    short = method().shortened()
+    short.with_training(TrainingSetup(Linear, FEW)).fit([run_on(data, 0)], monitor=Counter())
+    assert announced[-1:] == [short.passes(FEW)] * method.trains_network
+    assert short.passes(FEW) <= method().passes(FEW)
 
 
 @each_method
