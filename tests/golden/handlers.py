@@ -277,6 +277,8 @@ def ga(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check
 
 
 def valen(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
+    from propall.methods import _autoencoder as autoencoder
+    from propall.methods import _dirichlet as dirichlet
     from propall.methods import valen as method
 
     inputs, hyper = case["inputs"], case["hyper"]
@@ -293,7 +295,7 @@ def valen(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Ch
     )
     candidates = mask(inputs["candidate_mask"])
     assert float(hyper["log_eps"]) == method.LOG_FLOOR
-    assert tuple(hyper["alpha_clip"]) == method.PARAMETER_RANGE
+    assert tuple(hyper["alpha_clip"]) == dirichlet.PARAMETER_RANGE
     n, k = candidates.shape
     index = torch.arange(n)
     links, _ = nearest(features, features, int(hyper["knn"]), exclude_self=True)
@@ -310,7 +312,7 @@ def valen(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Ch
         """Loss and gradient with respect to all outputs, for the given factors."""
         zero = dict.fromkeys(("alpha", "beta", "gamma", "theta", "reconstruction"), 0.0)
         objective = GivenSample(width=1, neighbours=links.shape[1], **(zero | only))
-        decoder = method.new_decoder(k, 1)
+        decoder = autoencoder.new_decoder(k, 1)
         full = state._replace(trained={name: tensor.to(dtype) for name, tensor in decoder.items()})
         outputs = torch.cat([classified, encoded, torch.zeros(n, 1, dtype=dtype)], -1)
         loss, gradient = evaluate(objective, outputs, candidates, full)
@@ -319,18 +321,18 @@ def valen(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Ch
     floor = float(hyper["sample_floor"])
     yield Check(
         "dirichlet_parameters_for_sampling",
-        lambda: method.dirichlet_parameters(encoded, weights > 0, floor),
+        lambda: dirichlet.dirichlet_parameters(encoded, weights > 0, floor),
         tolerances.state,
     )
-    yield Check("adjacency", lambda: method.adjacency_rows(index, links, index, dtype), tolerances.state)
+    yield Check("adjacency", lambda: autoencoder.adjacency_rows(index, links, index, dtype), tolerances.state)
     yield Check("terms/L_d", lambda: phase(gamma=1.0)[0], tolerances.loss)
     yield Check("terms/L_alpha", lambda: phase(beta=1.0)[0], tolerances.loss)
     yield Check("terms/L_o", lambda: phase(theta=1.0)[0], tolerances.loss)
-    yield Check("terms/L_recA", lambda: method.graph_reconstruction(z, index, links), tolerances.loss)
+    yield Check("terms/L_recA", lambda: autoencoder.graph_reconstruction(z, index, links), tolerances.loss)
     yield Check(
         "terms/L_recy_before_0p01",
         lambda: (
-            (phase(alpha=1.0)[0] - method.graph_reconstruction(z, index, links))
+            (phase(alpha=1.0)[0] - autoencoder.graph_reconstruction(z, index, links))
             / method.CANDIDATE_RECONSTRUCTION
         ),
         tolerances.loss,

@@ -69,7 +69,7 @@ def _gamma_kernel(n, shape, seed, drawn, power, PROPOSALS: tl.constexpr, ELEMENT
 
 
 def gamma_draw(shape: Tensor, seed: Tensor, proposals: int) -> tuple[Tensor, Tensor]:
-    """Draw the parts of `propall.methods.valen.log_gamma_draw`.
+    """Draw the parts of `propall.methods._dirichlet.log_gamma_draw`.
 
     Args:
         shape: parameters a, float32.
