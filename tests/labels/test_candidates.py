@@ -1,4 +1,4 @@
-"""Candidate sets from every form they come in, every refusal, and the distributions read on them."""
+"""Candidate sets from labels in every form, and every error."""
 
 import copy
 import doctest
@@ -18,17 +18,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
-from torch.nn.functional import cross_entropy
 
 from propall.labels import CandidateLabels, UninformativeRowsWarning, check
 from propall.labels import candidates as labels_module
-from propall.numerics import (
-    full_precision,
-    negative_log_mass,
-    probabilities_and_complements,
-    restricted_softmax,
-    uniform_weights,
-)
 
 CLASSES = ("cat", "dog", "emu")
 SETS = [{"cat", "dog"}, {"emu"}, {"dog", "emu"}]
@@ -1078,82 +1070,3 @@ def test_what_an_instance_is_not(y: list[str]) -> None:
     labels = CandidateLabels.from_complementary(y, classes=["a", "b", "c"])
     singles = CandidateLabels.from_labels(y, classes=labels.classes)
     assert torch.equal(labels.mask, ~singles.mask)
-
-
-# Distributions on candidate sets
-
-
-CANDIDATES = torch.tensor([[True, True, False, False], [False, False, False, True], [True, True, True, True]])
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_widened(dtype: torch.dtype) -> None:
-    assert full_precision(torch.ones(2, dtype=dtype)).dtype == torch.float32
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_full_precision_stays_itself(dtype: torch.dtype) -> None:
-    logits = torch.ones(2, dtype=dtype)
-    assert full_precision(logits) is logits
-
-
-def test_uniform_weights() -> None:
-    weights = uniform_weights(CANDIDATES)
-    assert weights.tolist() == [[0.5, 0.5, 0, 0], [0, 0, 0, 1], [0.25] * 4]
-    assert uniform_weights(CANDIDATES, torch.float64).dtype == torch.float64
-
-
-def test_restricted_softmax_is_the_conditional_distribution() -> None:
-    logits = torch.randn(3, 4, dtype=torch.float64)
-    p = logits.softmax(-1) * CANDIDATES
-    torch.testing.assert_close(restricted_softmax(logits, CANDIDATES), p / p.sum(-1, keepdim=True))
-
-
-def test_restricted_softmax_far_below_another_class() -> None:
-    logits = torch.tensor([[-1e4, -1e4, 1e4, 0.0]])
-    assert restricted_softmax(logits, CANDIDATES[:1]).tolist() == [[0.5, 0.5, 0, 0]]
-
-
-def test_negative_log_mass_is_minus_the_log_of_the_sum() -> None:
-    logits = torch.randn(3, 4, dtype=torch.float64)
-    expected = -(logits.softmax(-1) * CANDIDATES).sum(-1).log()
-    torch.testing.assert_close(negative_log_mass(logits, CANDIDATES), expected)
-    single = cross_entropy(logits[1:2], torch.tensor([3]), reduction="none")
-    torch.testing.assert_close(negative_log_mass(logits[1:2], CANDIDATES[1:2]), single)
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e4])
-def test_negative_log_mass_has_finite_gradients(scale: float) -> None:
-    logits = (torch.tensor([[-1.0, -1, 1, 0], [1, 1, 1, -1], [-1, 1, 1, 1]]) * scale).requires_grad_()
-    losses = negative_log_mass(logits, CANDIDATES)
-    losses.sum().backward()
-    assert losses.isfinite().all()
-    assert losses[2] == 0
-    assert logits.grad is not None
-    assert logits.grad.isfinite().all()
-    assert logits.grad[2].tolist() == [0, 0, 0, 0]
-
-
-def test_negative_log_mass_keeps_digits_where_the_set_is_nearly_sure() -> None:
-    logits = torch.tensor([[0.0, 0.0, -60.0, -60.0]], dtype=torch.float64)
-    # p(S) = 1 - exp(-60) to first order, which rounds to 1 and whose log would be 0.
-    assert negative_log_mass(logits, CANDIDATES[:1]).item() == pytest.approx(np.exp(-60.0), rel=1e-12)
-
-
-@pytest.mark.parametrize("sides", [[1e4, 1e4], [1e4, -1e4], [-1e4, 1e4]])
-def test_negative_log_mass_keeps_digits_of_large_logits(sides: list[float]) -> None:
-    fine = torch.tensor([[0.25, 1.5, -0.5, 0.75]])  # all sums with 1e4 are exact
-    logits = (fine + torch.tensor(sides).repeat_interleave(2)).requires_grad_()
-    loss = negative_log_mass(logits, CANDIDATES[:1]).sum()
-    precise = logits.detach().double().requires_grad_()
-    expected = precise.logsumexp(-1) - precise[:, :2].logsumexp(-1)
-    torch.testing.assert_close(loss.double(), expected.sum(), rtol=1e-6, atol=1e-6)
-    slopes = torch.autograd.grad(expected.sum(), precise)[0].float()
-    torch.testing.assert_close(torch.autograd.grad(loss, logits)[0], slopes, rtol=1e-6, atol=1e-6)
-
-
-def test_complements_do_not_cancel() -> None:
-    logits = torch.tensor([[30.0, 0.0, 0.0], [0.0, 1.0, -1.0]])
-    p, complement = probabilities_and_complements(logits)
-    torch.testing.assert_close(p + complement, torch.ones_like(p))
-    assert complement[0, 0].item() == pytest.approx(2 * np.exp(-30.0), rel=1e-6)

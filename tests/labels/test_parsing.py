@@ -8,6 +8,7 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from propall.labels import CandidateLabels, UninformativeRowsWarning
+from propall.labels.parsing import CellGrammar, LabelCell
 
 CLASSES = ("cat", "dog", "emu")
 
@@ -38,6 +39,34 @@ def test_from_any_and_complementary_know_negations() -> None:
     assert CandidateLabels.from_any(["!a", "b"], classes=["!a", "b"]).sets() == [("!a",), ("b",)]
     twice = CandidateLabels.from_complementary(["!cat", "dog"], classes=CLASSES)
     assert twice.strings() == ["cat", "cat|emu"]
+
+
+def test_known_names_are_taken_literally() -> None:
+    labels = CandidateLabels.from_strings(["a|b", "c|a", "!c"], classes=["a|b", "a", "c"])
+    assert labels.sets() == [("a|b",), ("a", "c"), ("a|b", "a")]
+    labels = CandidateLabels.from_hierarchy({"x": ["a|b", "!a"], "y": ["c", "d"]}, ["a|b", "!a", "!x|!c"])
+    assert labels.sets() == [("a|b",), ("!a",), ("d",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("", LabelCell()),
+        ("N/A", LabelCell()),
+        ("[]", LabelCell()),
+        ("cat | dog|cat", LabelCell(("cat", "dog"))),
+        ('["cat|dog", 4.0, null]', LabelCell(("cat|dog", "4"), stray=True)),
+        ("[cat", LabelCell(("[cat",))),
+        ("!cat| !dog|", LabelCell(("cat", "dog"), negated=True, stray=True)),
+        ("cat|!dog", LabelCell(("cat", "dog"), mixed=True)),
+        ("!", LabelCell(("",), negated=True, nameless=True)),
+        ("!x|!cat", LabelCell(("!x", "cat"), mixed=True)),
+    ],
+)
+def test_cell_grammar(text: str, cell: LabelCell) -> None:
+    grammar = CellGrammar(known=frozenset({"!x"}), json_lists=True, blanks=frozenset({"n/a"}))
+    assert grammar.parse(text) == cell
+    assert grammar.parse_all([text, text]) == [cell, cell]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Candidate sets: what is known about each row's label, read from any form it comes in."""
+"""Candidate sets, built from labels in any form."""
 
 from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning, check
 

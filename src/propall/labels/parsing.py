@@ -125,20 +125,14 @@ class CellGrammar:
         if parts is None:
             parts = [part.strip() for part in text.split(self.separator)]
         names = list(filter(None, dict.fromkeys(parts)))
-        ruled_out = [self._is_negated(name) for name in names]
-        if any(ruled_out):
-            sign = self.negation or ""
-            pairs = zip(names, ruled_out, strict=True)
-            names = list(
-                dict.fromkeys(name.removeprefix(sign).strip() if out else name for name, out in pairs)
-            )
-        return LabelCell(
-            tuple(names),
-            negated=bool(ruled_out) and all(ruled_out),
-            mixed=any(ruled_out) and not all(ruled_out),
-            stray="" in parts,
-            nameless="" in names,
-        )
+        stray = "" in parts
+        sign = self.negation
+        ruled_out = {name for name in names if sign and name.startswith(sign) and name not in self.known}
+        if sign is None or not ruled_out:
+            return LabelCell(tuple(names), stray=stray)
+        bare = dict.fromkeys(name.removeprefix(sign).strip() if name in ruled_out else name for name in names)
+        mixed = len(ruled_out) < len(names)
+        return LabelCell(tuple(bare), negated=not mixed, mixed=mixed, stray=stray, nameless="" in bare)
 
     def parse_all(self, texts: Iterable[str]) -> list[LabelCell]:
         """Parse many cells, each distinct text once."""
@@ -149,9 +143,6 @@ class CellGrammar:
         """Whether a text lists several names or rules some out, and is not itself a known name."""
         negated = self.negation is not None and text.lstrip().startswith(self.negation)
         return (negated or self.separator in text) and text not in self.known
-
-    def _is_negated(self, name: str) -> bool:
-        return self.negation is not None and name.startswith(self.negation) and name not in self.known
 
 
 def _json_list(text: str) -> list[str] | None:
