@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from propall.provenance import hardware
 from propall.tables.evaluation import evaluate
 from propall.tables.fitting import FitOptions, fit_table, load_embedding
 from propall.tables.images import ImageColumn
@@ -15,16 +16,16 @@ from propall.tables.label_source import LabelSource
 from propall.tables.model import TableModel
 from propall.tables.reading import read_table
 from propall.tables.resolution import predict_file, resolve_file
+from propall.training.compiled import best_device
 from tests.fixtures.tables import QUICK, write_birds
 
 
-def test_it_learns_and_gives_an_account(fitted, birds_file) -> None:
+def test_fitting_and_its_account(fitted, birds_file) -> None:
     truth = pd.read_csv(birds_file)["truth"].to_numpy()
-    assert (
-        fitted.consensus.resolution.label == truth
-    ).mean() > 0.8  # answered by models that had not seen the row
+    assert (fitted.consensus.resolution.label == truth).mean() > 0.8  # out of fold
     assert (fitted.model.predict(fitted.table.frame) == truth).mean() > 0.7
     account = json.loads(json.dumps(fitted.model.account))
+    assert fitted.hardware == hardware(best_device())
     assert account["used"] == 240
     assert account["settings_compared"] == 4
     assert account["chosen"]["net"] == "linear"
@@ -47,25 +48,18 @@ def test_the_same_seed_gives_the_same_model(birds_file) -> None:
     np.testing.assert_array_equal(one, other)
 
 
-def test_learning_curves(fitted) -> None:
-    assert fitted.curves.epochs == list(range(1, 16))
-    assert set(fitted.curves.covering) == {"trained on", "held out"}
-    assert fitted.curves.covering["held out"].shape == (15, 2)
-    assert fitted.curves.covering["trained on"][-1].mean() > fitted.curves.covering["trained on"][0].mean()
-
-
-def test_a_column_that_names_classes_is_left_out(birds_file) -> None:
+def test_copies_of_the_labels_are_left_out(birds_file) -> None:
     options = FitOptions(nets=("linear",), epochs=1, members=1, folds=2, search=False)
-    found = fit_table(open_table(birds_file, LabelSource(label="species")), options)
-    assert "truth" not in [column.name for column in found.model.features.columns]
-    assert any(r.kind == "copy of the labels" and "'truth'" in r.text for r in found.notes)
+    fitted = fit_table(open_table(birds_file, LabelSource(label="species")), options)
+    assert "truth" not in [column.name for column in fitted.model.features.columns]
+    assert any(r.kind == "copy of the labels" and "'truth'" in r.text for r in fitted.notes)
     named = fit_table(
         open_table(birds_file, LabelSource(label="species")), options, columns=["truth", "wing_mm"]
     )
     assert [column.name for column in named.model.features.columns] == ["truth", "wing_mm"]
 
 
-def test_a_first_model_comes_before_the_search(birds_file) -> None:
+def test_the_first_model_precedes_the_search(birds_file) -> None:
     seen = []
     options = FitOptions(epochs=2, members=1, folds=2)
 
@@ -80,12 +74,12 @@ def test_a_first_model_comes_before_the_search(birds_file) -> None:
 
 def test_methods_without_a_network(birds_file, tmp_path) -> None:
     options = FitOptions(methods=("pl_knn",), members=2, folds=2)
-    found = fit_table(open_table(birds_file, LabelSource(label="species")), options)
-    assert found.curves is None
-    assert found.model.account["chosen"]["method"] == "pl_knn"
-    again = TableModel.load(found.model.save(tmp_path / "model"))
-    frame = found.table.frame
-    np.testing.assert_array_equal(again.log_probabilities(frame), found.model.log_probabilities(frame))
+    fitted = fit_table(open_table(birds_file, LabelSource(label="species")), options)
+    assert fitted.curves is None
+    assert fitted.model.account["chosen"]["method"] == "pl_knn"
+    again = TableModel.load(fitted.model.save(tmp_path / "model"))
+    frame = fitted.table.frame
+    np.testing.assert_array_equal(again.log_probabilities(frame), fitted.model.log_probabilities(frame))
 
 
 def test_embeddings(tmp_path) -> None:
@@ -95,15 +89,15 @@ def test_embeddings(tmp_path) -> None:
     np.save(tmp_path / "e.npy", E.astype(np.float32))
     table = open_table(tmp_path / "birds.csv", LabelSource(label="species"))
     options = FitOptions(nets=("linear",), members=1, folds=3, search=False)
-    found = fit_table(table, options, embedding=load_embedding(tmp_path / "e.npy"))
-    assert found.search.best_params_["epochs"] == 500  # few rows, many passes
+    fitted = fit_table(table, options, embedding=load_embedding(tmp_path / "e.npy"))
+    assert fitted.search.best_params_["epochs"] == 500  # few rows, many epochs
     right = np.array(truth)[table.frame.index]
-    assert (found.model.classes[found.consensus.resolution.probabilities.argmax(1)] == right).mean() > 0.95
+    assert (fitted.model.classes[fitted.consensus.resolution.probabilities.argmax(1)] == right).mean() > 0.95
     with pytest.raises(ValueError, match="119 rows for 120 rows"):
         fit_table(table, QUICK, embedding=E[1:])
 
 
-def test_embeddings_that_are_none(tmp_path) -> None:
+def test_invalid_embeddings_are_refused(tmp_path) -> None:
     np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match=r"is not a .npy file of numbers"):
         load_embedding(tmp_path / "a.npy")
@@ -125,11 +119,11 @@ def test_images(tmp_path) -> None:
     pd.DataFrame({"file": names, "label": labels}).to_csv(tmp_path / "pictures.csv", index=False)
     table = open_table(tmp_path / "pictures.csv", LabelSource(label="label"))
     options = FitOptions(epochs=6, members=1, folds=2, search=False)
-    found = fit_table(table, options, images=ImageColumn("file", 12))
-    assert found.features.shape == (60, 3, 12, 12)
-    assert found.search.best_params_["net"] == "small_cnn"
+    fitted = fit_table(table, options, images=ImageColumn("file", 12))
+    assert fitted.features.shape == (60, 3, 12, 12)
+    assert fitted.search.best_params_["net"] == "small_cnn"
     truth = np.array(["night", "day"] * 30)
-    assert (found.consensus.resolution.label == truth).mean() > 0.9
+    assert (fitted.consensus.resolution.label == truth).mean() > 0.9
     (tmp_path / "3.png").write_bytes(b"broken")
     (tmp_path / "4.png").unlink()
     again = fit_table(
@@ -141,10 +135,10 @@ def test_images(tmp_path) -> None:
     assert [r.rows for r in again.notes if r.kind == "broken image"] == [(3,), (4,)]
 
 
-def test_a_model_of_images_and_other_files(tmp_path) -> None:
+def test_images_are_recognized_by_their_contents(tmp_path) -> None:
     image = pytest.importorskip("PIL.Image", reason="needs Pillow")
     draw = np.random.default_rng(0)
-    for folder in ("here", "there"):  # other images under the same names
+    for folder in ("here", "there"):  # different images of the same names
         (tmp_path / folder).mkdir()
         for i in range(12):
             pixels = draw.integers(0, 255, (8, 8, 3)).astype(np.uint8)
@@ -157,8 +151,8 @@ def test_a_model_of_images_and_other_files(tmp_path) -> None:
     assert resolve_file(model, tmp_path / "here" / "t.csv").seen.all()
     assert not resolve_file(model, tmp_path / "there" / "t.csv").seen.any()
     (tmp_path / "here" / "3.png").write_bytes(b"broken")
-    found = resolve_file(model, tmp_path / "here" / "t.csv")
-    assert found.frame()["propall_note"][3] == "left out: the file is not an image or is damaged"
+    resolved = resolve_file(model, tmp_path / "here" / "t.csv")
+    assert resolved.frame()["propall_note"][3] == "left out: the file is not an image or is damaged"
     predicted = predict_file(model, tmp_path / "here" / "t.csv")
     assert predicted.frame["propall_label"].notna().tolist() == [i != 3 for i in range(12)]
     (note,) = predicted.notes
@@ -169,7 +163,7 @@ def test_a_model_of_images_and_other_files(tmp_path) -> None:
         fit_table(table, options, images=ImageColumn("file", 8), columns=["truth"])
 
 
-def test_unknown_names_are_answered_at_once(birds_file) -> None:
+def test_unknown_names_are_refused_first(birds_file) -> None:
     table = open_table(birds_file, LabelSource(label="species"))
     with pytest.raises(ValueError, match="did you mean 'propall'"):
         fit_table(table, FitOptions(methods=("propal",)))
@@ -179,7 +173,7 @@ def test_unknown_names_are_answered_at_once(birds_file) -> None:
         fit_table(open_table(birds_file))
 
 
-def test_named_columns_are_checked(birds_file) -> None:
+def test_column_names_are_checked(birds_file) -> None:
     table = open_table(birds_file, LabelSource(label="species"))
     with pytest.raises(ValueError, match=r"features: 'species' is a label column.*Leave it out"):
         fit_table(table, QUICK, columns=["wing_mm", "species"])
@@ -189,12 +183,12 @@ def test_named_columns_are_checked(birds_file) -> None:
         fit_table(table, QUICK, columns=["wing_m"])
     with pytest.raises(ValueError, match=r"ignore: birds.csv has no column 'trut'; did you mean 'truth'"):
         fit_table(table, QUICK, without=["trut"])
-    found = fit_table(table, replace(QUICK, epochs=2, folds=2), columns=["wing_mm", "truth"])
-    assert [column.name for column in found.model.features.columns] == ["wing_mm", "truth"]
-    assert "'truth' names classes; is it known for new rows?" in [r.text for r in found.notes]
+    fitted = fit_table(table, replace(QUICK, epochs=2, folds=2), columns=["wing_mm", "truth"])
+    assert [column.name for column in fitted.model.features.columns] == ["wing_mm", "truth"]
+    assert "'truth' names classes; is it known for new rows?" in [r.text for r in fitted.notes]
 
 
-def test_labels_that_say_nothing_are_refused() -> None:
+def test_uninformative_labels_are_refused() -> None:
     frame = pd.DataFrame({"x": np.arange(12) ** 2, "label": ["cat|dog", "dog|cat", ""] * 4})
     table = open_table(frame, LabelSource(label="label"))
     with pytest.raises(ValueError, match="label: every class is possible in every row of data frame"):

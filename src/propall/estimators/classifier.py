@@ -189,15 +189,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         standardization: Standardization,
         temperature: float = 1.0,
     ) -> Self:
-        """Set the fitted attributes, from members trained by `fit`, by a search, or read from a file.
-
-        Args:
-            classifiers: the members.
-            classes: class names.
-            in_shape: shape of one row of features.
-            standardization: scaling of the features.
-            temperature: divides the log-probabilities.
-        """
+        """Set the fitted attributes, from members trained by `fit`, by a search, or read from a file."""
         self.classifiers_ = list(classifiers)
         self.classes_ = classes
         self.in_shape_ = in_shape

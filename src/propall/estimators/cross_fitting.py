@@ -24,14 +24,7 @@ STACK_BYTES = 1 << 30
 
 
 class FoldModel(NamedTuple):
-    """A model fitted on all rows but those of one fold.
-
-    Attributes:
-        position: position of the model in the list of models.
-        fold: index of the fold.
-        model: the fitted model.
-        curve: held-out criterion by epoch, if one was monitored.
-    """
+    """A model fitted on all rows but those of one fold, and its held-out criterion by epoch, if monitored."""
 
     position: int
     fold: int
@@ -44,12 +37,6 @@ class CrossFitting:
 
     Models that differ only in objective, learning rate and weight decay are trained together, on all folds of
     one size at once if memory permits: runs on the same fold share its rows.
-
-    Args:
-        features: (n, ...) finite numbers.
-        labels: candidate sets.
-        weight: one weight per row, or None.
-        folds: rows to fit on and rows to hold out.
     """
 
     def __init__(
@@ -84,13 +71,7 @@ class CrossFitting:
         criterion: Criterion | None = None,
         monitor: Monitor | None = None,
     ) -> Iterator[FoldModel]:
-        """Fit every model on every fold.
-
-        Args:
-            models: unfitted models; they are not changed.
-            criterion: evaluated on the held-out rows during training.
-            monitor: notified of every epoch.
-        """
+        """Fit copies of every model on every fold; evaluate a criterion on the held-out rows meanwhile."""
         for positions, folds in self.stacks(models):
             yield from self._fit_stack(models, positions, folds, criterion, monitor)
 
@@ -177,13 +158,7 @@ def _stack_key(position: int, model: PartialLabelClassifier) -> Any:
 
 
 class _HeldOutCurves(Monitor):
-    """Evaluates a criterion on each run's held-out rows at `EARLY_STOPS` epochs.
-
-    Args:
-        criterion: criterion to evaluate.
-        owners: (model, fold) of each run.
-        held_out: features, candidate matrix and weights of each fold's held-out rows.
-    """
+    """Evaluates a criterion on each run's held-out rows at `EARLY_STOPS` epochs."""
 
     def __init__(
         self,
@@ -191,6 +166,7 @@ class _HeldOutCurves(Monitor):
         owners: Sequence[tuple[int, int]],
         held_out: Mapping[int, tuple[Tensor, NDArray[np.bool_], NDArray[Any] | None]],
     ) -> None:
+        # Model and fold of each run; features, candidate matrix and weights of each fold's held-out rows.
         self.criterion, self.owners, self.held_out = criterion, owners, held_out
         self.curves: dict[tuple[int, int], dict[int, float]] = {owner: {} for owner in owners}
         self._epochs = 0

@@ -34,12 +34,7 @@ def seed_from(random_state: RandomState) -> int:
 
 
 class Standardization(NamedTuple):
-    """Scaling of features to zero mean and unit variance.
-
-    Attributes:
-        mean: (d,) column means, or None to leave features unchanged.
-        scale: (d,) column standard deviations, or None.
-    """
+    """Scaling of features by their column means and standard deviations; None leaves them unchanged."""
 
     mean: NDArray[Any] | None = None
     scale: NDArray[Any] | None = None
@@ -122,14 +117,7 @@ class Ensemble:
         weight: NDArray[Any] | None,
         standardization: Standardization,
     ) -> list[Run]:
-        """Return one training run per member, all on the same data.
-
-        Args:
-            features: (n, ...) features before standardization.
-            labels: candidate sets.
-            weight: (n,) weights, or None.
-            standardization: applied to the features.
-        """
+        """Return one training run per member, all on the same data; features are not yet standardized."""
         device = self.device
         train = PartialDataset(standardization.apply(features).to(device), labels.mask.to(device))
         keys = content_keys(features, labels.mask)

@@ -129,12 +129,7 @@ class CandidateStratifiedKFold(BaseCrossValidator):
 def group_equal_rows(X: Any, n: int) -> NDArray[np.int64] | None:
     """Number the distinct rows of X from 0 and return each row's number.
 
-    Args:
-        X: an array, sparse matrix, data frame or list of rows.
-        n: expected number of rows.
-
-    Returns:
-        (n,) group numbers; None if all rows differ or X does not have n rows.
+    None if all rows differ or X, an array, sparse matrix, data frame or list, does not have n rows.
     """
     if issparse(X):
         matrix: Any = csr_array(X, copy=True)  # type: ignore[call-overload]

@@ -72,13 +72,7 @@ def save_model(model: "PartialLabelClassifier", path: str | Path) -> None:
 def load_model(
     estimator: type["Model"], path: str | Path, net: NetFactory | nn.Module | None = None
 ) -> "Model":
-    """Read a file written by `save_model`.
-
-    Args:
-        estimator: class of the estimator.
-        path: the file.
-        net: the network, if it is not named in `propall.nets.NETS`.
-    """
+    """Read a file written by `save_model`; a custom network must be passed."""
     header, tensors = _read(path)
     parameters = dict(header["parameters"])
     if parameters["net"] is None:

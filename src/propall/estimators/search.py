@@ -111,14 +111,9 @@ class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
         refit: refit the best combination on all rows; if False, only `cv_results_` and the selection are
             available.
         calibrate: set the temperature of the refitted model from the held-out candidate sets.
-        batch_size: rows per step.
-        optimizer: "adam" or "sgd".
         n_estimators: ensemble size of the refitted model.
-        standardize: scale features to zero mean and unit variance on the rows fitted on.
-        classes: class names in order; see `PartialLabelClassifier`.
-        device: "auto" (a GPU if available), "cpu", "cuda", ...
-        verbose: show a progress bar on a terminal.
-        random_state: seed or generator, for reproducible results.
+        batch_size, optimizer, standardize, classes, device, verbose, random_state: see
+            `PartialLabelClassifier`.
 
     Attributes:
         cv_results_: a dict of columns with one entry per combination, for `pandas.DataFrame`: `params`,
@@ -137,7 +132,7 @@ class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
 
     Notes:
         ProPaLL's noise is annealed to zero at the end of training. A model stopped early is evaluated before
-        that, and refitted with the complete schedule.
+        that; the refitted model anneals within the selected number of epochs.
 
     Examples:
         >>> import numpy as np

@@ -19,11 +19,7 @@ from propall.wording import class_hint, listed
 def check_training_data(
     estimator: Any, X: Any, y: Any, sample_weight: ArrayLike | None
 ) -> tuple[NDArray[Any], CandidateLabels, NDArray[Any] | None]:
-    """Check the arguments of `fit`; the estimator records shape and names of the features.
-
-    Returns:
-        (n, ...) features, candidate sets and (n,) weights or None.
-    """
+    """Check and convert the arguments of `fit`; the estimator records shape and names of the features."""
     features = check_features(estimator, X, reset=True)
     labels = check_labels(y, estimator.classes)
     if len(labels) != len(features):
@@ -38,13 +34,7 @@ def check_training_data(
 
 
 def check_features(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
-    """Return X as a dense array of finite float32 or float64 numbers.
-
-    Args:
-        estimator: whose `in_shape_` is compared with the shape of a row.
-        X: features.
-        reset: set `in_shape_` instead.
-    """
+    """Return X as a dense array of finite numbers whose rows have shape `in_shape_`, set if `reset`."""
     has_image_shape = getattr(X, "ndim", 2) > 2
     features: Any = validate_data(
         estimator,

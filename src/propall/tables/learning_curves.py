@@ -50,16 +50,9 @@ class LearningCurves:
 def measure_curves(
     search: PartialLabelClassifierCV, X: NDArray[np.float32], labels: CandidateLabels, seed: int
 ) -> LearningCurves | None:
-    """Train the selected setting once more on all folds but one and record its learning curves.
+    """Train the selected setting once more, on all folds but one of the data that the search was fitted on.
 
-    Args:
-        search: a fitted search.
-        X: features it was fitted on.
-        labels: candidate sets it was fitted on.
-        seed: random seed of the folds.
-
-    Returns:
-        The curves; None for methods without a network.
+    None for methods without a network.
     """
     chosen = search.best_estimator_
     ensemble = chosen.ensemble()
