@@ -213,7 +213,8 @@ class PartialLabelModule(LightningModule):
         self._fingerprint = int(counter_rng.digest(candidates, str(self._noise_seed))[:15], 16)
         # Every process writes the same into these; broadcasting them at every step would be a waste.
         own = [name for name, _ in self.named_buffers() if name.split(".")[0] in ("memory", "batches_seen")]
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self, own)
+        # torch has no public name for this.
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self, own)  # noqa: SLF001
 
     def _first_state(self, candidates: Tensor | None) -> State:
         if candidates is None:

@@ -9,7 +9,8 @@ LOG_2 = 0.6931471805599453
 
 def is_traced() -> bool:
     """Whether a compiler or a `torch.func` transform is running, so tensors have no values to inspect."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    # torch has no public name for the second.
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()  # noqa: SLF001
 
 
 def full_precision(logits: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -76,7 +76,9 @@ def few_threads(stack: "Stack") -> Iterator[None]:
 
 def has_convolutions(module: nn.Module) -> bool:
     """Whether some layer is a convolution."""
-    return any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
+    # torch has no public base class of its convolutions.
+    base = nn.modules.conv._ConvNd  # noqa: SLF001
+    return any(isinstance(part, base) for part in module.modules())
 
 
 def stack_limit(net: Any, recipe: Recipe, run: Run, runs: int) -> int:
