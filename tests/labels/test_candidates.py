@@ -30,7 +30,7 @@ NUMBERS = np.array(MASK, dtype=np.int64)
 
 
 class PolarsLike:
-    """A column with the methods of a polars Series that a reader may rely on, and nothing else."""
+    """A column with only those methods of a polars Series that readers may use."""
 
     def __init__(self, values: list[Any], categories: list[Any] | None = None) -> None:
         self.values = values
@@ -44,7 +44,7 @@ class PolarsLike:
 
 
 class PolarsLikeFrame:
-    """A frame whose `columns` is a plain list and whose cells come out as one numpy array."""
+    """A frame whose `columns` is a plain list and whose cells are one NumPy array."""
 
     def __init__(self, columns: dict[str, list[int]]) -> None:
         self.columns = list(columns)
@@ -201,7 +201,7 @@ def test_explicit_constructors_take_a_form_literally() -> None:
     assert CandidateLabels.from_strings(["a|| b", "c"], separator="||").sets() == [("a", "b"), ("c",)]
 
 
-def test_a_class_with_a_bar_in_its_name_is_told_from_two_classes_by_classes() -> None:
+def test_classes_decide_whether_a_bar_is_part_of_a_name() -> None:
     assert CandidateLabels.from_any(["a|b", "c"], classes=["a|b", "c"]).sets() == [("a|b",), ("c",)]
     assert CandidateLabels.from_any(["a|b", "c"], classes=["a", "b", "c"]).sets() == [("a", "b"), ("c",)]
 
@@ -245,7 +245,7 @@ def test_categories_set_the_order() -> None:
     assert CandidateLabels.from_any(column, classes=["large", "small"]).classes == ("large", "small")
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = 1
     BLUE = 2
 
@@ -256,17 +256,17 @@ class Colour(enum.Enum):
         ([10, 9, 2], (2, 9, 10)),
         (["10", "9", "2"], ("10", "2", "9")),
         (["b", 1, "a"], ("b", 1, "a")),
-        ([Colour.RED, Colour.BLUE], (Colour.RED, Colour.BLUE)),
+        ([Color.RED, Color.BLUE], (Color.RED, Color.BLUE)),
         ([["b", 1], ["a"]], ("b", 1, "a")),
         ([{"b", 1}, {"a", "b"}], (1, "b", "a")),
     ],
 )
-def test_classes_are_sorted_or_come_as_first_seen(y: Any, classes: tuple[Any, ...]) -> None:
+def test_classes_are_sorted_or_in_order_of_appearance(y: Any, classes: tuple[Any, ...]) -> None:
     assert CandidateLabels.from_any(y).classes == classes
 
 
 class Unsortable:
-    """A name whose hash collides with all others, so that a set is walked in the order it was filled."""
+    """A name whose hash collides with all others, so that sets iterate in insertion order."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -281,7 +281,7 @@ class Unsortable:
         return self.name
 
 
-def test_order_does_not_depend_on_how_python_walks_a_set() -> None:
+def test_order_does_not_depend_on_set_iteration() -> None:
     a, b, c = map(Unsortable, "abc")
     one, other = {b, a}, {a, b}
     assert list(one) != list(other)
@@ -302,7 +302,7 @@ def test_columns_of_a_frame_follow_given_classes() -> None:
     assert CandidateLabels.from_matrix(unnamed, classes=CLASSES).equals(LABELS)
 
 
-def test_labels_are_brought_to_other_classes() -> None:
+def test_labels_can_be_converted_to_other_classes() -> None:
     assert CandidateLabels.from_any(LABELS, classes=CLASSES) is LABELS
     wider = CandidateLabels.from_any(LABELS, classes=["fox", "emu", "dog", "cat"])
     assert wider.sets() == [("dog", "cat"), ("emu",), ("emu", "dog")]
@@ -337,7 +337,7 @@ def test_complementary_numbers() -> None:
     assert labels.sets() == [(0, 1), (1, 2)]
 
 
-def test_nothing_ruled_out_leaves_every_class() -> None:
+def test_an_empty_complementary_set_leaves_every_class() -> None:
     with pytest.warns(UninformativeRowsWarning, match=r"labels: 1 of 2 rows with every class \(first: 0\)"):
         labels = CandidateLabels.from_complementary([[], ["cat"]], CLASSES)
     assert labels.sets() == [CLASSES, ("dog", "emu")]
@@ -348,7 +348,7 @@ def test_columns_of_a_matrix_name_all_classes_of_complementary_labels() -> None:
     assert CandidateLabels.from_complementary(frame).sets() == [("dog", "emu"), ("cat", "emu")]
 
 
-# Refusals
+# Errors
 
 
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
@@ -793,12 +793,12 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("call", "error", "message"), BAD.values(), ids=BAD)
-def test_bad_input_is_refused_with_the_row_and_the_remedy(
+def test_errors_name_the_row_and_the_remedy(
     call: Callable[[], Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as refusal:
         call()
-    # Where shapes are checked at run time, an argument that breaks its annotation is refused even earlier.
+    # With run-time shape checks, an argument that violates its annotation fails even earlier.
     assert message in str(refusal.value) or isinstance(refusal.value, TypeCheckError)
 
 
@@ -816,22 +816,20 @@ def test_bad_input_is_refused_with_the_row_and_the_remedy(
     ],
     ids=["mask", "sets", "strings", "matrix", "check"],
 )
-def test_rows_with_every_class_are_warned_about_once(build: Callable[[], CandidateLabels | None]) -> None:
+def test_one_warning_for_rows_with_every_class(build: Callable[[], CandidateLabels | None]) -> None:
     with pytest.warns(
         UninformativeRowsWarning, match=r": 2 of 3 rows with every class \(first: 0\); they carry"
     ) as seen:
         labels = build()
     assert len(seen) == 1
     assert labels is None or labels.n_full == 2
-    if labels is not None:  # no second warning for what was accepted (warnings are errors here)
+    if labels is not None:  # no second warning for accepted labels (warnings are errors here)
         assert labels[[0, 2]].n_full == 2
         assert CandidateLabels.from_any(labels) is labels
         assert "2 rows with every class" in repr(labels)
 
 
-@pytest.mark.skipif(
-    hasattr(check, "__wrapped__"), reason="the shape checker stands between caller and library"
-)
+@pytest.mark.skipif(hasattr(check, "__wrapped__"), reason="the shape checker is between caller and library")
 def test_the_warning_points_at_the_caller() -> None:
     full = torch.ones(1, 2, dtype=torch.bool)
     for build in (check, CandidateLabels.from_any, lambda mask: CandidateLabels(mask, ("a", "b"))):
@@ -840,7 +838,7 @@ def test_the_warning_points_at_the_caller() -> None:
         assert [warning.filename for warning in seen] == [__file__]
 
 
-def test_informative_rows_pass_in_silence() -> None:
+def test_no_warning_for_informative_rows() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check(LABELS.mask)
@@ -848,7 +846,7 @@ def test_informative_rows_pass_in_silence() -> None:
     assert LABELS.n_full == 0
 
 
-def test_a_quiet_check_refuses_but_does_not_warn() -> None:
+def test_a_quiet_check_raises_but_does_not_warn() -> None:
     check(torch.ones(1, 2, dtype=torch.bool), quiet=True)  # warnings are errors here
     with pytest.raises(ValueError, match=r"candidates: 1 row is empty \(first: 0\)"):
         check(torch.zeros(1, 2, dtype=torch.bool), quiet=True)
@@ -909,7 +907,7 @@ def test_one_row_is_a_tuple_of_names(key: Any) -> None:
     assert LABELS[key] == ("emu",)
 
 
-def test_labels_cannot_be_changed() -> None:
+def test_labels_are_immutable() -> None:
     with pytest.raises(AttributeError):
         LABELS.mask = torch.tensor(MASK)  # type: ignore[misc]
     for source in (np.array(MASK), torch.tensor(MASK)):
@@ -943,11 +941,11 @@ def test_equality_is_by_classes_and_candidates() -> None:
         ([(1, 2), (3, 4)], "object"),
         ([2**70, 1], "object"),
         (["a", "a\0"], "object"),
-        ([Colour.RED, Colour.BLUE], "object"),
+        ([Color.RED, Color.BLUE], "object"),
     ],
     ids=repr,
 )
-def test_decode_gives_names_of_a_fitting_dtype(classes: list[Any], dtype: str) -> None:
+def test_decode_returns_a_matching_dtype(classes: list[Any], dtype: str) -> None:
     labels = CandidateLabels.from_sets([[classes[0]]], classes)
     names = labels.decode(torch.tensor([[1, 0], [1, 1]]))
     assert names.dtype == dtype
@@ -1046,7 +1044,7 @@ def test_sets_and_matrices_read_back(drawn: tuple[list[list[bool]], list[Any]]) 
 
 
 @given(masks_and_classes())
-def test_strings_read_back_or_are_refused(drawn: tuple[list[list[bool]], list[Any]]) -> None:
+def test_strings_read_back_or_raise(drawn: tuple[list[list[bool]], list[Any]]) -> None:
     mask, classes = drawn
     labels = CandidateLabels(torch.tensor(mask), tuple(classes))
     texts = [str(name) for name in classes]
@@ -1066,7 +1064,7 @@ def test_ordinary_labels_decode_to_themselves(y: list[int]) -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
-def test_what_an_instance_is_not(y: list[str]) -> None:
+def test_complementary_labels_are_inverted_labels(y: list[str]) -> None:
     labels = CandidateLabels.from_complementary(y, classes=["a", "b", "c"])
     singles = CandidateLabels.from_labels(y, classes=labels.classes)
     assert torch.equal(labels.mask, ~singles.mask)

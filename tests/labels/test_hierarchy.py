@@ -70,7 +70,7 @@ def test_numbers_are_names() -> None:
     assert labels.sets() == [(1, 2), (4,), (5,)]
 
 
-def test_unlabelled_rows_are_every_leaf_when_asked() -> None:
+def test_unlabeled_rows_can_become_every_leaf() -> None:
     labels = CandidateLabels.from_hierarchy(NESTED, ["gull", "", None], empty="all")
     assert labels.sizes.tolist() == [2, 5, 5]
     with pytest.raises(ValueError, match="row"):
@@ -92,6 +92,6 @@ def test_unlabelled_rows_are_every_leaf_when_asked() -> None:
         ([("a", "b", "c")], ["a"], r"expected a nested mapping"),
     ],
 )
-def test_refusals(tree, labels, message) -> None:
+def test_errors(tree, labels, message) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         CandidateLabels.from_hierarchy(tree, labels)

@@ -1,4 +1,4 @@
-"""Negations and empty rows in strings, and what `from_any` makes of them."""
+"""Cell grammar, negations and empty rows."""
 
 import warnings
 
@@ -23,7 +23,7 @@ def test_a_class_that_is_only_ruled_out_is_a_class() -> None:
     assert CandidateLabels.from_strings(["!emu", "cat", "dog"]).strings() == ["cat|dog", "cat", "dog"]
 
 
-def test_names_that_begin_with_the_sign() -> None:
+def test_names_that_start_with_the_negation_sign() -> None:
     assert CandidateLabels.from_strings(["!a", "b"], negation=None).classes == ("!a", "b")
     listed = CandidateLabels.from_strings(["!a", "b", "!b"], classes=["!a", "b", "c"])
     assert listed.sets() == [("!a",), ("b",), ("!a", "c")]
@@ -33,7 +33,7 @@ def test_names_that_begin_with_the_sign() -> None:
     ]
 
 
-def test_from_any_and_complementary_know_negations() -> None:
+def test_from_any_and_from_complementary_read_negations() -> None:
     for form in (list, np.array, pd.Series):
         assert CandidateLabels.from_any(form(["!cat", "dog", "emu", "cat"])).strings()[0] == "dog|emu"
     assert CandidateLabels.from_any(["!a", "b"], classes=["!a", "b"]).sets() == [("!a",), ("b",)]
@@ -79,13 +79,13 @@ def test_cell_grammar(text: str, cell: LabelCell) -> None:
         (["cat", " "], r"1 row is empty \(first: 1\)|only 'cat'"),
     ],
 )
-def test_refusals_say_which_row(rows: list[str], message: str) -> None:
+def test_errors_name_the_row(rows: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CandidateLabels.from_strings(rows)
 
 
 @pytest.mark.parametrize("negation", ["", "|", 3])
-def test_odd_signs_are_refused(negation: object) -> None:
+def test_invalid_negation_signs(negation: object) -> None:
     with pytest.raises((ValueError, TypeCheckError), match="negation"):
         CandidateLabels.from_strings(["a|b"], negation=negation)  # type: ignore[arg-type]
 
@@ -99,9 +99,9 @@ def test_odd_signs_are_refused(negation: object) -> None:
         (CandidateLabels.from_any, [{"cat", "dog"}, set(), None, ["emu"], [], None]),
     ],
 )
-def test_empty_rows_are_every_class_when_asked(read, rows) -> None:
+def test_empty_rows_can_become_every_class(read, rows) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # what is asked for needs no warning
+        warnings.simplefilter("error")  # requested explicitly, so no warning
         labels = read(rows, empty="all")
     assert labels.strings() == ["cat|dog", *["cat|dog|emu"] * 2, "emu", *["cat|dog|emu"] * 2]
     assert labels.n_full == 4
@@ -109,7 +109,7 @@ def test_empty_rows_are_every_class_when_asked(read, rows) -> None:
         read(rows)
 
 
-def test_missing_ordinary_labels_are_every_class_when_asked() -> None:
+def test_missing_labels_can_become_every_class() -> None:
     assert CandidateLabels.from_any(["cat", None, "dog"], empty="all").n_full == 1
     assert CandidateLabels.from_any(np.array([1.0, np.nan, 2.0]), empty="all").sets() == [
         (1.0,),
@@ -118,11 +118,11 @@ def test_missing_ordinary_labels_are_every_class_when_asked() -> None:
     ]
 
 
-def test_rows_that_are_full_by_themselves_still_warn() -> None:
+def test_rows_that_list_every_class_still_warn() -> None:
     with pytest.warns(UninformativeRowsWarning, match=r"1 of 3 rows with every class \(first: 1\)"):
         CandidateLabels.from_strings(["", "cat|dog", "cat"], empty="all")
 
 
-def test_other_words_for_empty_are_refused() -> None:
+def test_invalid_values_of_empty() -> None:
     with pytest.raises((ValueError, TypeCheckError), match="empty"):
         CandidateLabels.from_strings(["a|b", "c"], empty="everything")  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ KEPT = {
     "union": ["cat|dog", "cat|dog|emu", "dog", "dog|emu"],
     "plurality": ["cat", "cat|dog|emu", "dog", "dog|emu"],
     1: ["cat|dog", "cat|dog|emu", "dog", "dog|emu"],
-    2: ["cat", "cat|dog|emu", "dog", "dog|emu"],  # nobody agrees in row 1, so all that was said stays
+    2: ["cat", "cat|dog|emu", "dog", "dog|emu"],  # no agreement in row 1, so every answer stays
     3: ["cat|dog", "cat|dog|emu", "dog", "dog|emu"],
 }
 each_rule = pytest.mark.parametrize("rule", list(KEPT))
@@ -56,24 +56,24 @@ def test_votes(rule, form) -> None:
         ([1, 0], "two dimensions"),
     ],
 )
-def test_what_is_no_count_is_refused(counts, message) -> None:
+def test_values_that_are_not_counts(counts, message) -> None:
     with pytest.raises(ValueError, match=message):
         CandidateLabels.from_votes(counts)
 
 
-def test_words_are_no_votes() -> None:
+def test_words_are_not_votes() -> None:
     with pytest.raises(TypeError, match="expected a number in every entry"):
         CandidateLabels.from_votes([["a", "b"], ["a", "b"]])
 
 
 @pytest.mark.parametrize("rule", ["most", 0, -1, 1.5, True, None])
-def test_odd_rules_are_refused(rule) -> None:
+def test_invalid_rules(rule) -> None:
     with pytest.raises((ValueError, TypeCheckError), match="rule"):
         CandidateLabels.from_votes(COUNTS, rule=rule)
 
 
 @full_rows_warn
-def test_rows_without_votes_are_every_class_when_asked() -> None:
+def test_rows_without_votes_can_become_every_class() -> None:
     labels = CandidateLabels.from_votes([[1, 0, 0], [0, 0, 0]], NAMES, empty="all", rule="plurality")
     assert labels.strings() == ["cat", "cat|dog|emu"]
 
@@ -128,7 +128,7 @@ def test_one_answer_counts_a_label_once() -> None:
         ([["cat", "dgo"], ["dog", "cat"]], {"classes": ["cat", "dog"]}, "did you mean 'dog'"),
     ],
 )
-def test_refusals(answers, options, message) -> None:
+def test_errors(answers, options, message) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         CandidateLabels.from_annotators(answers, **options)
 
@@ -138,7 +138,7 @@ def test_refusals(answers, options, message) -> None:
 )
 @full_rows_warn
 def test_rules_nest(counts, least) -> None:
-    """The most named labels are among those with enough votes, and these among all that were named."""
+    """Plurality labels have enough votes, and labels with enough votes have a vote."""
     wide = {
         rule: CandidateLabels.from_votes(counts, rule=rule, empty="all")
         for rule in ("union", "plurality", least)
@@ -196,6 +196,6 @@ def test_label_studio_with_several_choices() -> None:
         ([task(1, annotation("cat")), task(2, annotation("dog")), task(3)], "1 row is empty"),
     ],
 )
-def test_other_exports_are_refused(export, message) -> None:
+def test_other_exports(export, message) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         CandidateLabels.from_label_studio(export)

@@ -62,7 +62,7 @@ def test_binary_files(tmp_path, ending) -> None:
     pd.testing.assert_frame_equal(read_table(path).frame, frame, check_dtype=False, check_column_type=False)
 
 
-def test_without_the_reader_of_a_format(tmp_path, monkeypatch) -> None:
+def test_a_missing_library(tmp_path, monkeypatch) -> None:
     path = write(tmp_path, "a.parquet", "no parquet")
 
     def missing(_):
@@ -73,14 +73,14 @@ def test_without_the_reader_of_a_format(tmp_path, monkeypatch) -> None:
         read_table(path)
 
 
-def test_a_data_frame_is_taken_as_it_is() -> None:
+def test_a_data_frame_is_unchanged() -> None:
     frame = pd.DataFrame({"x": [1, 2]}, index=[7, 9])
     table = read_table(frame)
     assert table.frame["x"].tolist() == [1, 2]
     assert table.frame.index.tolist() == [0, 1]
 
 
-def test_lines_of_odd_lengths(tmp_path) -> None:
+def test_lines_of_different_lengths(tmp_path) -> None:
     table = read_table(write(tmp_path, "a.csv", "x,y\n1,2\n3\n4,5,6\n7,8,\n9,10\n"))
     assert kinds(table) == {"too many cells": "row dropped", "too few cells": "repaired"}
     assert table.frame["y"].tolist() == ["2", "", "8", "10"]
@@ -89,7 +89,7 @@ def test_lines_of_odd_lengths(tmp_path) -> None:
     assert [note.rows for note in table.notes] == [(2,), (1,)]
 
 
-def test_headings(tmp_path) -> None:
+def test_headers(tmp_path) -> None:
     table = read_table(write(tmp_path, "a.csv", "x,x,y,y, ,\n1,1,2,3,4,5\n6,6,7,8,9,0\n"))
     assert table.frame.columns.tolist() == ["x", "y", "y (2)", "column 5", "column 6"]
     notes = {(note.kind, note.action) for note in table.notes}
@@ -122,12 +122,12 @@ def test_broken_json_lines_are_dropped(tmp_path) -> None:
     assert table.notes[0].rows == (1, 2)
 
 
-def test_label_studio_exports_are_recognised(tmp_path) -> None:
+def test_label_studio_exports_are_recognized(tmp_path) -> None:
     result = {"type": "choices", "from_name": "animal", "value": {"choices": ["cat"]}}
-    tasks = [{"data": {"text": "miaow"}, "annotations": [{"result": [result]}]}]
+    tasks = [{"data": {"text": "meow"}, "annotations": [{"result": [result]}]}]
     table = read_table(write(tmp_path, "a.json", json.dumps(tasks)))
     assert table.tasks is not None
-    assert table.frame["text"].tolist() == ["miaow"]
+    assert table.frame["text"].tolist() == ["meow"]
 
 
 @pytest.mark.parametrize(
@@ -139,12 +139,12 @@ def test_label_studio_exports_are_recognised(tmp_path) -> None:
         ("a.json", '{"x": 1}', "not a list of JSON objects"),
     ],
 )
-def test_refusals(tmp_path, name, text, message) -> None:
+def test_errors(tmp_path, name, text, message) -> None:
     with pytest.raises(ValueError, match=message):
         read_table(write(tmp_path, name, text))
 
 
-def test_names_that_are_not_there(tmp_path) -> None:
+def test_unknown_names_suggest_similar_ones(tmp_path) -> None:
     path = write(tmp_path, "birds.csv", "wing,species\n1,gull\n")
     with pytest.raises(FileNotFoundError, match=r"did you mean 'birds.csv'\?"):
         read_table(tmp_path / "brids.csv")
@@ -152,20 +152,20 @@ def test_names_that_are_not_there(tmp_path) -> None:
         read_table(path).column("specis", "label")
 
 
-def test_remarks_count_rows_as_people_do() -> None:
+def test_notes_count_rows_from_1() -> None:
     note = DataNote("kind", "what it is", "noted", tuple(range(7)))
     assert str(note) == "what it is (rows 1, 2, 3, 4, 5 and 2 more)"
     assert note.as_dict()["rows"] == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_empty_rows_are_dropped_and_said(tmp_path) -> None:
+def test_empty_rows_are_dropped_and_noted(tmp_path) -> None:
     table = read_table(write(tmp_path, "a.csv", "x,y\n1,2\n\n,\n3,4\n"))
     assert table.frame.to_numpy().tolist() == [["1", "2"], ["3", "4"]]
     assert [(r.kind, r.action, r.rows) for r in table.notes] == [("empty row", "row dropped", (1,))]
     assert table.n_file_rows == 3
 
 
-def test_nameless_columns_of_excel_files(tmp_path) -> None:
+def test_unnamed_columns_of_excel_files(tmp_path) -> None:
     pytest.importorskip("openpyxl", reason="needs openpyxl")
     pd.DataFrame([["x", None], [1, 2]]).to_excel(tmp_path / "a.xlsx", header=False, index=False)
     table = read_table(tmp_path / "a.xlsx")
