@@ -15,6 +15,10 @@ from propall.data.dataset import Loader, Scaling, Source
 from propall.data.files import Content, DamagedDataError, Download, Files
 
 _IMAGES_MAGIC, _LABELS_MAGIC = 2051, 2049
+_IDX_FILES = (
+    *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+)
 _SIDE = 28
 _N_CLASSES = 10
 
@@ -143,94 +147,85 @@ class CIFAR10(Loader):
         )
 
 
-def _idx_files(
-    folder: str, addresses: tuple[str, ...], digests: dict[str, str], elsewhere: Path | None = None
-) -> tuple[Files]:
+def _idx_images(
+    name: str,
+    title: str,
+    reference: str,
+    *,
+    addresses: tuple[str, ...],
+    digests: tuple[str, str, str, str],
+    classes: tuple[str, ...],
+    scaling: Scaling,
+    elsewhere: Path | None = None,
+) -> IdxImages:
+    """Describe a data set of the size of MNIST; digests in the order of `_IDX_FILES`."""
     downloads = tuple(
-        Download(f"{name}.gz", tuple(f"{address}/{name}.gz" for address in addresses), (name,))
-        for name in digests
+        Download(f"{file}.gz", tuple(f"{address}/{file}.gz" for address in addresses), (file,))
+        for file in _IDX_FILES
     )
-    contents = tuple(Content(name, digest) for name, digest in digests.items())
-    return (Files(folder, contents, downloads, elsewhere=elsewhere),)
+    contents = tuple(Content(file, digest) for file, digest in zip(_IDX_FILES, digests, strict=True))
+    return IdxImages(
+        name=name,
+        title=title,
+        reference=reference,
+        n=60000,
+        n_test=10000,
+        shape=(_SIDE * _SIDE,),
+        n_classes=_N_CLASSES,
+        files=(Files(name.replace("_", "-"), contents, downloads, elsewhere=elsewhere),),
+        classes=classes,
+        scaling=scaling,
+    )
 
 
 _MNIST_SCALING = Scaling((0.1307,), (0.3081,))
 
-MNIST = IdxImages(
-    name="mnist",
-    title="MNIST",
-    reference="lecun1998gradient",
-    n=60000,
-    n_test=10000,
-    shape=(784,),
-    n_classes=_N_CLASSES,
-    files=_idx_files(
-        "mnist",
-        ("http://yann.lecun.com/exdb/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"),
-        {
-            "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-            "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-            "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-            "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        },
+MNIST = _idx_images(
+    "mnist",
+    "MNIST",
+    "lecun1998gradient",
+    addresses=("http://yann.lecun.com/exdb/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"),
+    digests=(
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
     ),
     classes=tuple("0123456789"),
     scaling=_MNIST_SCALING,
 )
 
-FASHION_MNIST = IdxImages(
-    name="fashion_mnist",
-    title="Fashion-MNIST",
-    reference="xiao2017fashion",
-    n=60000,
-    n_test=10000,
-    shape=(784,),
-    n_classes=_N_CLASSES,
-    files=_idx_files(
-        "fashion-mnist",
-        ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
-        {
-            "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-            "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-            "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-            "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-        },
-        # Installed by the Debian package dataset-fashion-mnist.
-        elsewhere=Path("/usr/share/datasets/fashion-mnist"),
+FASHION_MNIST = _idx_images(
+    "fashion_mnist",
+    "Fashion-MNIST",
+    "xiao2017fashion",
+    addresses=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
+    digests=(
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     ),
     classes=(
-        "t-shirt",
-        "trouser",
-        "pullover",
-        "dress",
-        "coat",
-        "sandal",
-        "shirt",
-        "sneaker",
-        "bag",
-        "ankle boot",
+        *("t-shirt", "trouser", "pullover", "dress", "coat"),
+        *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
     ),
     # Public implementations use MNIST's constants here too.
     scaling=_MNIST_SCALING,
+    # Installed by the Debian package dataset-fashion-mnist.
+    elsewhere=Path("/usr/share/datasets/fashion-mnist"),
 )
 
-KMNIST = IdxImages(
-    name="kmnist",
-    title="Kuzushiji-MNIST",
-    reference="clanuwat2018deep",
-    n=60000,
-    n_test=10000,
-    shape=(784,),
-    n_classes=_N_CLASSES,
-    files=_idx_files(
-        "kmnist",
-        ("http://codh.rois.ac.jp/kmnist/dataset/kmnist",),
-        {
-            "train-images-idx3-ubyte": "7112ba9ec422d98de4885262d4a4dff14cc4fefb81c11ace8bf563a8255df5c3",
-            "train-labels-idx1-ubyte": "2a16eeae62da984b8bd24fa32e31d47291f01dac3fe84d5594f304f71e7d374b",
-            "t10k-images-idx3-ubyte": "76fbd229ce87db80dd281af5e6670de4ad0e42fb30a7bd643972994c47c1f42e",
-            "t10k-labels-idx1-ubyte": "a11dc742be8e781a40a92f53d6a4957e7b7d36df2faa097659131ebfd8fd60c6",
-        },
+KMNIST = _idx_images(
+    "kmnist",
+    "Kuzushiji-MNIST",
+    "clanuwat2018deep",
+    addresses=("http://codh.rois.ac.jp/kmnist/dataset/kmnist",),
+    digests=(
+        "7112ba9ec422d98de4885262d4a4dff14cc4fefb81c11ace8bf563a8255df5c3",
+        "2a16eeae62da984b8bd24fa32e31d47291f01dac3fe84d5594f304f71e7d374b",
+        "76fbd229ce87db80dd281af5e6670de4ad0e42fb30a7bd643972994c47c1f42e",
+        "a11dc742be8e781a40a92f53d6a4957e7b7d36df2faa097659131ebfd8fd60c6",
     ),
     classes=("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
     scaling=Scaling((0.5,), (0.5,)),

@@ -1,6 +1,7 @@
 """Loaders of Lost, MSRCv2, BirdSong, Soccer Player, Yahoo! News, FG-NET and Italian (.mat files)."""
 
 import io
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,6 @@ import torch
 
 from propall.data.dataset import Loader, Source
 from propall.data.files import Content, DamagedDataError, Files, git_blob, sha256
-
-_FOLDER = "realworld"
 
 
 class Layout(NamedTuple):
@@ -141,101 +140,90 @@ class RealWorld(Loader):
         )
 
 
-def _mat_file(
-    name: str,
-    original: str,
+def _data_set(
+    title: str,
+    reference: str,
+    shape: tuple[int, int, int],
     digest: str,
-    fingerprint: Callable[[bytes], str] = sha256,
     *,
-    official: bool = True,
-) -> tuple[Files]:
-    mat = f"{name}.mat"
-    also = (f"{original}.mat",) if original != name else ()
-    if official:
-        address = f"https://palm.seu.edu.cn/zhangml/files/{quote(original, safe='!')}.rar"
-        by_hand = f"It is published as {address}, which propall cannot unpack; unpack it first."
-    else:
+    fingerprint: Callable[[bytes], str] = sha256,
+    published_as: str | None = None,
+) -> RealWorld:
+    """Describe a data set by its title, reference, (instances, features, classes) and digest.
+
+    `published_as` is the file name at the official URL, if there is one.
+    """
+    name = re.sub("[^a-z0-9]+", "_", title.lower())
+    if published_as is None:
         by_hand = "It has no official URL; it is distributed with other partial-label data sets."
-    return (Files(_FOLDER, (Content(mat, digest, fingerprint, also),), by_hand=by_hand),)
+    else:
+        address = f"https://palm.seu.edu.cn/zhangml/files/{quote(published_as, safe='!')}.rar"
+        by_hand = f"It is published as {address}, which propall cannot unpack; unpack it first."
+    also = () if published_as in (None, name) else (f"{published_as}.mat",)
+    content = Content(f"{name}.mat", digest, fingerprint, also)
+    n, features, n_classes = shape
+    return RealWorld(
+        name=name,
+        title=title,
+        reference=reference,
+        n=n,
+        n_test=0,
+        shape=(features,),
+        n_classes=n_classes,
+        files=(Files("realworld", (content,), by_hand=by_hand),),
+    )
 
 
-LOST = RealWorld(
-    name="lost",
-    title="Lost",
-    reference="cour2011learning",
-    n=1122,
-    n_test=0,
-    shape=(108,),
-    n_classes=16,
-    files=_mat_file("lost", "lost", "42a8cc43e05578087e7b8ca194647829ec535dc4d0a86cf47f357c5eb3146e4f"),
-)
-MSRCV2 = RealWorld(
-    name="msrcv2",
-    title="MSRCv2",
-    reference="liu2012conditional",
-    n=1758,
-    n_test=0,
-    shape=(48,),
-    n_classes=23,
-    files=_mat_file("msrcv2", "MSRCv2", "948e4d443a5450308f05aa689bc82d9bcc7af699a113a6a81c40ef337a20c393"),
-)
-BIRDSONG = RealWorld(
-    name="birdsong",
-    title="BirdSong",
-    reference="briggs2012rank",
-    n=4998,
-    n_test=0,
-    shape=(38,),
-    n_classes=13,
-    files=_mat_file(
-        "birdsong", "BirdSong", "2170d46765a151ac80623d9a1242e0299802236e5574442bdb596bef90f50743"
+LOADERS = (
+    _data_set(
+        "Lost",
+        "cour2011learning",
+        (1122, 108, 16),
+        "42a8cc43e05578087e7b8ca194647829ec535dc4d0a86cf47f357c5eb3146e4f",
+        published_as="lost",
     ),
-)
-# Public copies of these two are identified by their git blob hashes.
-SOCCER_PLAYER = RealWorld(
-    name="soccer_player",
-    title="Soccer Player",
-    reference="zeng2013learning",
-    n=17472,
-    n_test=0,
-    shape=(279,),
-    n_classes=171,
-    files=_mat_file("soccer_player", "Soccer Player", "3372e7350e06eba374c715e07fbd18e2555e00ec", git_blob),
-)
-YAHOO_NEWS = RealWorld(
-    name="yahoo_news",
-    title="Yahoo! News",
-    reference="guillaumin2010multiple",
-    n=22991,
-    n_test=0,
-    shape=(163,),
-    n_classes=219,
-    files=_mat_file("yahoo_news", "Yahoo! News", "c9c3c35a6562ece4dffca8e7997c4c9cdcd12354", git_blob),
-)
-FG_NET = RealWorld(
-    name="fg_net",
-    title="FG-NET",
-    reference="panis2014overview",
-    n=1002,
-    n_test=0,
-    shape=(262,),
-    n_classes=78,
-    files=_mat_file("fg_net", "FG-NET", "5b8d43e40cee007f6438a7a74d600b5cf67ac596754a322ce91b0fc6811f45db"),
-)
-ITALIAN = RealWorld(
-    name="italian",
-    title="Italian",
-    reference="bos2009converting",
-    n=21878,
-    n_test=0,
-    shape=(519,),
-    n_classes=90,
-    files=_mat_file(
-        "italian",
-        "italian",
+    _data_set(
+        "MSRCv2",
+        "liu2012conditional",
+        (1758, 48, 23),
+        "948e4d443a5450308f05aa689bc82d9bcc7af699a113a6a81c40ef337a20c393",
+        published_as="MSRCv2",
+    ),
+    _data_set(
+        "BirdSong",
+        "briggs2012rank",
+        (4998, 38, 13),
+        "2170d46765a151ac80623d9a1242e0299802236e5574442bdb596bef90f50743",
+        published_as="BirdSong",
+    ),
+    # Public copies of the next two are identified by their git blob hashes.
+    _data_set(
+        "Soccer Player",
+        "zeng2013learning",
+        (17472, 279, 171),
+        "3372e7350e06eba374c715e07fbd18e2555e00ec",
+        fingerprint=git_blob,
+        published_as="Soccer Player",
+    ),
+    _data_set(
+        "Yahoo! News",
+        "guillaumin2010multiple",
+        (22991, 163, 219),
+        "c9c3c35a6562ece4dffca8e7997c4c9cdcd12354",
+        fingerprint=git_blob,
+        published_as="Yahoo! News",
+    ),
+    _data_set(
+        "FG-NET",
+        "panis2014overview",
+        (1002, 262, 78),
+        "5b8d43e40cee007f6438a7a74d600b5cf67ac596754a322ce91b0fc6811f45db",
+        published_as="FG-NET",
+    ),
+    _data_set(
+        "Italian",
+        "bos2009converting",
+        (21878, 519, 90),
         "7981fff3efd2df21abfac990d71777dd9637bf6ab8ccd15066b086287b9e6fde",
-        official=False,
     ),
 )
-
-LOADERS = (LOST, MSRCV2, BIRDSONG, SOCCER_PLAYER, YAHOO_NEWS, FG_NET, ITALIAN)

@@ -21,14 +21,7 @@ def free_loss(
 
     .. math:: \ell = \sum_j r_j
 
-    with r_j from `propall.methods._risks.class_risks`; terms and sum may be negative.
-
-    Args:
-        logits: scores.
-        candidates: True on S.
-        prior: exclusion frequencies of the classes in the training set.
-        pairs: "instance" divides one unit among the labels a row excludes, "pooled" gives one to each.
-        weight: row weights.
+    with r_j from `propall.methods._risks.class_risks` (same arguments); terms and sum may be negative.
 
     References:
         [ishida2019complementary].
@@ -41,7 +34,7 @@ class Free(Objective):
     """Unbiased risk estimate without correction.
 
     Attributes:
-        pairs: how the labels of rows that exclude several are weighted; see `free_loss`.
+        pairs: how the labels of rows that exclude several are weighted; see `excluded_units`.
     """
 
     pairs: Pairs = "instance"

@@ -61,15 +61,7 @@ def ga_loss(
     pairs: Pairs = "instance",
     weight: Float[Tensor, "b"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Loss of `ga_step` for the class risks of a batch.
-
-    Args:
-        logits: scores.
-        candidates: True on S.
-        prior: exclusion frequencies of the classes in the training set.
-        variant: "public" or "paper"; see `ga_step`.
-        pairs: "instance" divides one unit among the labels a row excludes, "pooled" gives one to each.
-        weight: row weights.
+    """Loss of `ga_step` for the class risks of a batch; see `propall.methods._risks.class_risks`.
 
     References:
         [ishida2019complementary].
@@ -85,7 +77,7 @@ class GA(Objective):
 
     Attributes:
         variant: "public" for the authors' code, "paper" for the article; see `ga_step`.
-        pairs: how the labels of rows that exclude several are weighted; see `ga_loss`.
+        pairs: how the labels of rows that exclude several are weighted; see `excluded_units`.
     """
 
     variant: Literal["public", "paper"] = "public"

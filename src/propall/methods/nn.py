@@ -21,14 +21,8 @@ def nn_loss(
 
     .. math:: \ell = \sum_j \max(r_j, 0)
 
-    with r_j from `propall.methods._risks.class_risks`. A class with risk at or below 0 gets no gradient.
-
-    Args:
-        logits: scores.
-        candidates: True on S.
-        prior: exclusion frequencies of the classes in the training set.
-        pairs: "instance" divides one unit among the labels a row excludes, "pooled" gives one to each.
-        weight: row weights.
+    with r_j from `propall.methods._risks.class_risks` (same arguments). A class with risk at or below 0 gets
+    no gradient.
 
     References:
         [ishida2019complementary].
@@ -41,7 +35,7 @@ class NN(Objective):
     """Risk estimate with non-negative correction.
 
     Attributes:
-        pairs: how the labels of rows that exclude several are weighted; see `nn_loss`.
+        pairs: how the labels of rows that exclude several are weighted; see `excluded_units`.
     """
 
     pairs: Pairs = "instance"
