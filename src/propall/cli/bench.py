@@ -138,6 +138,6 @@ def bench_figures(
     folder: Annotated[Path, typer.Argument(help="Folder of files written by --json.")] = Path("benchmarks"),
 ) -> None:
     """Print a Markdown table of targets and measured values from earlier results."""
-    from propall.bench.targets import targets_table
+    from propall.bench.results import targets_table
 
     typer.echo(targets_table(folder))
