@@ -178,6 +178,11 @@ class Objective(Method):
         """
         return State()
 
+    @property
+    def updates_state(self) -> bool:
+        """Whether the objective overrides `update`."""
+        return type(self).update is not Objective.update
+
     @abstractmethod
     def loss(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step

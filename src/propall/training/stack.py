@@ -61,7 +61,7 @@ class Stack:
         self.weight_decay = self._per_run([run.weight_decay for run in runs], recipe.weight_decay)
         self._decays = bool(self.weight_decay.any())
         self.common_rates = optim.common(self.rate, self.weight_decay) if recipe.decay == 1 else None
-        self._updating = [i for i, section in enumerate(self.sections) if section.updates_state]
+        self._updating = [i for i, section in enumerate(self.sections) if section.objective.updates_state]
         self._noisy = [section.runs if section.objective.needs_noise else None for section in self.sections]
         self._traceable = StackedBackend(self)
         self._eager = SingleBackend(self, nets[0]) if len(runs) == 1 else self._traceable
