@@ -152,13 +152,17 @@ class ImageNetwork(Network):
             )
 
     def features(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """Average the feature maps over positions."""
+        """Pool the feature maps over positions."""
         if x.ndim != 4:
             raise ValueError(
                 f"x: shape {tuple(x.shape)} is not a batch of images; {self.name} expects (n, channels, "
                 "height, width). Reshape x or use a network for vectors such as mlp."
             )
-        return self.feature_maps(x).mean((-2, -1))
+        return self.pool(self.feature_maps(x))
+
+    def pool(self, maps: Float[Tensor, "n d i j"]) -> Float[Tensor, "n d"]:
+        """Reduce feature maps to one vector per image; their average over positions by default."""
+        return maps.mean((-2, -1))
 
     def feature_maps(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
         """Compute the last feature maps."""

@@ -1,4 +1,6 @@
-"""ResNet-32 for small images [he2016resnet]."""
+"""Residual networks for small images [he2016resnet]."""
+
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -30,25 +32,44 @@ class BasicBlock(nn.Module):
         return y.relu()
 
 
-class ResNet32(ImageNetwork):
-    """A 3x3 stem and three stages of five basic blocks with 16, 32 and 64 channels; 0.47 M parameters."""
+class ResNet(ImageNetwork):
+    """A 3x3 stem and stages of basic blocks, each after the first at half the resolution of the one before.
 
-    name, title = "resnet32", "ResNet-32"
+    Attributes:
+        widths: channels of each stage.
+        blocks_per_stage: number of basic blocks in each stage.
+    """
+
+    widths: ClassVar[tuple[int, ...]]
+    blocks_per_stage: ClassVar[int]
 
     def __init__(self, in_shape: tuple[int, ...], n_classes: int) -> None:
         super().__init__(in_shape)
-        self.stem = nn.Sequential(convolution(in_shape[0], 16, 3), nn.BatchNorm2d(16), nn.ReLU())
+        inputs = self.widths[0]
+        self.stem = nn.Sequential(convolution(in_shape[0], inputs, 3), nn.BatchNorm2d(inputs), nn.ReLU())
         blocks: list[nn.Module] = []
-        inputs = 16
-        for outputs in (16, 32, 64):
-            for position in range(5):
-                stride = 2 if position == 0 and outputs != 16 else 1
-                blocks.append(BasicBlock(inputs, outputs, stride))
+        for stage, outputs in enumerate(self.widths):
+            for position in range(self.blocks_per_stage):
+                blocks.append(BasicBlock(inputs, outputs, 2 if stage and position == 0 else 1))
                 inputs = outputs
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(inputs, n_classes)
 
     def feature_maps(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
-        """Compute 64 feature maps at a quarter of the image's height and width."""
+        """Compute the feature maps of the last stage."""
         z: Tensor = self.blocks(self.stem(x))
         return z
+
+
+class ResNet32(ResNet):
+    """Three stages of five basic blocks with 16, 32 and 64 channels; 0.47 M parameters."""
+
+    name, title = "resnet32", "ResNet-32"
+    widths, blocks_per_stage = (16, 32, 64), 5
+
+
+class ResNet18(ResNet):
+    """Four stages of two basic blocks with 64 to 512 channels; 11.2 M parameters."""
+
+    name, title = "resnet18", "ResNet-18"
+    widths, blocks_per_stage = (64, 128, 256, 512), 2
