@@ -13,10 +13,12 @@ def test_batches_cover_what_they_should():
 
 def test_schedules():
     epochs = torch.tensor([0.0, 29.0, 30.0, 60.0])
-    assert Recipe(decay=0.5, decay_every=30).rate_factor(epochs).tolist() == [1, 1, 0.5, 0.25]
+    assert Recipe(decay=0.5, decay_every=30).rate_factor(epochs, epochs).tolist() == [1, 1, 0.5, 0.25]
     smooth = Recipe(decay=0.5, decay_every=50, smooth_decay=True)
-    torch.testing.assert_close(smooth.rate_factor(torch.tensor(25.0)), torch.tensor(0.5**0.5))
-    assert Recipe().rate_factor(epochs).tolist() == [1, 1, 1, 1]
+    torch.testing.assert_close(
+        smooth.rate_factor(torch.tensor(25.0), torch.tensor(0.0)), torch.tensor(0.5**0.5)
+    )
+    assert Recipe().rate_factor(epochs, epochs).tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,13 @@ def test_schedules():
 def test_bad_values_are_named(field, value):
     with pytest.raises(ValueError, match=field):
         Recipe(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"), [("linear", [0.2, 0.6, 1.0, 0.5, 0.0]), ("cosine", [0.2, 0.6, 1.0, 0.5, 0.0])]
+)
+def test_one_cycle_schedules(schedule, expected):
+    recipe = Recipe(schedule=schedule, warm_up=0.2)
+    progress = torch.tensor([0.0, 0.1, 0.2, 0.6, 1.0])
+    torch.testing.assert_close(recipe.rate_factor(progress, progress), torch.tensor(expected))
+    assert not recipe.has_constant_rate

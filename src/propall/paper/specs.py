@@ -92,7 +92,7 @@ class Spec:
             "data": self.data,
             "method": {"name": self.method.name, **self.method.hyperparameters()},
             "net": self.net,
-            "recipe": dataclasses.asdict(self.recipe),
+            "recipe": self.recipe.to_dict(),
             "corruption": None
             if self.corruption is None
             else {"name": self.corruption.name, **dataclasses.asdict(self.corruption)},  # type: ignore[call-overload]
@@ -126,7 +126,7 @@ class Spec:
             data=values["data"],
             method=METHODS[method.pop("name")](**method),
             net=values["net"],
-            recipe=Recipe(**values["recipe"]),
+            recipe=Recipe.from_dict(values["recipe"]),
             corruption=corruption,
             split=Split(**split),
             scaling=values["scaling"],

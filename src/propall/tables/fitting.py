@@ -328,10 +328,9 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | dict | None) else repr(value)
 
 
-def load_embedding(path: Path | None) -> NDArray[Any] | None:
-    """Read precomputed features from a .npy file, if any, without pickle."""
-    if path is None:
-        return None
+def load_embedding(path: str | Path) -> NDArray[Any]:
+    """Read precomputed features from a .npy file, without pickle."""
+    path = Path(path)
     try:
         values: NDArray[Any] = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:

@@ -1,1 +1,1 @@
-"""Training of any method; knows no method by name."""
+"""How anything is fitted; knows no method by name."""

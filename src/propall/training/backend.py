@@ -84,7 +84,8 @@ class StackedBackend(Backend):
     def visit(self, section: int, batch: Batch, time: Time, noise: Tensor | None) -> Visit:
         """The section's slice of the batch."""
         runs = self.stack.sections[section].runs
-        step = Step(*time, noise, None if batch.weight is None else batch.weight[runs])
+        weight, teacher = (None if t is None else t[runs] for t in (batch.weight, batch.teacher))
+        step = Step(*time, noise, weight, teacher)
         return Visit(batch.candidates[runs], self.stack.batch_state(section, batch), step)
 
     def losses_and_gradients(

@@ -1,4 +1,4 @@
-"""Metrics collected during training, and a progress bar."""
+"""What is measured while a stack trains: accuracy, per-class recall, losses; and the bar that shows it."""
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def accuracy(scores: Float[Tensor, "*r n k"], truth: Int[Tensor, "n"]) -> Float[Tensor, "*r"]:
-    """Fraction of rows whose highest score is that of the true class."""
+    """Share of rows whose highest score is the true class."""
     hits: Tensor = scores.argmax(-1).eq(truth)
     return hits.double().mean(-1)
 
@@ -31,13 +31,13 @@ def confusion(scores: Float[Tensor, "*r n k"], truth: Int[Tensor, "n"]) -> Int[T
 
 
 class History(Monitor):
-    """Training loss and test accuracy of all runs by epoch, stored on the device until they are read.
+    """Accuracy on a test set after every epoch, for all runs; kept on the device until it is read.
 
     Args:
         x: test features.
         truth: true classes of the test rows.
         every: epochs between measurements; the last epoch is always measured.
-        confusions: also store the confusion matrix of each measurement.
+        confusions: also keep the confusion matrix of each measurement.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class History(Monitor):
         self._measured: dict[str, Tensor] = {}
 
     def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
-        """Store the number of epochs."""
+        """Remember how long training lasts."""
         self._epochs = epochs
 
     def epoch(
@@ -58,7 +58,7 @@ class History(Monitor):
         losses: Float[Tensor, "r"],
         scores: Callable[[Tensor], Float[Tensor, "r n k"]],
     ) -> None:
-        """Store the losses and, if a measurement is due, the accuracy of the runs."""
+        """Measure the runs when it is their turn."""
         for run, loss in zip(runs, losses.unbind(), strict=True):
             self._measured[f"loss/{run}/{epoch}"] = loss
         if epoch % self.every and epoch != self._epochs:
@@ -72,20 +72,20 @@ class History(Monitor):
                 self._measured[f"confusion/{run}/{epoch}"] = counts
 
     def series(self, what: str, run: int) -> dict[int, Tensor]:
-        """Measurements of one run by epoch; `what` is "accuracy", "loss" or "confusion"."""
-        values = {}
+        """One run's measurements by epoch; `what` is "accuracy", "loss" or "confusion"."""
+        found = {}
         for name, value in self._measured.items():
             kind, of_run, epoch = name.split("/")
             if kind == what and int(of_run) == run:
-                values[int(epoch)] = value.cpu()
-        return dict(sorted(values.items()))
+                found[int(epoch)] = value.cpu()
+        return dict(sorted(found.items()))
 
     def accuracies(self, run: int) -> dict[int, float]:
-        """Accuracy of one run by epoch."""
+        """One run's accuracy by epoch."""
         return {epoch: float(value) for epoch, value in self.series("accuracy", run).items()}
 
     def losses(self, run: int) -> dict[int, float]:
-        """Mean training loss of one run by epoch."""
+        """One run's mean training loss by epoch."""
         return {epoch: float(value) for epoch, value in self.series("loss", run).items()}
 
     def state(self) -> dict[str, Tensor]:
@@ -93,18 +93,18 @@ class History(Monitor):
         return self._measured
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Add earlier measurements."""
+        """Take up earlier measurements."""
         self._measured |= state
 
 
-class CombinedMonitor(Monitor):
-    """Calls several monitors; None stands for none."""
+class Together(Monitor):
+    """Several monitors as one."""
 
-    def __init__(self, *monitors: Monitor | None) -> None:
-        self.monitors = [monitor for monitor in monitors if monitor is not None]
+    def __init__(self, *monitors: Monitor) -> None:
+        self.monitors = monitors
 
     def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
-        """Call each monitor."""
+        """Pass on."""
         for monitor in self.monitors:
             monitor.begin(epochs, runs, done)
 
@@ -115,23 +115,23 @@ class CombinedMonitor(Monitor):
         losses: Float[Tensor, "r"],
         scores: Callable[[Tensor], Float[Tensor, "r n k"]],
     ) -> None:
-        """Call each monitor."""
+        """Pass on."""
         for monitor in self.monitors:
             monitor.epoch(epoch, runs, losses, scores)
 
     def state(self) -> dict[str, Tensor]:
-        """The states of all monitors, prefixed with their positions."""
+        """Everything they remember, by position."""
         return {f"{i}|{k}": v for i, monitor in enumerate(self.monitors) for k, v in monitor.state().items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Restore each monitor."""
+        """Give each its own memory back."""
         for i, monitor in enumerate(self.monitors):
-            prefix = f"{i}|"
-            monitor.restore({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+            own = {k.partition("|")[2]: v for k, v in state.items() if k.partition("|")[0] == str(i)}
+            monitor.restore(own)
 
 
 class ProgressBar(Monitor):
-    """A progress bar of epochs with the time left; a context manager. Silent outside a terminal."""
+    """Epochs done and time left, on a terminal; silent elsewhere. A context manager."""
 
     def __init__(self, what: str = "training", *, transient: bool = True) -> None:
         from rich.console import Console
@@ -173,6 +173,6 @@ class ProgressBar(Monitor):
         losses: Float[Tensor, "r"],
         scores: Callable[[Tensor], Float[Tensor, "r n k"]],
     ) -> None:
-        """Advance the bar."""
+        """Move the bar."""
         if self._task is not None:
             self._bar.update(self._task, completed=epoch)

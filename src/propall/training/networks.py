@@ -5,7 +5,7 @@ import copy
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,15 @@ from torch import Tensor, nn
 
 from propall import counter_rng
 from propall.training.contract import Classifier, NetFactory, Objective, Run, State
+
+
+@runtime_checkable
+class InitializedFromData(Protocol):
+    """A network that sets some of its weights from the training data."""
+
+    def initialize_from(self, x: Tensor) -> None:
+        """Set the weights that depend on the training inputs."""
+
 
 #: Maximum number of rows scored at once.
 SCORING_CHUNK = 4096
@@ -39,7 +48,10 @@ def build(net: NetFactory | nn.Module, run: Run) -> nn.Module:
     if isinstance(net, nn.Module):
         return copy.deepcopy(net).to(x.device, x.dtype)
     with seeded_generator(counter_rng.seed_for(run.seed, "initialisation")):
-        return net(run.train.in_shape, run.train.n_classes).to(x.device, x.dtype)
+        built = net(run.train.in_shape, run.train.n_classes).to(x.device, x.dtype)
+    if isinstance(built, InitializedFromData):
+        built.initialize_from(x)
+    return built
 
 
 def starting_weights(net: NetFactory | nn.Module) -> list[Tensor]:

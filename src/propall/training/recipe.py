@@ -1,36 +1,53 @@
-"""How a network is trained, apart from its loss: epochs, batches, optimizer."""
+"""How long and with what a network is trained; the loss is the objective's business."""
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Self
 
+import torch
 from torch import Tensor
 
 from propall.registry import check_choices, check_integers
+from propall.training.views import Views
 
-#: Precision of matrix products.
+#: What matrix products are computed in.
 Precision = Literal["float32", "tf32", "bfloat16"]
+
+
+#: Fields that version 0.1.0 did not have.
+ADDED_FIELDS = ("schedule", "warm_up", "nesterov", "norm_rate", "lookahead", "views")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Epochs, batches, optimizer, schedule, augmentation, precision.
+    """Epochs, batches, optimiser, schedule, augmentation.
 
     Attributes:
-        epochs: number of epochs.
-        batch_size: instances per step; the whole training set if it is smaller.
-        optimizer: "sgd" (with momentum) or "adam".
-        learning_rate: initial learning rate.
+        epochs: passes over the training set.
+        batch_size: instances per step; the whole set where it is smaller.
+        optimizer: "sgd" (with momentum) or "adam"; weight decay is the coupled L2 penalty of both, on
+            every parameter.
+        learning_rate: the start of the schedule.
         momentum: of SGD.
-        weight_decay: factor of the L2 penalty on all parameters, added to the gradient for both optimizers.
-        decay: factor of the learning rate, applied every `decay_every` epochs.
-        decay_every: epochs between two decays.
-        smooth_decay: spread the factor evenly over these epochs.
-        last_batch: "keep" or "drop" an incomplete last batch. A single row is always dropped: batch norm
-            needs two.
-        augmentation: of images, drawn anew in every epoch: "none", "flip_crop" (horizontal flip, shift by up
-            to 4 pixels) or "rotate_flip" (rotation by up to 30 degrees, horizontal flip).
-        precision: "float32" keeps the precision of the data; "tf32" lets a GPU round the factors of matrix
-            products to 10 bits; "bfloat16" runs the network under autocast.
+        weight_decay: factor of the L2 penalty.
+        decay: the learning rate is multiplied by this ...
+        decay_every: ... every so many epochs.
+        smooth_decay: spread that factor over all epochs instead of stepping.
+        last_batch: "keep" an incomplete last batch of an epoch, or "drop" it. One of a single row is always
+            dropped: batch norm has no variance there.
+        augmentation: "none", "flip_crop" (mirror, and shift by up to 4 pixels) or "rotate_flip" (up to 30
+            degrees either way, and mirror) for images, fresh at every visit.
+        precision: "float32" computes in the data's own precision; "tf32" lets a GPU's tensor cores round the
+            factors of matrix products to 10 bits; "bfloat16" runs the network under autocast.
+        schedule: "decay" multiplies the learning rate by `decay`; "linear" and "cosine" lower it to 0 over
+            training.
+        warm_up: share of the steps over which "linear" and "cosine" first raise it from a fifth.
+        nesterov: use Nesterov momentum.
+        norm_rate: factor on the learning rate of normalization layers; their weight decay is divided by it.
+        lookahead: average the weights with their past every so many steps, with a weight on the past that
+            falls to 0 over training; 0: never [zhang2019lookahead].
+        views: weak and strong views of every row; None: one view, augmented by `augmentation`.
     """
 
     epochs: int = 500
@@ -45,22 +62,54 @@ class Recipe:
     last_batch: Literal["keep", "drop"] = "drop"
     augmentation: Literal["none", "flip_crop", "rotate_flip"] = "none"
     precision: Precision = "float32"
+    schedule: Literal["decay", "linear", "cosine"] = "decay"
+    warm_up: float = 0.0
+    nesterov: bool = False
+    norm_rate: float = 1.0
+    lookahead: int = 0
+    views: Views | None = None
 
     def __post_init__(self) -> None:
-        check_integers(self, epochs=0, batch_size=1, decay_every=1)
+        check_integers(self, epochs=0, batch_size=1, decay_every=1, lookahead=0)
         for name in ("learning_rate", "weight_decay", "momentum", "decay"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
-                raise ValueError(f"{name}: got {value!r}; expected a finite number of at least 0.")
+                raise ValueError(f"{name}: {value!r} given; a finite number of at least 0 is needed.")
         check_choices(self)
 
-    def rate_factor(self, epoch: Tensor) -> Tensor:
-        """Factor of the learning rate after `epoch` completed epochs."""
+    @property
+    def has_constant_rate(self) -> bool:
+        """Whether the learning rate never changes."""
+        return self.schedule == "decay" and self.decay == 1
+
+    def rate_factor(self, epoch: Tensor, progress: Tensor) -> Tensor:
+        """Factor on the learning rate after `epoch` epochs, `progress` being the share of steps taken."""
+        if self.schedule != "decay":
+            falling = (1 - progress) / (1 - self.warm_up)
+            if self.schedule == "cosine":
+                falling = (1 - torch.cos(torch.pi * falling)) / 2
+            rising = 0.2 + 0.8 * progress / max(self.warm_up, 1e-9)
+            return torch.where(progress < self.warm_up, rising, falling)
         periods = epoch / self.decay_every
         return self.decay ** (periods if self.smooth_decay else periods.floor())
 
+    def to_dict(self) -> dict[str, Any]:
+        """The recipe as plain JSON values; later additions appear only where they are used.
+
+        So the recipe of a stored result keeps its key.
+        """
+        values = dataclasses.asdict(self)
+        defaults = {name: getattr(Recipe, name) for name in ADDED_FIELDS}
+        return {name: v for name, v in values.items() if name not in defaults or v != defaults[name]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The recipe that `to_dict` wrote."""
+        views = values.get("views")
+        return cls(**{**values, "views": None if views is None else Views.from_dict(views)})
+
     def batch_sizes(self, n: int) -> list[int]:
-        """Sizes of the batches of one epoch on n rows."""
+        """The sizes of an epoch's batches on n rows."""
         size = min(self.batch_size, n)
         whole, rest = divmod(n, size)
         keep = self.last_batch == "keep" and rest > 1

@@ -52,6 +52,7 @@ class Section:
         self.runs = runs
         self.objectives = objectives
         self.objective = objectives[0]
+        self.updates_state = type(self.objective).update is not Objective.update
         self.varied: Tensors = {}
         for name in self.objective.hyperparameters():
             values = [getattr(objective, name) for objective in objectives]
@@ -109,12 +110,14 @@ class Section:
             state: State,
             uniform: "Tensor | None",
             weight: "Tensor | None",
+            teacher: "Tensor | None",
         ) -> Any:
             objective = _with_fields(self.objective, varied)
-            step_of_run = step._replace(uniform=uniform, weight=weight)
+            step_of_run = step._replace(uniform=uniform, weight=weight, teacher=teacher)
             return getattr(objective, method)(logits, candidates, state, step_of_run)
 
-        return over_runs(evaluate, self.varied, logits, candidates, state, step.uniform, step.weight)
+        per_run = (step.uniform, step.weight, step.teacher)
+        return over_runs(evaluate, self.varied, logits, candidates, state, *per_run)
 
 
 def _with_fields(objective: Objective, values: Tensors) -> Objective:

@@ -47,8 +47,8 @@ class SingleBackend(Backend):
         state = self.stack.batch_state(section, batch)
         if any(state):
             state = map_leaves(lambda t: t.squeeze(0), state._replace(trained={}))
-        weight = None if batch.weight is None else batch.weight.squeeze(0)
-        step = Step(*time, None if noise is None else noise.squeeze(0), weight)
+        of_rows = (noise, batch.weight, batch.teacher)
+        step = Step(*time, *(None if t is None else t.squeeze(0) for t in of_rows))
         return Visit(batch.candidates.squeeze(0), state, step)
 
     def losses_and_gradients(

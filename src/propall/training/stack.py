@@ -14,7 +14,9 @@ from torch.func import functional_call
 from propall import counter_rng
 from propall.numerics import is_traced
 from propall.training import optim
+from propall.training.averages import Averages
 from propall.training.backend import Backend, Group, StackedBackend, Time, write
+from propall.training.consistency import with_views, without_views
 from propall.training.contract import NetFactory, Objective, Run, State
 from propall.training.dense import dense_backend
 from propall.training.networks import SCORING_CHUNK, NetClassifier, build, starting_weights
@@ -52,7 +54,8 @@ class Stack:
                 "example with net.head.requires_grad_()."
             )
         self.trained = {name: tensor for name, tensor in self.parameters.items() if name in trainable}
-        self.sections = Section.split([run.objective or objective for run in runs], self.stream.x)
+        objectives = [with_views(run.objective or objective, recipe.views) for run in runs]
+        self.sections = Section.split(objectives, self.stream.x)
         self.states = [self._initial_state(section) for section in self.sections]
         trained = [self.trained, *(state.trained for state in self.states)]
         self.moments = [optim.start(recipe, tensors) for tensors in trained]
@@ -60,8 +63,11 @@ class Stack:
         self.rate = self._per_run([run.learning_rate for run in runs], recipe.learning_rate)
         self.weight_decay = self._per_run([run.weight_decay for run in runs], recipe.weight_decay)
         self._decays = bool(self.weight_decay.any())
-        self.common_rates = optim.common(self.rate, self.weight_decay) if recipe.decay == 1 else None
-        self._updating = [i for i, section in enumerate(self.sections) if section.objective.updates_state]
+        simple = recipe.has_constant_rate and recipe.norm_rate == 1
+        self.common_rates = optim.common(self.rate, self.weight_decay) if simple else None
+        self._rate_factors = _norm_factors(nets[0], recipe.norm_rate)
+        self.averages = Averages(self)
+        self._updating = [i for i, section in enumerate(self.sections) if section.updates_state]
         self._noisy = [section.runs if section.objective.needs_noise else None for section in self.sections]
         self._traceable = StackedBackend(self)
         self._eager = SingleBackend(self, nets[0]) if len(runs) == 1 else self._traceable
@@ -120,13 +126,15 @@ class Stack:
         """
         backend = self._backend()
         time = self.time()
+        batch = self.averages.with_teacher(batch)
         visits = [backend.visit(i, batch, time, noise) for i, noise in enumerate(noises)]
         losses, logits, gradients = backend.losses_and_gradients(batch, visits)
         for group, of_group in zip(backend.groups, gradients, strict=True):
-            self._descend(group, of_group, time.epoch)
+            self._descend(group, of_group, time)
         for i in self._updating:
             self._remember(i, batch, backend.update(i, batch, visits[i], logits))
         self.step.add_(1)
+        self.averages.update()
         return losses
 
     def _backend(self) -> Backend:
@@ -146,7 +154,7 @@ class Stack:
         epochs = torch.div(self.step, per_epoch, rounding_mode="floor")
         return Time(self.step.to(dtype) / self.total_steps, epochs.to(dtype))
 
-    def _descend(self, group: Group, gradients: optim.Tensors, epoch: Float[Tensor, ""]) -> None:
+    def _descend(self, group: Group, gradients: optim.Tensors, time: Time) -> None:
         """The optimizer's step on one group."""
         runs, tensors, moments = group
         if not tensors:
@@ -155,10 +163,17 @@ class Stack:
             optim.advance_fused(self.recipe, tensors, gradients, moments, *self.common_rates, self.step)
             return
         rate, weight_decay = self.rate[runs], self.weight_decay[runs] if self._decays else None
-        if self.recipe.decay != 1:
-            rate = rate * self.recipe.rate_factor(epoch)
+        if not self.recipe.has_constant_rate:
+            rate = rate * self.recipe.rate_factor(time.epoch, time.progress)
         optim.advance(
-            self.recipe, tensors, gradients, moments, rate=rate, weight_decay=weight_decay, steps=self.step
+            self.recipe,
+            tensors,
+            gradients,
+            moments,
+            rate=rate,
+            weight_decay=weight_decay,
+            steps=self.step,
+            factors=self._rate_factors,
         )
 
     def batch_state(self, section: int, batch: Batch) -> State:
@@ -240,7 +255,8 @@ class Stack:
         for section, state in zip(self.sections, self.states, strict=True):
             for j, objective in enumerate(section.objectives):
                 copied = State(*({k: v.clone() for k, v in part.items()} for part in _of_run(j, state)))
-                fitted.append(NetClassifier(self._network(section.runs.start + j), objective, copied))
+                net = self._network(section.runs.start + j)
+                fitted.append(NetClassifier(net, *without_views(objective, copied)))
         return fitted
 
     def _network(self, run: int) -> nn.Module:
@@ -259,6 +275,7 @@ class Stack:
         named |= {f"buffers/{k}": v for k, v in self.buffers.items()}
         for i, group in enumerate(self.moments):
             named |= {f"moments/{i}/{name}/{k}": v for name, part in group.items() for k, v in part.items()}
+        named |= self.averages.tensors()
         for i, state in enumerate(self.states):
             parts = state._asdict().items()
             named |= {f"state/{i}/{part}/{k}": v for part, tensors in parts for k, v in tensors.items()}
@@ -315,6 +332,14 @@ class Stack:
             self.stream.keys,
             *starting_weights(self.net),
         )
+
+
+def _norm_factors(net: nn.Module, factor: float) -> dict[str, float]:
+    """Factor on the learning rate by parameter name: `factor` in normalization layers, 1 elsewhere."""
+    norms = nn.modules.batchnorm._NormBase | nn.LayerNorm | nn.GroupNorm  # noqa: SLF001 - their common base
+    layers = {name: module for name, module in net.named_modules() if isinstance(module, norms)}
+    named = (f"{name}.{key}" for name, layer in layers.items() for key, _ in layer.named_parameters())
+    return {} if factor == 1 else dict.fromkeys(named, factor)
 
 
 def _stacked(parts: Sequence[dict[str, Tensor]]) -> optim.Tensors:

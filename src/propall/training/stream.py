@@ -13,6 +13,7 @@ from torch import Tensor
 from propall import counter_rng
 from propall.training.contract import Run
 from propall.training.recipe import Recipe
+from propall.training.views import Views
 
 #: Maximum shift of an image in pixels, and maximum rotation.
 CROP_REACH, ROTATION_REACH = 4, math.radians(30)
@@ -22,13 +23,14 @@ NUMBERS_AT_ONCE = 1 << 18
 
 @dataclass(frozen=True)
 class Batch:
-    """The batch of one step of a stack: r runs, b instances each."""
+    """The batch of one step of a stack: r runs, b instances each, v views of an instance."""
 
     index: Int[Tensor, "r b"]
-    x: Float[Tensor, "r b ..."]
+    x: Float[Tensor, "r vb ..."]
     candidates: Bool[Tensor, "r b k"]
     weight: Float[Tensor, "r b"] | None
     keys: Int[Tensor, "r b"]
+    teacher: Float[Tensor, "r b k"] | None = None
 
 
 class Labels(NamedTuple):
@@ -77,8 +79,19 @@ class Stream:
             purpose: torch.tensor(
                 [counter_rng.seed_for(run.seed, purpose) for run in runs], device=self.device
             )
-            for purpose in ("order", "noise", "augmentation")
+            for purpose in ("order", "noise", "augmentation", *(["views"] if recipe.views else []))
         }
+        if recipe.views is not None:
+            if train.x.dim() != 4:
+                raise ValueError(
+                    f"views: augmented views need images of shape (n, c, h, w); x has shape "
+                    f"{tuple(train.x.shape)}. Reshape x, or use views=None."
+                )
+            pixels = self.x.flatten(0, -5) if not self._x_is_shared else self.x
+            # The darkest and the brightest value of each channel stand for black and white.
+            self.low, self.high = (
+                extreme((0, 2, 3))[:, None, None] for extreme in (pixels.amin, pixels.amax)
+            )
         if recipe.augmentation != "none" and train.x.dim() != 4:
             raise ValueError(
                 f"augmentation: {recipe.augmentation!r} needs images of shape (n, c, h, w); "
@@ -99,7 +112,8 @@ class Stream:
     def tensors(self) -> list[Tensor]:
         """The data and the seeds."""
         weight = [] if self.weight is None else [self.weight]
-        return [self.x, self.candidates, self.keys, *weight, *self._seeds.values()]
+        pixel_range = [self.low, self.high] if self.recipe.views is not None else []
+        return [self.x, self.candidates, self.keys, *weight, *self._seeds.values(), *pixel_range]
 
     def order(self, epoch: int) -> Int[Tensor, "r n"]:
         """The order of every run's rows in one epoch."""
@@ -159,11 +173,14 @@ class Stream:
     ) -> Iterator[Tensor]:
         """Features of several batches, one batch at a time."""
         at_once = max(1, room // math.prod(self.x.shape[1 if self._x_is_shared else 2 :]))
+        if self.recipe.views is not None:
+            at_once = 1  # the views of a batch stand together
         start = 0
         for block in range(0, len(sizes), at_once):
             block_sizes = sizes[block : block + at_once]
             rows = slice(start, start := start + sum(block_sizes))
-            yield from self.features(index[:, rows], keys[:, rows], steps[rows]).split(block_sizes, 1)
+            features = self.features(index[:, rows], keys[:, rows], steps[rows])
+            yield from [features] if len(block_sizes) == 1 else features.split(block_sizes, 1)
 
     def _take(self, table: Tensor, index: Int[Tensor, "r b"], per_run: bool) -> Tensor:
         if self.device.type != "cpu":
@@ -189,7 +206,32 @@ class Stream:
     ) -> Float[Tensor, "r b ..."]:
         """Features of the given rows, augmented as the recipe says."""
         x = self._take(self.x, index, not self._x_is_shared)
+        if self.recipe.views is not None:
+            return self._views(x, keys, step, self.recipe.views)
         return x if self.recipe.augmentation == "none" else self._augment(x, keys, step)
+
+    def _views(
+        self, x: Float[Tensor, "r b c h w"], keys: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"], views: Views
+    ) -> Float[Tensor, "r vb c h w"]:
+        """The weak view of all rows, then each strong view; a function of seed, epoch, row and view."""
+        epoch = torch.div(step, len(self.batch_sizes), rounding_mode="floor")
+        odd = (epoch % 2 == 1).expand(keys.shape).flatten()
+        seeds, images, parts = self._seeds["views"][:, None, None], x.flatten(0, 1), []
+        for number in range(views.n_views):
+            augmentation = views.strong if number else views.weak
+            slots = torch.arange(augmentation.n_draws, device=self.device)
+            draws = counter_rng.uniform(
+                seeds, epoch[..., None], keys[..., None], number, slots, dtype=x.dtype
+            )
+            part = augmentation(images, draws.flatten(0, 1), odd, low=self.low, high=self.high)
+            parts.append(part.view_as(x))
+        together = torch.cat(parts, 1)
+        if self.device.type != "cuda":
+            return together
+        # CUDA convolutions read channels last.
+        flat = together.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        stacked: Tensor = flat.unflatten(0, together.shape[:2])
+        return stacked
 
     def noises(
         self, noisy: Sequence[slice | None], steps: Int[Tensor, "*#rb"], keys: Int[Tensor, "r b"]

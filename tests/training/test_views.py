@@ -1,0 +1,141 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from propall.methods.cc import CC
+from propall.methods.proden import PRODEN
+from propall.methods.propall import ProPaLL
+from propall.numerics import restricted_softmax
+from propall.training.consistency import MEMORY, ConsistentObjective
+from propall.training.contract import State, Step
+from propall.training.views import Views, balance_term, rectified, widened
+
+ALL = torch.ones(5, 4, dtype=torch.bool)
+
+
+def batch(views=3, n=5, k=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(views * n, k, generator=generator, dtype=torch.float64)
+    sets = torch.rand(n, k, generator=generator) < 0.5
+    sets[torch.arange(n), torch.randint(k, (n,), generator=generator)] = True
+    return logits, sets
+
+
+def at(progress):
+    return Step(torch.tensor(progress), torch.tensor(0.0))
+
+
+def test_without_strong_views_the_base_loss_is_unchanged():
+    logits, sets = batch(1)
+    consistent = ConsistentObjective(CC(), Views(n_strong=0))
+    assert torch.equal(
+        consistent.loss(logits, sets, State(), at(0.5)), CC().loss(logits, sets, State(), at(0.5))
+    )
+
+
+def test_single_candidates_give_one_hot_targets():
+    logits, _ = batch()
+    truth = torch.tensor([0, 1, 2, 3, 0])
+    sets = torch.nn.functional.one_hot(truth, 4).bool()
+    loss = ConsistentObjective(CC(), Views(n_strong=2)).loss(logits, sets, State(), at(1.0))
+    supervised = torch.nn.functional.cross_entropy(logits, truth.repeat(3))
+    torch.testing.assert_close(loss, 2 * supervised)
+
+
+def test_full_sets_leave_self_training():
+    logits, _ = batch()
+    loss = ConsistentObjective(CC(), Views(n_strong=2)).loss(logits, ALL, State(), at(1.0))
+    target = logits[:5].softmax(-1)
+    expected = -(target.repeat(3, 1) * logits.log_softmax(-1)).sum(-1).mean()
+    torch.testing.assert_close(loss, expected)
+
+
+def test_targets_carry_no_gradient():
+    logits, sets = batch()
+    logits.requires_grad_()
+    views = Views(n_strong=2, consistency_views="strong", base_views="weak", weight=1.0, ramp=0)
+    with_consistency = ConsistentObjective(CC(), views)
+    without = ConsistentObjective(CC(), replace(views, weight=0.0))
+    (gradient,) = torch.autograd.grad(with_consistency.loss(logits, sets, State(), at(1.0)), logits)
+    (plain,) = torch.autograd.grad(without.loss(logits, sets, State(), at(1.0)), logits)
+    torch.testing.assert_close(gradient[:5], plain[:5])
+    assert not torch.allclose(gradient[5:], plain[5:])
+
+
+@pytest.mark.parametrize(("progress", "share"), [(0.0, 0.0), (0.125, 0.5), (0.25, 1.0), (0.9, 1.0)])
+def test_the_consistency_weight_rises_to_its_height(progress, share):
+    logits, sets = batch()
+    views = Views(n_strong=2, weight=2.0)
+    base, full = (
+        ConsistentObjective(ProPaLL(), replace(views, weight=weight)).loss(logits, sets, State(), step)
+        for weight, step in ((0.0, noiseless(progress)), (2.0, noiseless(1.0)))
+    )
+    risen = ConsistentObjective(ProPaLL(), views).loss(logits, sets, State(), noiseless(progress))
+    torch.testing.assert_close(risen - base, share * (full - base))
+
+
+def noiseless(progress):
+    return at(progress)._replace(uniform=torch.full((5, 4), 0.5, dtype=torch.float64))
+
+
+def test_rectified_targets_rank_candidates_first():
+    logits, sets = batch(1)
+    sets[0] = True
+    target = rectified(logits, sets)
+    torch.testing.assert_close(target.sum(-1), torch.ones(5, dtype=torch.float64))
+    multiple = 1 / (logits.softmax(-1) * sets).sum(-1)
+    lowest = target.masked_fill(~sets, 9).amin(-1)
+    highest = target.masked_fill(sets, 0).amax(-1)
+    partial = ~sets.all(-1)
+    assert partial.sum() >= 3
+    torch.testing.assert_close(lowest[partial], (multiple * highest)[partial])
+    torch.testing.assert_close(target[0], logits[0].softmax(-1))
+
+
+def test_tolerance_interpolates_between_the_set_and_self_training():
+    logits, sets = batch(1)
+    torch.testing.assert_close(widened(logits, sets, 0.0), restricted_softmax(logits, sets))
+    torch.testing.assert_close(widened(logits, sets, 1.0), logits.softmax(-1))
+
+
+def test_remembered_targets_move_by_their_momentum():
+    logits, sets = batch()
+    views = Views(n_strong=2, targets="memory", momentum=0.75)
+    consistent = ConsistentObjective(PRODEN(), views)
+    state = consistent.init(sets)
+    old = state.rows[MEMORY].double()
+    new = consistent.update(logits, sets, state, at(0.5))
+    torch.testing.assert_close(new.rows[MEMORY], 0.75 * old + 0.25 * restricted_softmax(logits[:5], sets))
+    base = PRODEN().update(logits[:5], sets, PRODEN().init(sets), at(0.5))
+    for name, rows in base.rows.items():
+        assert torch.equal(new.rows[name], rows)
+
+
+def test_balance_is_least_at_the_prior():
+    flat, tilted = torch.zeros(6, 4), torch.tensor([2.0, 0, 0, 0]).expand(6, 4)
+    assert balance_term(flat, None) < balance_term(tilted, None)
+    prior = tuple(tilted[0].softmax(-1).tolist())
+    assert balance_term(tilted, prior) < balance_term(flat, prior)
+    torch.testing.assert_close(balance_term(tilted, (0.25,) * 4), balance_term(tilted, None))
+
+
+@pytest.mark.parametrize("mask", ["candidates", "rectified", "widened"])
+def test_classes_can_be_renamed(mask):
+    logits, sets = batch()
+    consistent = ConsistentObjective(CC(), Views(n_strong=2, mask=mask, balance=0.3, tolerance=0.2))
+    order = torch.tensor([2, 0, 3, 1])
+    loss = consistent.loss(logits, sets, State(), at(0.7))
+    torch.testing.assert_close(consistent.loss(logits[:, order], sets[:, order], State(), at(0.7)), loss)
+
+
+def test_the_stateless_recipe_of_glws():
+    logits, sets = batch()
+    views = Views(n_strong=2, ramp=0, balance=0.1, base_views="weak")
+    weak, p = logits[:5], logits[:5].softmax(-1)
+    target = restricted_softmax(weak, sets)
+    consistency = -(target.repeat(3, 1) * logits.log_softmax(-1)).sum(-1).mean()
+    balance = -0.1 * p.mean(0).log().mean()
+    base = CC().loss(weak, sets, State(), at(0.0))
+    loss = ConsistentObjective(CC(), views).loss(logits, sets, State(), at(1e-6))
+    torch.testing.assert_close(loss, base + consistency + balance)
