@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from propall.training.contract import Objective, RowwiseObjective, State, Step
+from propall.training.contract import Objective, RowwiseObjective, State, StatelessObjective, Step
 from tests.contract.subjects import (
     OBJECTIVES,
     Outcome,
@@ -58,6 +59,14 @@ def test_is_a_frozen_dataclass_without_tensors(objective: Objective) -> None:
         assert not isinstance(getattr(objective, field.name), Tensor)
     with pytest.raises(dataclasses.FrozenInstanceError):
         objective.anything = 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", [n for n, m in OBJECTIVES.items() if issubclass(m, StatelessObjective)])
+def test_a_formula_takes_the_fields_with_the_same_defaults(name: str) -> None:
+    objective = OBJECTIVES[name]()
+    assert isinstance(objective, StatelessObjective)
+    _, _, *options = inspect.signature(objective.formula).parameters.values()
+    assert {option.name: option.default for option in options} == objective.hyperparameters()
 
 
 @each_objective

@@ -5,7 +5,8 @@ import torch
 from torch.nn.functional import cross_entropy, one_hot
 
 from propall.data.dataset import PartialDataset
-from propall.methods.cavl import CAVL, cavl_loss, selected_candidate
+from propall.methods._label_weights import weighted_cross_entropy
+from propall.methods.cavl import CAVL, selected_candidate
 from propall.nets import Linear
 from propall.training.contract import Run, State, Step
 from propall.training.networks import NetClassifier, build
@@ -67,7 +68,7 @@ def test_extreme_logits(dtype: torch.dtype) -> None:
     logits = torch.cartesian_prod(values, values, values).to(dtype).requires_grad_()
     mask = torch.tensor([True, True, False]).expand(27, 3)
     weights = selected_candidate(logits.detach(), mask)
-    loss = cavl_loss(logits, weights)
+    loss = weighted_cross_entropy(logits, weights)
     (gradient,) = torch.autograd.grad(loss.sum(), logits)
     assert weights.dtype == loss.dtype == torch.float32
     assert (weights * ~mask == 0).all()

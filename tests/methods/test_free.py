@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, one_hot
 
+from propall.methods._risks import class_risks
 from propall.methods.free import Free, free_loss
 from propall.training.contract import Step
 
@@ -23,7 +24,7 @@ def test_may_be_negative():
     # Both rows exclude label 0 and give it low probability: its large loss counts 1 - (k - 1) times.
     candidates = torch.tensor([[0, 1, 1], [0, 1, 1]]).bool()
     logits = torch.tensor([[-8.0, 0, 0], [-8.0, 0, 0]])
-    assert free_loss(logits, candidates, torch.tensor([1.0, 0, 0])) < -5
+    assert free_loss(class_risks(logits, candidates, torch.tensor([1.0, 0, 0]))) < -5
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,8 @@ def test_sets_are_rows_repeated_for_each_excluded_label(pairs, prior):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_extreme_logits(dtype):
     logits = torch.tensor([[1e4, 0, -1e4], [-1e4, 0, 1e4]], dtype=dtype, requires_grad=True)
-    loss = free_loss(logits, torch.tensor([[0, 1, 1], [1, 1, 0]]).bool(), torch.tensor([0.5, 0, 0.5]))
+    candidates = torch.tensor([[0, 1, 1], [1, 1, 0]]).bool()
+    loss = free_loss(class_risks(logits, candidates, torch.tensor([0.5, 0, 0.5])))
     loss.backward()
     assert loss.isfinite()
     assert logits.grad.isfinite().all()

@@ -5,8 +5,9 @@ import torch
 from torch.nn.functional import cross_entropy, one_hot
 
 from propall.data.dataset import PartialDataset
+from propall.methods._label_weights import weighted_cross_entropy
 from propall.methods.proden import PRODEN
-from propall.methods.rc import RC, rc_loss
+from propall.methods.rc import RC
 from propall.nets import MLP, Linear
 from propall.numerics import restricted_softmax, uniform_weights
 from propall.training.contract import Objective, Run
@@ -31,7 +32,7 @@ def trained(objective: Objective, run: Run, epochs: int = 1) -> NetClassifier:
 def test_weighted_cross_entropy_and_its_gradient() -> None:
     logits = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
     weights = restricted_softmax(torch.randn(6, 5, dtype=torch.float64), data(6, 5).candidates)
-    loss = rc_loss(logits, weights)
+    loss = weighted_cross_entropy(logits, weights)
     expected = sum(
         weights[:, j] * cross_entropy(logits, torch.full((6,), j), reduction="none") for j in range(5)
     )
@@ -44,7 +45,7 @@ def test_weighted_cross_entropy_and_its_gradient() -> None:
 def test_extreme_logits(dtype: torch.dtype) -> None:
     values = torch.tensor([-1e4, 0.0, 1e4])
     logits = torch.cartesian_prod(values, values, values).to(dtype).requires_grad_()
-    loss = rc_loss(logits, torch.tensor([0.3, 0.7, 0.0]).expand(27, 3))
+    loss = weighted_cross_entropy(logits, torch.tensor([0.3, 0.7, 0.0]).expand(27, 3))
     (gradient,) = torch.autograd.grad(loss.sum(), logits)
     assert loss.dtype == torch.float32
     assert loss.isfinite().all()

@@ -1,13 +1,15 @@
 """Shared by LWS and LWC: hyper-parameters, and label weights normalized inside and outside the candidates."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from propall.numerics import full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import Candidates, Logits, RowLosses, RowwiseObjective, State, Step
 
 
 def side_weights(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
@@ -29,7 +31,7 @@ def side_weights(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 
 @dataclass(frozen=True)
 class LeveragedLoss(RowwiseObjective):
-    """Leveraged weighted loss; subclasses define `losses`.
+    """Leveraged weighted loss; subclasses define its `formula`.
 
     `update` sees logits computed after the optimizer step.
 
@@ -45,15 +47,17 @@ class LeveragedLoss(RowwiseObjective):
     memory = "k label weights"
     cost = "2 forward + 1 backward"
     fresh_logits = True
+    formula: ClassVar[Callable[..., RowLosses]]
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
         """Start with weight 1/k on every class, candidate or not."""
-        return State(
-            rows={"weights": torch.full(candidates.shape, 1 / candidates.shape[-1], device=candidates.device)}
-        )
+        equal = torch.full(candidates.shape, 1 / candidates.shape[-1], device=candidates.device)
+        return State(rows={"weights": equal})
 
-    def update(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> State:
+    def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
+        """Evaluate the formula with the stored weights."""
+        return self.formula(logits, candidates, state.rows["weights"], **self.hyperparameters())
+
+    def update(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> State:
         """Store `side_weights` of the new logits."""
         return state.with_rows(weights=side_weights(logits, candidates))

@@ -1,18 +1,19 @@
 """Shared by the complementary-label methods: excluded labels, class risks, transition matrices.
 
-`class_risks` serves Free, NN and GA; transition matrices serve Forward and CPE; the other methods use
-`require_one_excluded` or `over_excluded`. The complementary (excluded) labels of a row are those outside its
+`ClassRiskObjective` serves Free, NN and GA; transition matrices serve Forward and CPE; the other methods use
+`OneExcludedLabel` or `over_excluded`. The complementary (excluded) labels of a row are those outside its
 candidate set S.
 """
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from propall.numerics import full_precision
+from propall.training.contract import BatchLoss, Candidates, Logits, Objective, State, Step
 
 #: How the excluded labels of one instance are weighted: one unit divided among them, or one unit each.
 Pairs = Literal["instance", "pooled"]
@@ -22,13 +23,7 @@ Transition = Literal["uniform"] | Sequence[Sequence[float]]
 
 
 def require_one_excluded(candidates: Bool[Tensor, "n k"], title: str, instead: str) -> None:
-    """Raise ValueError unless every row excludes exactly one label.
-
-    Args:
-        candidates: candidate matrix of the whole training set.
-        title: title of the method, for the error message.
-        instead: methods that accept such rows, for the error message.
-    """
+    """Raise ValueError unless every row excludes exactly one label; `instead` names methods for such rows."""
     excluded = (~candidates).sum(-1)
     invalid = excluded != 1
     if invalid.any():
@@ -38,6 +33,22 @@ def require_one_excluded(candidates: Bool[Tensor, "n k"], title: str, instead: s
             f"(first: {first}, which excludes {int(excluded[first])}); {title} expects one complementary "
             f"label per row. Use {instead}."
         )
+
+
+class OneExcludedLabel(Objective):
+    """An objective for rows that exclude exactly one label.
+
+    Attributes:
+        instead: methods that accept other rows, for the error message.
+    """
+
+    kind = "complementary labels"
+    instead: ClassVar[str]
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Return an empty state; raise ValueError unless every row excludes exactly one label."""
+        require_one_excluded(candidates, self.title, self.instead)
+        return State()
 
 
 def over_excluded(losses: Float[Tensor, "*b"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -62,11 +73,7 @@ def excluded_units(
 ) -> Float[Tensor, "n k"]:
     """Weight of each excluded label; 0 on candidates, and in rows that contain every class.
 
-    Args:
-        candidates: True on S.
-        pairs: "instance" divides one unit among the labels a row excludes, "pooled" gives one to each.
-        weight: row weights.
-        dtype: dtype of the result.
+    `pairs="instance"` divides one unit among the labels that a row excludes, "pooled" gives one to each.
     """
     units = (~candidates).to(dtype)
     if pairs == "instance":
@@ -77,16 +84,7 @@ def excluded_units(
 def excluded_prior(
     candidates: Bool[Tensor, "n k"], *, pairs: Pairs = "instance", weight: Float[Tensor, "n"] | None = None
 ) -> Float[Tensor, "k"]:
-    """Relative frequency with which each class is excluded in the training set.
-
-    Args:
-        candidates: candidate matrix of the whole training set.
-        pairs: see `excluded_units`.
-        weight: row weights.
-
-    Raises:
-        ValueError: if no row excludes a label.
-    """
+    """Relative frequency with which each class is excluded; raise ValueError if no row excludes a label."""
     counts = excluded_units(candidates, pairs=pairs, weight=weight, dtype=_finest(candidates.device)).sum(0)
     if not counts.sum() > 0:
         raise ValueError(
@@ -139,6 +137,25 @@ def class_risks(
     return ClassRisks(-(share * logits.log_softmax(-1)).sum(0), counts)
 
 
+class ClassRiskObjective(Objective):
+    """An objective that combines the class risks of a batch; subclasses have the field `pairs`."""
+
+    kind = "complementary labels"
+    memory = "none (k class priors in total)"
+    pairs: Pairs
+    #: Loss of a batch from its class risks.
+    combine: Callable[[ClassRisks], BatchLoss]
+
+    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
+        """Store how often each class is excluded; raise ValueError if none ever is."""
+        return State(shared={"prior": excluded_prior(candidates, pairs=self.pairs, weight=weight)})
+
+    def loss(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> BatchLoss:
+        """Combine the class risks."""
+        prior = state.shared["prior"]
+        return self.combine(class_risks(logits, candidates, prior, pairs=self.pairs, weight=step.weight))
+
+
 def as_transition(transition: str | Sequence[Sequence[float]]) -> Transition:
     """Return "uniform" or the matrix as a hashable tuple of rows (JSON gives lists)."""
     if isinstance(transition, str):
@@ -154,15 +171,9 @@ def as_transition(transition: str | Sequence[Sequence[float]]) -> Transition:
 def transition_matrix(
     transition: Transition, n_classes: int, device: torch.device | None = None
 ) -> Float[Tensor, "k k"]:
-    """Build the transition matrix Q with P(excluded label | class y) in row y.
+    """Build Q with P(excluded label | class y) in row y; raise ValueError unless its rows are distributions.
 
-    Args:
-        transition: "uniform" for 1/(k - 1) off the diagonal, or the rows of Q.
-        n_classes: number of classes k.
-        device: device of the result.
-
-    Raises:
-        ValueError: if the matrix is not k x k, has negative entries, or has rows that do not sum to one.
+    "uniform" stands for 1/(k - 1) off the diagonal.
     """
     dtype = _finest(device)
     if transition == "uniform":

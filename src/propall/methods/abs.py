@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from propall.numerics import full_precision, probabilities_and_complements
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import Candidates, Logits, RowLosses, RowwiseObjective, State, Step
 
 
 def abs_mae_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -63,9 +63,7 @@ class ABS(RowwiseObjective):
 
     name, title, reference = "abs", "ABS", "lv2024robustness"
 
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
+    def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
         """`abs_mae_loss` or `abs_gce_loss`."""
         if self.bounded == "mae":
             return abs_mae_loss(logits, candidates)

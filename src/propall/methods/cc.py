@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall import kernels
 from propall.numerics import negative_log_mass
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def cc_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -33,13 +33,8 @@ def cc_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> 
 
 
 @dataclass(frozen=True)
-class CC(RowwiseObjective):
+class CC(StatelessObjective):
     """Classifier-consistent partial label learning."""
 
     name, title, reference = "cc", "CC", "feng2020provably"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`cc_loss`."""
-        return cc_loss(logits, candidates)
+    formula = staticmethod(cc_loss)

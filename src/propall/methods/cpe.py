@@ -9,7 +9,7 @@ from torch import Tensor
 
 from propall.methods._risks import Transition, as_transition, require_one_excluded, transition_matrix
 from propall.numerics import full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import Candidates, Logits, RowLosses, RowwiseObjective, State, Step
 
 
 def cpe_direct_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -108,9 +108,7 @@ class CPE(RowwiseObjective):
         trained = {"transition": offsets} if self.variant == "T" else {}
         return State(shared={"transition": transition}, trained=trained)
 
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
+    def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
         """`cpe_direct_loss` for "I", otherwise `cpe_transition_loss`."""
         if self.variant == "I":
             return cpe_direct_loss(logits, candidates)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from propall.numerics import full_precision, probabilities_and_complements, uniform_weights
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import Candidates, Logits, RowLosses, RowwiseObjective, State, Step
 
 
 class D2CNNTerms(NamedTuple):
@@ -157,9 +157,7 @@ class D2CNN(RowwiseObjective):
             }
         )
 
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
+    def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
         """`d2cnn_loss` with `teacher_from_ensemble`."""
         return d2cnn_loss(
             logits,
@@ -170,9 +168,7 @@ class D2CNN(RowwiseObjective):
             ensemble_weight=ramp_up(step.epoch, self.ramp_epochs, self.ensemble_weight),
         )
 
-    def update(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> State:
+    def update(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> State:
         """Update Z with the output and count the visit."""
         output = full_precision(logits).softmax(-1)
         return state.with_rows(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from propall.methods._risks import Transition, as_transition, require_one_excluded, transition_matrix
 from propall.numerics import below_maximum, full_precision, negative_log_mass
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import Candidates, Logits, RowLosses, RowwiseObjective, State, Step
 from propall.wording import plural
 
 
@@ -101,9 +101,7 @@ class Forward(RowwiseObjective):
             )
         return State(shared={"transition": transition})
 
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
+    def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
         """`uniform_forward_loss`, or `forward_loss` with the transition matrix."""
         if self.transition == "uniform":
             return uniform_forward_loss(logits, candidates)

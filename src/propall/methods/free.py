@@ -2,35 +2,28 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from propall.methods._risks import Pairs, class_risks, excluded_prior
-from propall.training.contract import Objective, State, Step
+from propall.methods._risks import ClassRiskObjective, ClassRisks, Pairs
 
 
-def free_loss(
-    logits: Float[Tensor, "b k"],
-    candidates: Bool[Tensor, "b k"],
-    prior: Float[Tensor, "k"],
-    *,
-    pairs: Pairs = "instance",
-    weight: Float[Tensor, "b"] | None = None,
-) -> Float[Tensor, ""]:
-    r"""Sum of the class risks of a batch.
+def free_loss(estimate: ClassRisks) -> Float[Tensor, ""]:
+    r"""Sum of the class risks of a batch; terms and sum may be negative.
 
     .. math:: \ell = \sum_j r_j
 
-    with r_j from `propall.methods._risks.class_risks` (same arguments); terms and sum may be negative.
+    Args:
+        estimate: class risks r, see `propall.methods._risks.class_risks`.
 
     References:
         [ishida2019complementary].
     """
-    return class_risks(logits, candidates, prior, pairs=pairs, weight=weight).risks.sum()
+    return estimate.risks.sum()
 
 
 @dataclass(frozen=True)
-class Free(Objective):
+class Free(ClassRiskObjective):
     """Unbiased risk estimate without correction.
 
     Attributes:
@@ -40,15 +33,4 @@ class Free(Objective):
     pairs: Pairs = "instance"
 
     name, title, reference = "free", "Free", "ishida2019complementary"
-    kind = "complementary labels"
-    memory = "none (k class priors in total)"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Store how often each class is excluded; raise ValueError if none ever is."""
-        return State(shared={"prior": excluded_prior(candidates, pairs=self.pairs, weight=weight)})
-
-    def loss(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, ""]:
-        """`free_loss`."""
-        return free_loss(logits, candidates, state.shared["prior"], pairs=self.pairs, weight=step.weight)
+    combine = staticmethod(free_loss)

@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.methods._risks import ClassRisks, Pairs, class_risks, excluded_prior
-from propall.training.contract import Objective, State, Step
+from propall.methods._risks import ClassRiskObjective, ClassRisks, Pairs
 
 
 class GAStep(NamedTuple):
@@ -52,25 +51,8 @@ def ga_step(estimate: ClassRisks, variant: Literal["public", "paper"] = "public"
     return GAStep(ascends, torch.where(ascends, -below, risk), torch.where(ascends, below, risk), risk)
 
 
-def ga_loss(
-    logits: Float[Tensor, "b k"],
-    candidates: Bool[Tensor, "b k"],
-    prior: Float[Tensor, "k"],
-    *,
-    variant: Literal["public", "paper"] = "public",
-    pairs: Pairs = "instance",
-    weight: Float[Tensor, "b"] | None = None,
-) -> Float[Tensor, ""]:
-    """Loss of `ga_step` for the class risks of a batch; see `propall.methods._risks.class_risks`.
-
-    References:
-        [ishida2019complementary].
-    """
-    return ga_step(class_risks(logits, candidates, prior, pairs=pairs, weight=weight), variant).loss
-
-
 @dataclass(frozen=True)
-class GA(Objective):
+class GA(ClassRiskObjective):
     """Risk estimate with gradient ascent.
 
     Momentum and weight decay of the optimizer apply to both kinds of step.
@@ -84,22 +66,7 @@ class GA(Objective):
     pairs: Pairs = "instance"
 
     name, title, reference = "ga", "GA", "ishida2019complementary"
-    kind = "complementary labels"
-    memory = "none (k class priors in total)"
 
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Store how often each class is excluded; raise ValueError if none ever is."""
-        return State(shared={"prior": excluded_prior(candidates, pairs=self.pairs, weight=weight)})
-
-    def loss(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, ""]:
-        """`ga_loss`."""
-        return ga_loss(
-            logits,
-            candidates,
-            state.shared["prior"],
-            variant=self.variant,
-            pairs=self.pairs,
-            weight=step.weight,
-        )
+    def combine(self, estimate: ClassRisks) -> Float[Tensor, ""]:
+        """`ga_step`."""
+        return ga_step(estimate, self.variant).loss

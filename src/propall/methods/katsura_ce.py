@@ -9,7 +9,7 @@ from torch import Tensor
 
 from propall.methods._risks import over_excluded
 from propall.numerics import full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def katsura_ce_loss(
@@ -44,7 +44,7 @@ def katsura_ce_loss(
 
 
 @dataclass(frozen=True)
-class KatsuraCE(RowwiseObjective):
+class KatsuraCE(StatelessObjective):
     """Cross-entropy risk on candidate sets.
 
     Attributes:
@@ -55,9 +55,4 @@ class KatsuraCE(RowwiseObjective):
 
     name, title, reference = "katsura_ce", "CE (Katsura)", "katsura2020bridging"
     kind = "complementary labels"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`katsura_ce_loss`."""
-        return katsura_ce_loss(logits, candidates, self.scale)
+    formula = staticmethod(katsura_ce_loss)

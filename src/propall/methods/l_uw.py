@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall.methods._risks import over_excluded
 from propall.numerics import full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def l_uw_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -30,14 +30,9 @@ def l_uw_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -
 
 
 @dataclass(frozen=True)
-class LUW(RowwiseObjective):
+class LUW(StatelessObjective):
     """Discriminative complementary-label learning, unweighted."""
 
     name, title, reference = "l_uw", "L-UW", "gao2021discriminative"
     kind = "complementary labels"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`l_uw_loss`."""
-        return l_uw_loss(logits, candidates)
+    formula = staticmethod(l_uw_loss)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall.methods._risks import over_excluded
 from propall.numerics import full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def l_w_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -31,14 +31,9 @@ def l_w_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) ->
 
 
 @dataclass(frozen=True)
-class LW(RowwiseObjective):
+class LW(StatelessObjective):
     """Discriminative complementary-label learning, weighted."""
 
     name, title, reference = "l_w", "L-W", "gao2021discriminative"
     kind = "complementary labels"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`l_w_loss`."""
-        return l_w_loss(logits, candidates)
+    formula = staticmethod(l_w_loss)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from propall.methods._leveraged import LeveragedLoss
 from propall.numerics import probabilities_and_complements
-from propall.training.contract import State, Step
 
 #: Added to probabilities inside logarithms, as in the authors' code.
 GUARD = 1e-8
@@ -53,10 +52,4 @@ class LWC(LeveragedLoss):
     """Leveraged weighted loss with cross-entropy; see `LeveragedLoss` for the fields."""
 
     name, title = "lwc", "LWC"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`lwc_loss` with the stored weights."""
-        weights = state.rows["weights"]
-        return lwc_loss(logits, candidates, weights, beta=self.beta, candidate_weight=self.candidate_weight)
+    formula = staticmethod(lwc_loss)

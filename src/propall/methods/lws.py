@@ -8,7 +8,6 @@ from torch import Tensor
 
 from propall.methods._leveraged import LeveragedLoss
 from propall.numerics import full_precision
-from propall.training.contract import State, Step
 
 
 def lws_loss(
@@ -52,10 +51,4 @@ class LWS(LeveragedLoss):
     """
 
     name, title = "lws", "LWS"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`lws_loss` with the stored weights."""
-        weights = state.rows["weights"]
-        return lws_loss(logits, candidates, weights, beta=self.beta, candidate_weight=self.candidate_weight)
+    formula = staticmethod(lws_loss)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall.methods._risks import over_excluded
 from propall.numerics import full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def mcl_exp_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -29,14 +29,9 @@ def mcl_exp_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 
 
 @dataclass(frozen=True)
-class MCLExp(RowwiseObjective):
+class MCLExp(StatelessObjective):
     """Learning with multiple complementary labels, exponential bound."""
 
     name, title, reference = "mcl_exp", "MCL-EXP", "feng2020multiple"
     kind = "complementary labels"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`mcl_exp_loss`."""
-        return mcl_exp_loss(logits, candidates)
+    formula = staticmethod(mcl_exp_loss)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from propall.numerics import full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def mcl_gce_loss(
@@ -39,7 +39,7 @@ def mcl_gce_loss(
 
 
 @dataclass(frozen=True)
-class MCLGCE(RowwiseObjective):
+class MCLGCE(StatelessObjective):
     """Learning with multiple complementary labels, unbiased risk of the generalized cross-entropy.
 
     Attributes:
@@ -50,9 +50,4 @@ class MCLGCE(RowwiseObjective):
 
     name, title, reference = "mcl_gce", "MCL-GCE", "feng2020multiple"
     kind = "complementary labels"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`mcl_gce_loss`."""
-        return mcl_gce_loss(logits, candidates, self.q)
+    formula = staticmethod(mcl_gce_loss)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall.methods._risks import over_excluded
 from propall.numerics import negative_log_mass
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def mcl_log_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -28,14 +28,9 @@ def mcl_log_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 
 
 @dataclass(frozen=True)
-class MCLLog(RowwiseObjective):
+class MCLLog(StatelessObjective):
     """Learning with multiple complementary labels, logarithmic bound."""
 
     name, title, reference = "mcl_log", "MCL-LOG", "feng2020multiple"
     kind = "complementary labels"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`mcl_log_loss`."""
-        return mcl_log_loss(logits, candidates)
+    formula = staticmethod(mcl_log_loss)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall.methods._risks import over_excluded
 from propall.numerics import full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def mcl_mae_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -30,14 +30,9 @@ def mcl_mae_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 
 
 @dataclass(frozen=True)
-class MCLMAE(RowwiseObjective):
+class MCLMAE(StatelessObjective):
     """Learning with multiple complementary labels, unbiased risk of the absolute error."""
 
     name, title, reference = "mcl_mae", "MCL-MAE", "feng2020multiple"
     kind = "complementary labels"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`mcl_mae_loss`."""
-        return mcl_mae_loss(logits, candidates)
+    formula = staticmethod(mcl_mae_loss)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from propall.methods._risks import over_excluded
 from propall.numerics import probabilities_and_complements
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def mcl_mse_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -34,14 +34,9 @@ def mcl_mse_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 
 
 @dataclass(frozen=True)
-class MCLMSE(RowwiseObjective):
+class MCLMSE(StatelessObjective):
     """Learning with multiple complementary labels, unbiased risk of the squared error."""
 
     name, title, reference = "mcl_mse", "MCL-MSE", "feng2020multiple"
     kind = "complementary labels"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`mcl_mse_loss`."""
-        return mcl_mse_loss(logits, candidates)
+    formula = staticmethod(mcl_mse_loss)

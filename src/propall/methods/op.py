@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.methods._risks import require_one_excluded
+from propall.methods._risks import OneExcludedLabel
 from propall.numerics import full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def op_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -26,19 +26,9 @@ def op_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> 
 
 
 @dataclass(frozen=True)
-class OP(RowwiseObjective):
+class OP(OneExcludedLabel, StatelessObjective):
     """Order-preserving loss."""
 
     name, title, reference = "op", "OP", "liu2023op"
-    kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Return an empty state; raise ValueError unless every row excludes exactly one label."""
-        require_one_excluded(candidates, self.title, "l_w or mcl_log, which take several excluded labels")
-        return State()
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`op_loss`."""
-        return op_loss(logits, candidates)
+    instead = "l_w or mcl_log, which take several excluded labels"
+    formula = staticmethod(op_loss)

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.methods._risks import require_one_excluded
+from propall.methods._risks import OneExcludedLabel
 from propall.numerics import below_maximum, full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def op_w_loss(
@@ -47,7 +47,7 @@ def op_w_loss(
 
 
 @dataclass(frozen=True)
-class OPW(RowwiseObjective):
+class OPW(OneExcludedLabel, StatelessObjective):
     """Order-preserving loss, weighted.
 
     Attributes:
@@ -57,15 +57,5 @@ class OPW(RowwiseObjective):
     floor: float = 1e-6
 
     name, title, reference = "op_w", "OP-W", "liu2023op"
-    kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Return an empty state; raise ValueError unless every row excludes exactly one label."""
-        require_one_excluded(candidates, self.title, "l_w or mcl_log, which take several excluded labels")
-        return State()
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`op_w_loss`."""
-        return op_w_loss(logits, candidates, self.floor)
+    instead = "l_w or mcl_log, which take several excluded labels"
+    formula = staticmethod(op_w_loss)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from propall.methods._risks import over_excluded
 from propall.numerics import full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def ova_loss(
@@ -48,7 +48,7 @@ def ova_loss(
 
 
 @dataclass(frozen=True)
-class OVA(RowwiseObjective):
+class OVA(StatelessObjective):
     """One-versus-all loss on candidate sets.
 
     Attributes:
@@ -59,9 +59,4 @@ class OVA(RowwiseObjective):
 
     name, title, reference = "ova", "OVA", "katsura2020bridging"
     kind = "complementary labels"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`ova_loss`."""
-        return ova_loss(logits, candidates, self.scale)
+    formula = staticmethod(ova_loss)

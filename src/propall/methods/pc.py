@@ -8,7 +8,7 @@ from torch import Tensor
 
 from propall.methods._risks import over_excluded
 from propall.numerics import full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def pc_loss(
@@ -46,7 +46,7 @@ def pc_loss(
 
 
 @dataclass(frozen=True)
-class PC(RowwiseObjective):
+class PC(StatelessObjective):
     """Pairwise comparison loss on candidate sets.
 
     Attributes:
@@ -57,9 +57,4 @@ class PC(RowwiseObjective):
 
     name, title, reference = "pc", "PC", "katsura2020bridging"
     kind = "complementary labels"
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`pc_loss`."""
-        return pc_loss(logits, candidates, self.scale)
+    formula = staticmethod(pc_loss)

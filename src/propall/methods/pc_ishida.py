@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.methods._risks import require_one_excluded
+from propall.methods._risks import OneExcludedLabel
 from propall.numerics import full_precision
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def pc_ishida_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -35,19 +35,9 @@ def pc_ishida_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k
 
 
 @dataclass(frozen=True)
-class PCIshida(RowwiseObjective):
+class PCIshida(OneExcludedLabel, StatelessObjective):
     """Pairwise comparison with one complementary label."""
 
     name, title, reference = "pc_ishida", "PC (Ishida)", "ishida2017learning"
-    kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Return an empty state; raise ValueError unless every row excludes exactly one label."""
-        require_one_excluded(candidates, self.title, "pc, which takes sets of any size")
-        return State()
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`pc_ishida_loss`."""
-        return pc_ishida_loss(logits, candidates)
+    instead = "pc, which takes sets of any size"
+    formula = staticmethod(pc_ishida_loss)

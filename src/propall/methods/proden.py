@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from propall.numerics import full_precision, restricted_softmax, uniform_weights
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.methods._label_weights import LabelWeights
+from propall.numerics import full_precision
+from propall.training.contract import Candidates, Logits, RowLosses, State, Step
 
 
 def proden_loss(
@@ -36,7 +37,7 @@ def proden_loss(
 
 
 @dataclass(frozen=True)
-class PRODEN(RowwiseObjective):
+class PRODEN(LabelWeights):
     """Progressive identification of true labels.
 
     The weights come from the outputs of the previous visit: `update` sees the same logits as the loss, from
@@ -53,20 +54,7 @@ class PRODEN(RowwiseObjective):
     log_floor: float = 0.0
 
     name, title, reference = "proden", "PRODEN", "lv2020progressive"
-    memory = "k label weights"
 
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Start with equal weights on the candidates."""
-        return State(rows={"weights": uniform_weights(candidates)})
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
+    def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
         """`proden_loss` with the stored weights."""
         return proden_loss(logits, state.rows["weights"], self.log_floor)
-
-    def update(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> State:
-        """Store the softmax over the candidates for the next visit."""
-        return state.with_rows(weights=restricted_softmax(logits, candidates))

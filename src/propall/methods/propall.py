@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 from propall import kernels
 from propall.numerics import below_maximum, full_precision, log1mexp
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import Candidates, Logits, RowLosses, RowwiseObjective, State, Step
 
 
 def propall_loss(
@@ -81,9 +81,7 @@ class ProPaLL(RowwiseObjective):
     name, title, reference = "propall", "ProPaLL", "struski2022propall"
     needs_noise = True
 
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
+    def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
         """`propall_loss` of the noisy logits; without `step.uniform`, of the logits."""
         if step.uniform is None:
             return propall_loss(logits, candidates, self.mode)

@@ -7,9 +7,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from propall.methods._risks import require_one_excluded
+from propall.methods._risks import OneExcludedLabel
 from propall.numerics import full_precision
-from propall.training.contract import Objective, State, Step, total_weight
+from propall.training.contract import BatchLoss, Candidates, Logits, State, Step, total_weight
 
 
 def scarce_loss(
@@ -45,19 +45,12 @@ def scarce_loss(
 
 
 @dataclass(frozen=True)
-class SCARCE(Objective):
+class SCARCE(OneExcludedLabel):
     """Selected-completely-at-random complementary labels."""
 
     name, title, reference = "scarce", "SCARCE", "wang2024scarce"
-    kind = "complementary labels"
+    instead = "nn or mcl_log, which take several excluded labels"
 
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Return an empty state; raise ValueError unless every row excludes exactly one label."""
-        require_one_excluded(candidates, self.title, "nn or mcl_log, which take several excluded labels")
-        return State()
-
-    def loss(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, ""]:
+    def loss(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> BatchLoss:
         """`scarce_loss`."""
         return scarce_loss(logits, candidates, step.weight)

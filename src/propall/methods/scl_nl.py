@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.methods._risks import require_one_excluded
+from propall.methods._risks import OneExcludedLabel
 from propall.numerics import negative_log_mass
-from propall.training.contract import RowwiseObjective, State, Step
+from propall.training.contract import StatelessObjective
 
 
 def scl_nl_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
@@ -31,19 +31,9 @@ def scl_nl_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"])
 
 
 @dataclass(frozen=True)
-class SCLNL(RowwiseObjective):
+class SCLNL(OneExcludedLabel, StatelessObjective):
     """Surrogate complementary loss with the negative logarithm."""
 
     name, title, reference = "scl_nl", "SCL-NL", "chou2020unbiased"
-    kind = "complementary labels"
-
-    def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """Return an empty state; raise ValueError unless every row excludes exactly one label."""
-        require_one_excluded(candidates, self.title, "mcl_log or cc, which take sets of any size")
-        return State()
-
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
-        """`scl_nl_loss`."""
-        return scl_nl_loss(logits, candidates)
+    instead = "mcl_log or cc, which take sets of any size"
+    formula = staticmethod(scl_nl_loss)

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,6 +18,12 @@ from propall.training.recipe import Recipe
 
 #: Builds a network from the shape of one instance and the number of classes.
 NetFactory = Callable[[tuple[int, ...], int], nn.Module]
+
+# Arguments and results of an objective, for a batch of b rows and k classes.
+Logits: TypeAlias = Float[Tensor, "b k"]
+Candidates: TypeAlias = Bool[Tensor, "b k"]
+RowLosses: TypeAlias = Float[Tensor, "b"]
+BatchLoss: TypeAlias = Float[Tensor, ""]
 
 
 class State(NamedTuple):
@@ -213,6 +219,20 @@ class RowwiseObjective(Objective):
             losses = self.losses(leaf, candidates, state, step)
         (gradients,) = torch.autograd.grad(losses, leaf, torch.ones_like(losses))
         return losses.detach(), gradients
+
+
+class StatelessObjective(RowwiseObjective):
+    """A rowwise objective that is one pure function of logits, candidates and hyper-parameters.
+
+    Attributes:
+        formula: the function as a `staticmethod`; it takes the fields as keyword arguments.
+    """
+
+    formula: ClassVar[Callable[..., RowLosses]]
+
+    def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
+        """Evaluate the formula."""
+        return self.formula(logits, candidates, **self.hyperparameters())
 
 
 @dataclass(frozen=True)
