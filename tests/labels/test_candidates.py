@@ -719,7 +719,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "mask of numbers": (
         lambda: CandidateLabels(torch.tensor(NUMBERS), CLASSES),
         TypeError,
-        "mask: dtype torch.int64; expected torch.bool. Build it with CandidateLabels.from_matrix(...).mask",
+        "mask: dtype torch.int64; expected a bool tensor (n, k). Build it with CandidateLabels.from_any(...).mask",
     ),
     "check: no tensor": (
         lambda: check(NUMBERS.astype(bool)),
@@ -734,12 +734,12 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "check: numbers": (
         lambda: check(torch.ones(2, 3)),
         TypeError,
-        "candidates: dtype torch.float32; expected torch.bool",
+        "candidates: dtype torch.float32; expected a bool tensor (n, k)",
     ),
     "check: one class": (
         lambda: check(torch.ones(2, 1, dtype=torch.bool)),
         ValueError,
-        "candidates: shape (2, 1); expected at least two classes. Add a column for each class, seen or not.",
+        "candidates: shape (2, 1); expected two dimensions (n, k), with a column for each of at least two classes",
     ),
     "check: empty rows": (
         lambda: check(torch.tensor([[True, False], [False, False], [False, False]])),

@@ -83,7 +83,7 @@ def test_unlabeled_rows_can_become_every_leaf() -> None:
         (NESTED, ["gul"], r"'gul' in row 0 is not in the tree \(did you mean 'gull'\?\)"),
         (NESTED, [{"cod", "sole"}], "'sole' in row 0"),
         (NESTED, ["!bird|!fish", "cod"], "1 row rules out every class"),
-        ([("a", "b"), ("b", "a")], ["a"], "there is a cycle"),
+        ([("a", "b"), ("b", "a")], ["a"], "a > b > a is a cycle"),
         ([("r", "a"), ("a", "b"), ("b", "a"), ("b", "c"), ("b", "d")], ["a"], "a > b > a is a cycle"),
         ({"a": "b"}, ["a"], "needs at least two leaves"),
         ([], ["a"], "tree: it is empty"),

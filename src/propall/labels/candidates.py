@@ -464,25 +464,16 @@ def _parse(y: Any, classes: Iterable[Hashable] | None, parameter: str, **options
 
 
 def _bool_matrix(candidates: object, parameter: str) -> Bool[Tensor, "n k"]:
-    if not isinstance(candidates, Tensor):
+    if not isinstance(candidates, Tensor) or candidates.dtype != torch.bool:
+        kind = f"dtype {candidates.dtype}" if isinstance(candidates, Tensor) else describe_type(candidates)
         raise TypeError(
-            f"{parameter}: {describe_type(candidates)}; expected a bool tensor (n, k). Build it with "
+            f"{parameter}: {kind}; expected a bool tensor (n, k). Build it with "
             "CandidateLabels.from_any(...).mask."
         )
-    if candidates.ndim != 2:
+    if candidates.ndim != 2 or candidates.shape[1] < 2:
         raise ValueError(
-            f"{parameter}: shape {tuple(candidates.shape)}; expected two dimensions (n, k). Build it with "
-            "CandidateLabels.from_any(...).mask."
-        )
-    if candidates.dtype != torch.bool:
-        raise TypeError(
-            f"{parameter}: dtype {candidates.dtype}; expected torch.bool. Build it with "
-            "CandidateLabels.from_matrix(...).mask, which checks that all values are 0 or 1."
-        )
-    if candidates.shape[1] < 2:
-        raise ValueError(
-            f"{parameter}: shape {tuple(candidates.shape)}; expected at least two classes. Add a column for "
-            "each class, seen or not."
+            f"{parameter}: shape {tuple(candidates.shape)}; expected two dimensions (n, k), with a column for "
+            "each of at least two classes, seen or not."
         )
     return candidates
 

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence, Set
-from itertools import pairwise
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,26 +36,23 @@ def read_tree(tree: Any) -> Tree:
     """Read a nested mapping, a list of edges (parent, child) or a list of paths `a/b/c`."""
     if isinstance(tree, Tree):
         return tree
-    aliases: dict[Hashable, Hashable] = {}
+    children: dict[Hashable, list[Hashable]] = {}
     if isinstance(tree, Mapping):
-        children: dict[Hashable, list[Hashable]] = {}
         _walk(tree, children)
-    else:
-        items = row_entries(tree, "tree")
-        if not len(items):
-            raise ValueError("tree: it is empty; expected at least two labels.")
-        if all(isinstance(item, str) for item in items):
-            children, aliases = _from_paths([str(item) for item in items])
-        elif all(is_collection(type(item)) and len(item) == 2 for item in items):
-            children = {}
-            for parent, child in items:
-                _add(children, parent, child)
-        else:
-            raise TypeError(
-                f"tree: {describe_type(tree)} of {describe_type(items[0])}; expected a nested mapping, a "
-                "list of edges (parent, child) or a list of paths such as 'bird/gull'."
-            )
-    return _expand(children, aliases)
+        return _expand(children, {})
+    items = row_entries(tree, "tree")
+    if not len(items):
+        raise ValueError("tree: it is empty; expected at least two labels.")
+    if all(isinstance(item, str) for item in items):
+        return _expand(*_from_paths(items))
+    if not all(is_collection(type(item)) and len(item) == 2 for item in items):
+        raise TypeError(
+            f"tree: {describe_type(tree)} of {describe_type(items[0])}; expected a nested mapping, a list of "
+            "edges (parent, child) or a list of paths such as 'bird/gull'."
+        )
+    for parent, child in items:
+        _add(children, parent, child)
+    return _expand(children, {})
 
 
 def read_nodes(
@@ -99,12 +97,11 @@ def _refuse_unknown(values: Any, separator: str, tree: Tree, parameter: str) -> 
 def _walk(branch: Any, children: dict[Hashable, list[Hashable]], parent: Hashable = None) -> None:
     if isinstance(branch, Mapping):
         for name, below in branch.items():
+            children.setdefault(name, [])
             if parent is not None:
                 _add(children, parent, name)
-            else:
-                children.setdefault(name, [])
             _walk(below, children, name)
-    elif isinstance(branch, Sequence | Set) and not isinstance(branch, str | bytes):
+    elif is_collection(type(branch)):
         for name in sorted(branch, key=repr) if isinstance(branch, Set) else branch:
             if isinstance(name, Mapping):
                 _walk(name, children, parent)
@@ -123,9 +120,7 @@ def _add(children: dict[Hashable, list[Hashable]], parent: Hashable, child: Hash
         children[parent].append(child)
 
 
-def _from_paths(
-    paths: Sequence[str],
-) -> tuple[dict[Hashable, list[Hashable]], dict[Hashable, Hashable]]:
+def _from_paths(paths: Sequence[str]) -> tuple[dict[Hashable, list[Hashable]], dict[Hashable, Hashable]]:
     """Build the edges between paths, each named by its last part if no other path ends in it."""
     children: dict[Hashable, list[Hashable]] = {}
     for path in paths:
@@ -136,55 +131,31 @@ def _from_paths(
         children.setdefault(whole[0], [])
         for parent, child in pairwise(whole):
             _add(children, parent, child)
-    ends = Counter(str(path).rpartition(PATH)[2] for path in children)
-    short: dict[Hashable, Hashable] = {}
-    for whole_path in children:
-        last = str(whole_path).rpartition(PATH)[2]
-        short[whole_path] = last if ends[last] == 1 else whole_path
+    last_part = {path: str(path).rpartition(PATH)[2] for path in children}
+    count = Counter(last_part.values())
+    short = {path: last if count[last] == 1 else path for path, last in last_part.items()}
     renamed = {short[parent]: [short[child] for child in below] for parent, below in children.items()}
     return renamed, {path: name for path, name in short.items() if path != name}
 
 
 def _expand(children: dict[Hashable, list[Hashable]], aliases: Mapping[Hashable, Hashable]) -> Tree:
-    leaves = tuple(_leaves(children))
+    try:
+        leaves_first = list(TopologicalSorter(children).static_order())
+    except CycleError as error:
+        cycle = " > ".join(map(str, reversed(error.args[1])))
+        raise ValueError(f"tree: {cycle} is a cycle; a label cannot be below itself.") from None
+    below: dict[Hashable, list[Hashable]] = {}
+    for node in leaves_first:
+        reached = chain.from_iterable(below[child] for child in children[node])
+        below[node] = list(dict.fromkeys(reached)) or [node]
+    lower = set(chain.from_iterable(children.values()))
+    roots = [node for node in children if node not in lower]
+    leaves = tuple(dict.fromkeys(chain.from_iterable(below[root] for root in roots)))
     if len(leaves) < 2:
         raise ValueError(f"tree: {listed(leaves) or 'no leaf'}; a classifier needs at least two leaves.")
     column = {leaf: i for i, leaf in enumerate(leaves)}
-    below: dict[Hashable, NDArray[np.bool_]] = {}
-
-    def reach(node: Hashable, above: tuple[Hashable, ...]) -> NDArray[np.bool_]:
-        if node in above:
-            cycle = " > ".join(map(str, (*above[above.index(node) :], node)))
-            raise ValueError(f"tree: {cycle} is a cycle; a label cannot be below itself.")
-        if node not in below:
-            row = np.zeros(len(leaves), dtype=bool)
-            if node in column:
-                row[column[node]] = True
-            for child in children[node]:
-                row |= reach(child, (*above, node))
-            below[node] = row
-        return below[node]
-
-    nodes = [*children, *aliases]
-    rows = [reach(aliases.get(node, node), ()) for node in nodes]
-    return Tree(leaves, tuple(nodes), np.stack(rows))
-
-
-def _leaves(children: dict[Hashable, list[Hashable]]) -> list[Hashable]:
-    """Return the leaves in depth-first order."""
-    below = {child for nodes in children.values() for child in nodes}
-    roots = [node for node in children if node not in below]
-    if not roots:
-        example = next(iter(children), None)
-        raise ValueError(f"tree: every label is below another, such as {example!r}; there is a cycle.")
-    leaves: dict[Hashable, None] = {}
-    seen: set[Hashable] = set()
-    stack = roots[::-1]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            if not children[node]:
-                leaves[node] = None
-            stack += children[node][::-1]
-    return list(leaves)
+    nodes = (*children, *aliases)
+    stands_for = np.zeros((len(nodes), len(leaves)), dtype=bool)
+    for row, node in enumerate(nodes):
+        stands_for[row, [column[leaf] for leaf in below[aliases.get(node, node)]]] = True
+    return Tree(leaves, nodes, stands_for)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from propall.wording import listed, plural
@@ -22,8 +22,7 @@ def row_entries(y: Any, parameter: str) -> list[Any] | NDArray[Any]:
         )
     refuse_masked(y, parameter)
     if isinstance(y, Tensor):
-        y = y.detach().cpu()
-        y = (y.float() if y.dtype == torch.bfloat16 else y).numpy()
+        y = (y.float() if y.dtype == torch.bfloat16 else y).detach().cpu().numpy()
     elif hasattr(y, "to_numpy"):
         y = y.to_numpy()
     elif hasattr(y, "to_list"):
@@ -45,9 +44,8 @@ def unbox(values: list[Any]) -> list[Any]:
 
 
 def _unboxing(kind: type) -> str | None:
-    if issubclass(kind, np.generic):
-        return None
-    return next((method for method in ("tolist", "to_list") if hasattr(kind, method)), None)
+    methods = () if issubclass(kind, np.generic) else ("tolist", "to_list")
+    return next((method for method in methods if hasattr(kind, method)), None)
 
 
 def is_frame(y: Any) -> bool:
@@ -110,10 +108,9 @@ def column_names(classes: Any, k: int, parameter: str) -> tuple[Hashable, ...]:
 
 def to_python(label: Any) -> Hashable:
     """Convert a NumPy number or string to the built-in type, which prints as it was written."""
-    plain = isinstance(label, np.number | np.bool_ | np.str_ | np.bytes_) and not isinstance(
-        label, np.timedelta64
-    )
-    return label.item() if plain else label  # type: ignore[no-any-return]
+    plain = isinstance(label, np.number | np.bool_ | np.str_ | np.bytes_)
+    keep = not plain or isinstance(label, np.timedelta64)
+    return label if keep else label.item()  # type: ignore[no-any-return]
 
 
 def is_hashable(value: Any) -> bool:
@@ -152,30 +149,25 @@ def set_sizes(mask: Bool[Tensor, "n k"]) -> Int[Tensor, "n"]:
 
 
 def refuse_rows(
-    bad: NDArray[np.bool_],
+    bad: ArrayLike,
     parameter: str,
     problem: tuple[str, str],
     remedy: str,
     detail: Callable[[int], str] | None = None,
     error: type[Exception] = ValueError,
 ) -> None:
-    """Raise an error that counts the bad rows, if there are any.
+    """Raise an error that counts the bad rows, if there are any, and describes the first in `detail`.
 
-    Args:
-        bad: True for each bad row.
-        parameter: the argument's name.
-        problem: what is wrong, worded for one row and for several.
-        remedy: what was expected and what to do.
-        detail: describes the first bad row.
-        error: the exception type.
+    `problem` says what is wrong, for one row and for several; `remedy` what was expected and what to do.
     """
-    if bad.any():
-        count, first = int(bad.sum()), int(bad.argmax())
+    bad_rows = np.flatnonzero(bad)
+    if len(bad_rows):
+        count, first = len(bad_rows), int(bad_rows[0])
         shown = f"first: {first}" if detail is None else f"first: {first}, {detail(first)}"
         raise error(f"{parameter}: {plural(count, 'row')} {problem[count > 1]} ({shown}); {remedy}")
 
 
-def refuse_empty(bad: NDArray[np.bool_], parameter: str) -> None:
+def refuse_empty(bad: ArrayLike, parameter: str) -> None:
     """Raise an error if any row has no candidate."""
     remedy = (
         "every row needs at least one candidate. Drop them, or give them every class if nothing is known."
@@ -183,18 +175,31 @@ def refuse_empty(bad: NDArray[np.bool_], parameter: str) -> None:
     refuse_rows(bad, parameter, ("is empty", "are empty"), remedy)
 
 
-def refuse_missing(bad: NDArray[np.bool_], first: object, parameter: str) -> None:
+def refuse_missing(bad: ArrayLike, parameter: str, detail: Callable[[int], str]) -> None:
     """Raise an error if the label of any row is None, NaN or infinite."""
     remedy = "None, NaN and infinity are not labels. Drop them, or give them every class as candidates."
-    refuse_rows(bad, parameter, ("has no usable label", "have no usable label"), remedy, lambda _: str(first))
+    refuse_rows(bad, parameter, ("has no usable label", "have no usable label"), remedy, detail)
+
+
+def refuse_other_types(
+    values: Sequence[Any],
+    is_valid: Callable[[type], bool],
+    parameter: str,
+    problem: tuple[str, str],
+    remedy: str,
+) -> None:
+    """Raise an error if any value is missing or of a type that is not valid."""
+    if not all(map(is_valid, set(map(type, values)))):
+        refuse_missing(list(map(is_missing, values)), parameter, lambda row: str(values[row]))
+        invalid = [not is_valid(type(value)) for value in values]
+        refuse_rows(invalid, parameter, problem, remedy, lambda row: repr(to_python(values[row])), TypeError)
 
 
 def refuse_masked(values: Any, parameter: str) -> None:
     """Raise an error if any entry of a NumPy masked array is masked."""
     if np.ma.is_masked(values):
         masked = np.ma.getmaskarray(values)
-        rows = np.isin(np.arange(len(masked)), masked.nonzero()[0])
-        refuse_missing(rows, "masked", parameter)
+        refuse_missing(masked.reshape(len(masked), -1).any(1), parameter, lambda _: "masked")
 
 
 def describe_type(value: Any) -> str:

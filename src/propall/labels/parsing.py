@@ -28,6 +28,7 @@ from propall.labels.inputs import (
     refuse_empty,
     refuse_masked,
     refuse_missing,
+    refuse_other_types,
     refuse_rows,
     row_entries,
     set_sizes,
@@ -223,12 +224,11 @@ def read_labels(
     """Read one label per row."""
     values = row_entries(y, parameter)
     classes = category_names(y) if classes is None else classes
-    rows = np.arange(len(values))
+    n, rows = len(values), np.arange(len(values))
     if allow_blank:
-        present = np.array([not is_blank(value) for value in values], dtype=bool)
-        kept = values[present] if isinstance(values, np.ndarray) else [values[i] for i in rows[present]]
-        return build_mask(kept, rows[present], len(values), classes, parameter)
-    return build_mask(values, rows, len(values), classes, parameter)
+        rows = np.array([row for row in rows if not is_blank(values[row])], dtype=np.int64)
+        values = [values[row] for row in rows]
+    return build_mask(values, rows, n, classes, parameter)
 
 
 def read_sets(
@@ -240,30 +240,23 @@ def read_sets(
     allow_blank: bool = False,
 ) -> ParsedLabels:
     """Read one collection of labels per row."""
-    values = row_entries(sets, parameter)
-    values = values if isinstance(values, list) else values.tolist()
+    values = list(row_entries(sets, parameter))
     if allow_blank:
         values = [() if not is_collection(type(v)) and is_blank(v) else v for v in values]
-    kinds = set(map(type, values))
-    if not all(map(is_collection, kinds)):
-        scalar = np.array([not is_collection(type(value)) for value in values])
-        missing = np.array([is_missing(value) for value in values])
-        refuse_missing(missing, values[int(missing.argmax())], parameter)
-        if not allow_scalars:
-            refuse_rows(
-                scalar,
-                parameter,
-                ("is not a collection", "are not collections"),
-                "every row must be a set or list of labels. Write a single label as [label]; read strings "
-                "such as cat|dog with CandidateLabels.from_strings.",
-                lambda row: repr(to_python(values[row])),
-                TypeError,
-            )
-        values = [[value] if single else value for value, single in zip(values, scalar, strict=True)]
-    sizes = np.fromiter(map(len, values), np.int64, len(values))
+    if allow_scalars:
+        refuse_missing(list(map(is_missing, values)), parameter, lambda row: str(values[row]))
+        values = [value if is_collection(type(value)) else [value] for value in values]
+    refuse_other_types(
+        values,
+        is_collection,
+        parameter,
+        ("is not a collection", "are not collections"),
+        "every row must be a set or list of labels. Write a single label as [label]; read strings such as "
+        "cat|dog with CandidateLabels.from_strings.",
+    )
     labels = unbox(list(chain.from_iterable(values)))
-    rows = np.repeat(np.arange(len(values)), sizes)
-    unordered = any(issubclass(kind, Set) for kind in kinds)
+    rows = np.repeat(np.arange(len(values)), np.fromiter(map(len, values), np.int64, len(values)))
+    unordered = any(issubclass(kind, Set) for kind in set(map(type, values)))
     return build_mask(labels, rows, len(values), classes, parameter, unordered=unordered)
 
 
@@ -287,29 +280,25 @@ def read_strings(
     values = row_entries(strings, parameter)
     if allow_blank:
         values = ["" if is_blank(value) else value for value in values]
-    if not all(issubclass(kind, str) for kind in set(map(type, values))):
-        missing = np.array([is_missing(value) for value in values])
-        refuse_missing(missing, values[int(missing.argmax())], parameter)
-        refuse_rows(
-            np.array([not isinstance(value, str) for value in values]),
-            parameter,
-            ("is not a string", "are not strings"),
-            f"every row must be a string such as 'cat{separator}dog'. Use CandidateLabels.from_labels or "
-            "from_sets for other labels.",
-            lambda row: repr(to_python(values[row])),
-            TypeError,
-        )
+    refuse_other_types(
+        values,
+        lambda kind: issubclass(kind, str),
+        parameter,
+        ("is not a string", "are not strings"),
+        f"every row must be a string such as 'cat{separator}dog'. Use CandidateLabels.from_labels or "
+        "from_sets for other labels.",
+    )
     classes = None if classes is None else class_names(classes)
     cells = CellGrammar(separator, negation, frozenset(classes or ())).parse_all(values)
     refuse_rows(
-        np.array([cell.stray or cell.nameless for cell in cells], dtype=bool),
+        [cell.stray or cell.nameless for cell in cells],
         parameter,
         ("has a blank name", "have blank names"),
         f"a name must stand on each side of {separator!r}. Remove extra separators.",
         lambda row: repr(values[row]),
     )
     refuse_rows(
-        np.array([cell.mixed for cell in cells], dtype=bool),
+        [cell.mixed for cell in cells],
         parameter,
         ("mixes names and negations", "mix names and negations"),
         "a row lists either the candidates or the classes ruled out. Remove one of the two.",
@@ -323,8 +312,17 @@ def read_strings(
 
 def read_matrix(matrix: Any, classes: Iterable[Hashable] | None, parameter: str) -> ParsedLabels:
     """Read a matrix with True or 1 for candidates and one column per class."""
-    columns = list(matrix.columns) if is_frame(matrix) else None
-    mask = _binary(matrix.to_numpy() if columns is not None else matrix, parameter)
+    mask = _binary(matrix.to_numpy() if is_frame(matrix) else matrix, parameter)
+    return name_columns(mask, list(matrix.columns) if is_frame(matrix) else None, classes, parameter)
+
+
+def name_columns(
+    mask: Bool[Tensor, "n k"],
+    columns: list[Hashable] | None,
+    classes: Iterable[Hashable] | None,
+    parameter: str,
+) -> ParsedLabels:
+    """Name the columns of a mask after `classes`, which may reorder a data frame's columns."""
     k = mask.shape[1]
     if k < 2:
         raise ValueError(
@@ -349,8 +347,7 @@ def read_matrix(matrix: Any, classes: Iterable[Hashable] | None, parameter: str)
 
 def _binary(matrix: Any, parameter: str) -> Bool[Tensor, "n k"]:
     """Return a bool copy of a matrix of 0 and 1, without copying it in any other dtype."""
-    if hasattr(matrix, "tocoo"):
-        return _binary_sparse(matrix, parameter)
+    is_sparse = hasattr(matrix, "tocoo")
     refuse_masked(matrix, parameter)
     if isinstance(matrix, list | tuple):
         lengths = np.array([len(row) if hasattr(row, "__len__") else -1 for row in matrix])
@@ -360,12 +357,21 @@ def _binary(matrix: Any, parameter: str) -> Bool[Tensor, "n k"]:
             ("differs in length from row 0", "differ in length from row 0"),
             "every row needs one entry per class. Use CandidateLabels.from_sets if rows list labels.",
         )
-    matrix = matrix.detach().to_dense() if isinstance(matrix, Tensor) else np.asarray(matrix)
+    if isinstance(matrix, Tensor):
+        matrix = matrix.detach().to_dense()
+    elif not is_sparse:
+        matrix = np.asarray(matrix)
     if matrix.ndim != 2:
         raise ValueError(
             f"{parameter}: {describe_type(matrix)}; expected two dimensions (n, k): one row per instance and "
             "one column per class. Use CandidateLabels.from_labels for one label per row."
         )
+    if is_sparse:
+        # Only the conversion from COO sums duplicate entries; the conversion back sorts them by row.
+        entries = matrix.tocoo().tocsr().tocoo()
+        mask = np.zeros(matrix.shape, dtype=bool)
+        mask[entries.row, entries.col] = _equals_one(entries.data, parameter, entries)
+        return torch.from_numpy(mask)
     if isinstance(matrix, Tensor):
         return matrix.clone() if matrix.dtype == torch.bool else _equals_one(matrix, parameter)
     if matrix.dtype.kind not in "biufO":
@@ -388,8 +394,7 @@ def to_float_matrix(matrix: Any, parameter: str) -> NDArray[np.float64]:
         matrix = matrix.tocoo().toarray()
     refuse_masked(matrix, parameter)
     if isinstance(matrix, Tensor):
-        matrix = matrix.detach().to_dense().cpu()
-        matrix = (matrix.float() if matrix.dtype == torch.bfloat16 else matrix).numpy()
+        matrix = matrix.detach().to_dense().to("cpu", torch.float64)
     try:
         values = np.asarray(matrix, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -399,48 +404,24 @@ def to_float_matrix(matrix: Any, parameter: str) -> NDArray[np.float64]:
     return values
 
 
-def _equals_one(matrix: Any, parameter: str) -> Any:
-    ones, binary = matrix == 1, matrix == 0
+def _equals_one(values: Any, parameter: str, entries: Any = None) -> Any:
+    """Return where the values of a matrix, or of sparse `entries`, equal 1; all others must equal 0."""
+    ones, binary = values == 1, values == 0
     binary |= ones
     if not binary.all():
-        _refuse_other_values(~binary, matrix, parameter)
-    return ones
-
-
-def _binary_sparse(matrix: Any, parameter: str) -> Bool[Tensor, "n k"]:
-    if matrix.ndim != 2:
-        raise ValueError(
-            f"{parameter}: {describe_type(matrix)}; expected two dimensions (n, k): one row per instance and "
-            "one column per class."
+        wrong = np.asarray((~binary).cpu() if isinstance(binary, Tensor) else ~binary)
+        rows, columns = wrong.nonzero() if entries is None else (entries.row[wrong], entries.col[wrong])
+        value = values[~binary][0]
+        value = value.item() if hasattr(value, "item") else value
+        refuse_rows(
+            np.bincount(rows),
+            parameter,
+            ("has values other than 0 and 1", "have values other than 0 and 1"),
+            "1 marks a candidate, 0 any other class. Threshold scores first, such as matrix > 0.5; use "
+            "CandidateLabels.from_sets if rows list labels.",
+            lambda _: f"{value!r} in column {columns[0]}",
         )
-    # Only the conversion from COO sums duplicate entries.
-    stored = matrix.tocoo().tocsr()
-    wrong = stored.copy()
-    wrong.data = (stored.data != 0) & (stored.data != 1)
-    if wrong.data.any():
-        _refuse_other_values(wrong, stored, parameter)
-    rows = np.repeat(np.arange(stored.shape[0]), np.diff(stored.indptr))
-    mask = np.zeros(stored.shape, dtype=bool)
-    mask[rows, stored.indices] = stored.data != 0
-    return torch.from_numpy(mask)
-
-
-def _refuse_other_values(wrong: Any, matrix: Any, parameter: str) -> None:
-    rows, columns = wrong.nonzero(as_tuple=True) if isinstance(wrong, Tensor) else wrong.nonzero()
-    bad = np.zeros(matrix.shape[0], dtype=bool)
-    bad[np.asarray(rows.cpu() if isinstance(rows, Tensor) else rows)] = True
-    row = int(bad.argmax())
-    column = int(columns[rows == row].min())
-    value = matrix[row, column]
-    value = value.item() if hasattr(value, "item") else value
-    refuse_rows(
-        bad,
-        parameter,
-        ("has values other than 0 and 1", "have values other than 0 and 1"),
-        "1 marks a candidate, 0 any other class. Threshold scores first, such as matrix > 0.5; use "
-        "CandidateLabels.from_sets if rows list labels.",
-        lambda _: f"{value!r} in column {column}",
-    )
+    return ones
 
 
 def build_mask(
@@ -454,13 +435,7 @@ def build_mask(
 ) -> ParsedLabels:
     """Build the mask of n rows in which row `rows[i]` names `labels[i]`.
 
-    Args:
-        labels: the labels of all rows.
-        rows: the row of each label.
-        n: number of rows.
-        classes: names of all classes in order; by default those seen.
-        parameter: the argument's name, for errors.
-        unordered: the labels of a row come in no particular order.
+    Classes are those seen by default. `unordered`: the labels of a row come in no particular order.
     """
     codes, seen = _encode(labels, rows, parameter)
     names = class_names(classes) if classes is not None else tuple(_sorted(seen, codes, rows, unordered))
@@ -470,7 +445,7 @@ def build_mask(
     if outside.any():
         label = seen[codes[outside.argmax()]]
         refuse_rows(
-            np.bincount(rows[outside], minlength=n) > 0,
+            np.bincount(rows[outside]),
             parameter,
             ("has a label outside classes", "have labels outside classes"),
             f"classes are {listed(names)}{class_hint(label, names)}. Add it to classes= or correct the rows.",
@@ -504,9 +479,8 @@ def _encode(
     labels = [to_python(label) for label in labels]
     bad = np.array([is_missing(label) or is_infinite(label) for label in labels], dtype=bool)
     if bad.any():
-        bad_rows = np.zeros(int(rows.max()) + 1, dtype=bool)
-        bad_rows[rows[bad[codes]]] = True
-        refuse_missing(bad_rows, labels[codes[bad[codes].argmax()]], parameter)
+        first = labels[codes[bad[codes].argmax()]]
+        refuse_missing(np.bincount(rows[bad[codes]]), parameter, lambda _: str(first))
     return codes, labels
 
 
@@ -521,7 +495,5 @@ def _sorted(
     # The iteration order of a set differs between Python processes, so only the row counts.
     first_row = np.full(len(labels), len(rows))
     np.minimum.at(first_row, codes, rows)
-    key = {
-        label: (row, type(label).__name__, repr(label)) for label, row in zip(labels, first_row, strict=True)
-    }
-    return sorted(labels, key=key.__getitem__)
+    row_of = dict(zip(labels, first_row, strict=True))
+    return sorted(labels, key=lambda label: (row_of[label], type(label).__name__, repr(label)))

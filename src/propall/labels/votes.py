@@ -1,7 +1,6 @@
 """Combine the answers of several annotators: vote counts, annotator columns, Label Studio exports."""
 
 import json
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from propall.labels.inputs import describe_type, is_blank, is_collection, is_frame, refuse_rows, row_entries
-from propall.labels.parsing import ParsedLabels, build_mask, read_matrix, to_float_matrix
+from propall.labels.parsing import ParsedLabels, build_mask, name_columns, to_float_matrix
 from propall.wording import listed
 
 #: Which labels are kept: all with a vote, those with the most votes, or those with at least so many votes.
@@ -50,24 +49,14 @@ def read_counts(counts: Any, classes: Iterable[Hashable] | None, rule: Rule, par
     values = to_float_matrix(counts, parameter)
     bad = ~is_count(values)
     refuse_rows(
-        np.asarray(bad.any(1)),
+        bad.any(1),
         parameter,
         ("has values that are not counts", "have values that are not counts"),
         "votes must be non-negative integers. Round scores first, or use from_matrix with a threshold.",
         lambda row: f"{values[row][bad[row]][0]:g} in column {int(bad[row].argmax())}",
     )
-    kept = apply_rule(values.astype(np.int64), rule)
-    return read_matrix(_Frame(list(counts.columns), kept) if is_frame(counts) else kept, classes, parameter)
-
-
-class _Frame:
-    """A matrix with named columns: as much of a data frame as `read_matrix` needs."""
-
-    def __init__(self, columns: list[Hashable], values: NDArray[Any]) -> None:
-        self.columns, self._values = columns, values
-
-    def to_numpy(self) -> NDArray[Any]:
-        return self._values
+    mask = torch.from_numpy(apply_rule(values.astype(np.int64), rule))
+    return name_columns(mask, list(counts.columns) if is_frame(counts) else None, classes, parameter)
 
 
 def read_answers(
@@ -80,15 +69,15 @@ def read_answers(
 
 def tally(answers: Answers, classes: Iterable[Hashable] | None, rule: Rule, parameter: str) -> ParsedLabels:
     """Count votes and apply the rule; an answer counts each label once."""
-    row_votes = [Counter(chain.from_iterable(map(dict.fromkeys, row))) for row in answers]
-    rows = np.repeat(np.arange(len(row_votes)), [len(votes) for votes in row_votes])
-    named = build_mask(list(chain.from_iterable(row_votes)), rows, len(row_votes), classes, parameter)
-    column = {name: i for i, name in enumerate(named.classes)}
-    counts = np.zeros(named.mask.shape, dtype=np.int64)
-    for row, votes in enumerate(row_votes):
-        for label, count in votes.items():
-            counts[row, column[label]] = count
-    return ParsedLabels(torch.from_numpy(apply_rule(counts, rule)), named.classes)
+    votes = [
+        (row, label) for row, cells in enumerate(answers) for cell in cells for label in dict.fromkeys(cell)
+    ]
+    rows = np.array([row for row, _ in votes], dtype=np.int64)
+    mask, names, _ = build_mask([label for _, label in votes], rows, len(answers), classes, parameter)
+    column = {name: i for i, name in enumerate(names)}
+    counts = np.zeros(mask.shape, dtype=np.int64)
+    np.add.at(counts, (rows, [column[label] for _, label in votes]), 1)
+    return ParsedLabels(torch.from_numpy(apply_rule(counts, rule)), names)
 
 
 def _labels_in(cell: Any) -> Sequence[Hashable]:
@@ -107,7 +96,7 @@ def _answer_rows(answers: Any, parameter: str) -> list[Sequence[Any]]:
             answers = answers.detach().cpu().numpy()
         rows = answers.tolist() if isinstance(answers, np.ndarray) else list(answers)
         refuse_rows(
-            np.array([not is_collection(type(row)) for row in rows], dtype=bool),
+            [not is_collection(type(row)) for row in rows],
             parameter,
             ("is not a list of answers", "are not lists of answers"),
             "a row needs one entry per annotator. For one answer per entry, pass the instance of each as "
@@ -130,7 +119,7 @@ def _group_by_item(answers: Any, items: Any, parameter: str) -> list[Sequence[An
     if len(answer_list) != len(item_list):
         raise ValueError(f"items: {len(item_list)} for {len(answer_list)} {parameter}; pass one for each.")
     refuse_rows(
-        np.array([is_blank(item) for item in item_list], dtype=bool),
+        list(map(is_blank, item_list)),
         "items",
         ("has no item", "have no item"),
         "every answer must belong to an instance. Drop these answers.",
@@ -157,7 +146,7 @@ def label_studio_tasks(export: Any, parameter: str) -> list[dict[str, Any]]:
     if not export:
         raise ValueError(f"{parameter}: there are no tasks; export a project that has some.")
     refuse_rows(
-        np.array(["annotations" not in task and "completions" not in task for task in export]),
+        ["annotations" not in task and "completions" not in task for task in export],
         parameter,
         ("is a task without annotations", "are tasks without annotations"),
         "every task needs a list of them, even if empty. Export the project as JSON, not as JSON-MIN or CSV.",
