@@ -719,7 +719,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "mask of numbers": (
         lambda: CandidateLabels(torch.tensor(NUMBERS), CLASSES),
         TypeError,
-        "mask: dtype torch.int64; expected a bool tensor (n, k). Build it with CandidateLabels.from_any(...).mask",
+        "mask: dtype torch.int64; expected a bool tensor (n, k). Build it with CandidateLabels.from_any",
     ),
     "check: no tensor": (
         lambda: check(NUMBERS.astype(bool)),
@@ -739,7 +739,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "check: one class": (
         lambda: check(torch.ones(2, 1, dtype=torch.bool)),
         ValueError,
-        "candidates: shape (2, 1); expected two dimensions (n, k), with a column for each of at least two classes",
+        "candidates: shape (2, 1); expected two dimensions (n, k), with one column per class, seen or not",
     ),
     "check: empty rows": (
         lambda: check(torch.tensor([[True, False], [False, False], [False, False]])),

@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -36,7 +37,28 @@ from propall.training.recipe import Recipe
 from propall.wording import listed
 
 
-class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
+@dataclass(eq=False, repr=False)
+class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
+    """Parameters that a classifier and a search for one share."""
+
+    _: KW_ONLY
+    batch_size: int = 256
+    optimizer: Literal["adam", "sgd"] = "adam"
+    n_estimators: int = 1
+    standardize: bool = True
+    classes: Sequence[Hashable] | None = None
+    device: str = "auto"
+    verbose: bool = False
+    random_state: RandomState = None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+@dataclass(eq=False, repr=False)
+class PartialLabelClassifier(PartialLabelEstimator):
     """Classifier for ordinary labels, candidate sets and complementary labels.
 
     Args:
@@ -82,43 +104,13 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):
         'cat'
     """
 
-    def __init__(
-        self,
-        method: str | Objective | Algorithm = "propall",
-        net: str | NetFactory | nn.Module = "linear",
-        *,
-        net_options: Mapping[str, Any] | None = None,
-        epochs: int = 200,
-        batch_size: int = 256,
-        optimizer: Literal["adam", "sgd"] = "adam",
-        learning_rate: float | None = None,
-        weight_decay: float = 1e-4,
-        n_estimators: int = 1,
-        standardize: bool = True,
-        classes: Sequence[Hashable] | None = None,
-        device: str = "auto",
-        verbose: bool = False,
-        random_state: RandomState = None,
-    ) -> None:
-        self.method = method
-        self.net = net
-        self.net_options = net_options
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.n_estimators = n_estimators
-        self.standardize = standardize
-        self.classes = classes
-        self.device = device
-        self.verbose = verbose
-        self.random_state = random_state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+    method: str | Objective | Algorithm = "propall"
+    net: str | NetFactory | nn.Module = "linear"
+    _: KW_ONLY
+    net_options: Mapping[str, Any] | None = None
+    epochs: int = 200
+    learning_rate: float | None = None
+    weight_decay: float = 1e-4
 
     def fit(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the ensemble to labels or candidate sets.

@@ -1,22 +1,23 @@
 """Model selection without true labels, and resolution by models that have not seen a row."""
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from propall.estimators.calibration import cross_calibrate, fit_temperature
-from propall.estimators.classifier import PartialLabelClassifier
+from propall.estimators.classifier import PartialLabelClassifier, PartialLabelEstimator
 from propall.estimators.cross_fitting import CrossFitting
-from propall.estimators.ensemble import RandomState, seed_from
+from propall.estimators.ensemble import seed_from
 from propall.estimators.folds import CandidateStratifiedKFold, is_partition, make_folds
 from propall.estimators.resolution import Resolution
 from propall.estimators.scorers import CRITERIA, DEFAULT_CRITERION, Criterion, clipped_log, score_or_nan
@@ -90,7 +91,8 @@ def resolve_out_of_fold(
     return Resolution(logs, mask, labels.decode(range(labels.n_classes)))
 
 
-class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
+@dataclass(eq=False, repr=False)
+class PartialLabelClassifierCV(PartialLabelEstimator):
     """A `PartialLabelClassifier` whose method, network and rates are selected without true labels.
 
     Every combination is fitted on every fold and evaluated on the candidate sets of the held-out rows. All
@@ -143,51 +145,17 @@ class PartialLabelClassifierCV(ClassifierMixin, BaseEstimator):
         'cat'
     """
 
-    def __init__(
-        self,
-        methods: Sequence[str | Objective | Algorithm] = ("propall", "cc", "proden"),
-        nets: Sequence[Any] = ("linear", "mlp"),
-        *,
-        learning_rates: Sequence[float] = (0.001, 0.003, 0.01),
-        weight_decays: Sequence[float] = (1e-4, 1e-2),
-        epochs: int = 100,
-        early_stopping: bool = False,
-        scoring: str | Criterion = DEFAULT_CRITERION,
-        cv: Any = 5,
-        refit: bool = True,
-        calibrate: bool = True,
-        batch_size: int = 256,
-        optimizer: Literal["adam", "sgd"] = "adam",
-        n_estimators: int = 1,
-        standardize: bool = True,
-        classes: Sequence[Hashable] | None = None,
-        device: str = "auto",
-        verbose: bool = False,
-        random_state: RandomState = None,
-    ) -> None:
-        self.methods = methods
-        self.nets = nets
-        self.learning_rates = learning_rates
-        self.weight_decays = weight_decays
-        self.epochs = epochs
-        self.early_stopping = early_stopping
-        self.scoring = scoring
-        self.cv = cv
-        self.refit = refit
-        self.calibrate = calibrate
-        self.batch_size = batch_size
-        self.optimizer = optimizer
-        self.n_estimators = n_estimators
-        self.standardize = standardize
-        self.classes = classes
-        self.device = device
-        self.verbose = verbose
-        self.random_state = random_state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+    methods: Sequence[str | Objective | Algorithm] = ("propall", "cc", "proden")
+    nets: Sequence[Any] = ("linear", "mlp")
+    _: KW_ONLY
+    learning_rates: Sequence[float] = (0.001, 0.003, 0.01)
+    weight_decays: Sequence[float] = (1e-4, 1e-2)
+    epochs: int = 100
+    early_stopping: bool = False
+    scoring: str | Criterion = DEFAULT_CRITERION
+    cv: Any = 5
+    refit: bool = True
+    calibrate: bool = True
 
     def fit(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Select a combination by cross-validation, then fit it on all rows.

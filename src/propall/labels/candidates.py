@@ -472,8 +472,8 @@ def _bool_matrix(candidates: object, parameter: str) -> Bool[Tensor, "n k"]:
         )
     if candidates.ndim != 2 or candidates.shape[1] < 2:
         raise ValueError(
-            f"{parameter}: shape {tuple(candidates.shape)}; expected two dimensions (n, k), with a column for "
-            "each of at least two classes, seen or not."
+            f"{parameter}: shape {tuple(candidates.shape)}; expected two dimensions (n, k), with one column "
+            "per class, seen or not, and at least two."
         )
     return candidates
 

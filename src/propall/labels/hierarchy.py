@@ -44,7 +44,7 @@ def read_tree(tree: Any) -> Tree:
     if not len(items):
         raise ValueError("tree: it is empty; expected at least two labels.")
     if all(isinstance(item, str) for item in items):
-        return _expand(*_from_paths(items))
+        return _expand(*_from_paths(list(items)))
     if not all(is_collection(type(item)) and len(item) == 2 for item in items):
         raise TypeError(
             f"tree: {describe_type(tree)} of {describe_type(items[0])}; expected a nested mapping, a list of "

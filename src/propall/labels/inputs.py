@@ -182,7 +182,7 @@ def refuse_missing(bad: ArrayLike, parameter: str, detail: Callable[[int], str])
 
 
 def refuse_other_types(
-    values: Sequence[Any],
+    values: list[Any] | NDArray[Any],
     is_valid: Callable[[type], bool],
     parameter: str,
     problem: tuple[str, str],

@@ -76,7 +76,8 @@ def tally(answers: Answers, classes: Iterable[Hashable] | None, rule: Rule, para
     mask, names, _ = build_mask([label for _, label in votes], rows, len(answers), classes, parameter)
     column = {name: i for i, name in enumerate(names)}
     counts = np.zeros(mask.shape, dtype=np.int64)
-    np.add.at(counts, (rows, [column[label] for _, label in votes]), 1)
+    for row, label in votes:
+        counts[row, column[label]] += 1
     return ParsedLabels(torch.from_numpy(apply_rule(counts, rule)), names)
 
 
