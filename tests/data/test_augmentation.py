@@ -36,7 +36,7 @@ def test_consecutive_epochs_show_both_mirror_images():
 
 
 def test_an_image_depends_on_its_own_draws_alone():
-    augmentation, x = Augmentation.strong(size=12), images()
+    augmentation, x = Augmentation.strong(12), images()
     u = draws(augmentation, 6)
     together = augmentation(x, u, low=LOW, high=HIGH)
     for i in range(6):

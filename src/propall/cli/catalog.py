@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,9 @@ from propall.cli.terminal import (
     print_json,
 )
 from propall.wording import duration, plural
+
+if TYPE_CHECKING:
+    from propall.training.named_recipes import NamedRecipe
 
 data_app = typer.Typer(help="List, download and check data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
@@ -237,6 +240,12 @@ class CandidateOptions:
 class RecipeOptions:
     """Overrides of the data set's default network and recipe."""
 
+    name: Annotated[
+        str | None,
+        _training(
+            "--recipe", help="fast, resnet18 or wrn: a network for images, trained on augmented views."
+        ),
+    ] = None
     net: Annotated[str | None, _training(help="linear, mlp, mlp5, mlp500, resnet32, ...")] = None
     epochs: Annotated[int | None, _training(help="Override the number of epochs.")] = None
     batch_size: Annotated[int | None, _training(help="Rows per step.")] = None
@@ -244,10 +253,15 @@ class RecipeOptions:
     weight_decay: Annotated[float | None, _training("--wd", help="Weight decay.")] = None
     optimizer: Annotated[Optimizer | None, _training(help="Optimizer.")] = None
 
-    def recipe(self) -> dict[str, Any]:
-        """Return the fields of the recipe that were set."""
-        values = {name: value for name, value in vars(self).items() if name != "net" and value is not None}
-        return values | ({} if self.optimizer is None else {"optimizer": self.optimizer.value})
+    def setting(self, data: str) -> NamedRecipe:
+        """Return the network and recipe for a data set."""
+        from propall.paper.custom_runs import choose_setting
+
+        fields = ("epochs", "batch_size", "learning_rate", "weight_decay")
+        changes: dict[str, Any] = {name: getattr(self, name) for name in fields}
+        changes["optimizer"] = None if self.optimizer is None else self.optimizer.value
+        changes = {name: value for name, value in changes.items() if value is not None}
+        return choose_setting(data, self.name, net=self.net, changes=changes)
 
 
 @dataclass(frozen=True)
@@ -285,10 +299,9 @@ def train(
         methods=method or ["propall"],
         corruption=candidates.corruption,
         corruption_fields={"q": candidates.q, "n": candidates.n_candidates},
-        net=training.net,
         seeds=repetitions.seeds,
         folds=repetitions.folds,
-        recipe=training.recipe(),
+        setting=training.setting(data),
     )
     with ProgressBar(data) as bar:
         folder, results = custom_runs.train_runs(specs, out, device=device, monitor=bar)

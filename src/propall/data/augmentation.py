@@ -58,14 +58,21 @@ class Augmentation:
             raise ValueError(f"strength: {self.strength!r} given; expected 0 or more.")
 
     @classmethod
-    def weak(cls, *, flip: bool = True) -> Self:
-        """Mirror and shift by up to 4 pixels."""
-        return cls(flip=flip)
+    def weak(cls, size: int = 32, *, flip: bool = True) -> Self:
+        """Mirror, and shift by up to an eighth of the image's side."""
+        return cls(flip=flip, crop=size // 8)
 
     @classmethod
-    def strong(cls, *, flip: bool = True, size: int = 32) -> Self:
-        """Mirror, shift, two random operations and a hole of half the image's side."""
-        return cls(flip=flip, operations=2, cutout=size // 2)
+    def strong(cls, size: int = 32, *, flip: bool = True) -> Self:
+        """Mirror, shift, two random operations and a hole of half the image's side.
+
+        Images that must not be mirrored, such as digits, get operations of half the strength and a hole of a
+        third of the side.
+        """
+        crop = size // 8
+        if flip:
+            return cls(crop=crop, operations=2, cutout=size // 2)
+        return cls(flip=False, crop=crop, operations=2, strength=0.5, cutout=size // 3)
 
     @property
     def n_draws(self) -> int:

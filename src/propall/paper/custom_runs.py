@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,11 @@ from propall.paper.runner import RunTask, run_specs
 from propall.paper.specs import Spec, Split
 from propall.report.numbers import mean_and_std
 from propall.training.contract import Monitor
+from propall.training.named_recipes import RECIPES, NamedRecipe, adapt_views
 from propall.training.recipe import Recipe
+
+#: Data sets whose images change their meaning in a mirror.
+NOT_MIRRORED = ("digits", "mnist", "kmnist")
 
 
 class MethodSummary(NamedTuple):
@@ -41,16 +46,34 @@ def default_setting(data: str) -> tuple[str, Recipe]:
     return "mlp", Recipe(epochs=60, batch_size=64, learning_rate=0.05, weight_decay=1e-4)
 
 
+def choose_setting(
+    data: str, name: str | None = None, *, net: str | None = None, changes: Mapping[str, Any] | None = None
+) -> NamedRecipe:
+    """Choose a network and a recipe for a data set.
+
+    Args:
+        data: name of the data set.
+        name: a name in `RECIPES`; None for the default of the data set.
+        net: name of another network.
+        changes: fields of the recipe that differ.
+    """
+    default_net, recipe = default_setting(data) if name is None else RECIPES[name]
+    size = math.isqrt(math.prod(DATASETS[data].shape[-2:]))
+    recipe = adapt_views(recipe, size, mirrored=data not in NOT_MIRRORED)
+    chosen = net or default_net
+    NETS[chosen]  # raises if unknown
+    return NamedRecipe(chosen, dataclasses.replace(recipe, **(changes or {})))
+
+
 def build_specs(
     data: str,
     *,
     methods: Sequence[str],
     corruption: str | None = None,
     corruption_fields: Mapping[str, Any] | None = None,
-    net: str | None = None,
     seeds: int = 3,
     folds: int | None = None,
-    recipe: Mapping[str, Any] | None = None,
+    setting: NamedRecipe | None = None,
 ) -> list[Spec]:
     """Return the runs of several methods on one data set.
 
@@ -59,26 +82,23 @@ def build_specs(
         methods: names of methods.
         corruption: how candidate sets are drawn; None for those the data set comes with.
         corruption_fields: settings of the corruption; None values keep its defaults.
-        net: name of the network; None for the default of the data set.
         seeds: runs per method and fold.
         folds: number of folds; None uses the official test set, or 5 folds without one.
-        recipe: fields of the recipe that differ from the default of the data set.
+        setting: network and recipe, see `choose_setting`; None for the default of the data set.
     """
     loader = DATASETS[data]
-    default_net, default_recipe = default_setting(data)
+    net, recipe = setting or choose_setting(data)
     has_candidates = loader.kind in ("real-world", "human annotations")
     drawn_by = _corruption(has_candidates, corruption, corruption_fields or {})
     if folds is None and not loader.n_test:
         folds = 5
     splits = [Split()] if folds is None else [Split(fold=i, folds=folds) for i in range(folds)]
-    if net is not None:
-        NETS[net]  # raises if unknown
     return [
         Spec(
             data=data,
             method=METHODS[name](),
-            net=net or default_net,
-            recipe=dataclasses.replace(default_recipe, **(recipe or {})),
+            net=net,
+            recipe=recipe,
             corruption=drawn_by,
             split=split,
             protocol="own",

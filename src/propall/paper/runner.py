@@ -26,6 +26,7 @@ from propall.data.dataset import PartialDataset, Problem, Source
 from propall.data.files import data_root
 from propall.methods.cc import CC
 from propall.nets import NETS
+from propall.nets.network import ImageNetwork
 from propall.paper.monitors import LATE_EPOCHS, AccuracyListener, CurveRecorder
 from propall.paper.results import RunResult
 from propall.paper.specs import TEACHER, Spec
@@ -215,12 +216,13 @@ class _ProblemCache:
         """Return the problem of a spec."""
         # Candidate sets that come with the data do not depend on the seed.
         drawn_by = None if spec.corruption is None else (spec.corruption, spec.teacher, spec.seed)
-        key = (spec.split, drawn_by)
+        on_images = self.source.scaling is not None and _takes_images(spec)
+        key = (spec.split, on_images, drawn_by)
         if key not in self._problems:
             problem = spec.split.problem(self.source, spec.corruption, spec.seed, self._teacher(spec))
-            if spec.recipe.augmentation != "none" and self.source.scaling is not None:
+            if on_images:
                 problem = _unflatten(problem)
-            shared = self._by_split.setdefault(spec.split, problem.to(self.device))
+            shared = self._by_split.setdefault((spec.split, on_images), problem.to(self.device))
             train = PartialDataset(shared.train.x, problem.train.candidates.to(self.device))
             self._problems[key] = dataclasses.replace(shared, train=train)
         return self._problems[key]
@@ -234,8 +236,14 @@ class _ProblemCache:
         return self._scores[key]
 
 
+def _takes_images(spec: Spec) -> bool:
+    recipe = spec.recipe
+    augments = recipe.augmentation != "none" or recipe.views is not None
+    return augments or (spec.trains_network and issubclass(NETS[spec.net], ImageNetwork))
+
+
 def _unflatten(problem: Problem) -> Problem:
-    """Restore height and width of flattened square images, which augmentation needs."""
+    """Restore height and width of flattened square images."""
     side = math.isqrt(problem.train.x.shape[1])
     if problem.train.x.dim() != 2 or side**2 != problem.train.x.shape[1]:
         return problem

@@ -1,0 +1,66 @@
+"""Recipes for images by name, each with the network it is tuned for."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from propall.data.augmentation import Augmentation
+from propall.registry import Registry
+from propall.training.recipe import Recipe
+from propall.training.views import Views
+
+
+class NamedRecipe(NamedTuple):
+    """A network by name and the recipe it is trained with."""
+
+    net: str
+    recipe: Recipe
+
+
+#: Settings of airbench96 [jordan2024airbench], for the mean of a batch's losses instead of their sum.
+_FAST = Recipe(
+    epochs=45,
+    batch_size=1024,
+    learning_rate=1.174,
+    momentum=0.85,
+    weight_decay=1.333e-3,
+    precision="bfloat16",
+    schedule="linear",
+    warm_up=0.1,
+    nesterov=True,
+    norm_rate=64.0,
+    lookahead=5,
+    views=Views(),
+)
+_COSINE = replace(
+    _FAST,
+    batch_size=512,
+    learning_rate=0.1,
+    momentum=0.9,
+    weight_decay=5e-4,
+    schedule="cosine",
+    norm_rate=1.0,
+)
+
+#: Recipes with one weak and one strong view of every image.
+RECIPES: Registry[NamedRecipe] = Registry(
+    "recipe",
+    [
+        ("fast", NamedRecipe("fast_convnet", _FAST)),
+        ("resnet18", NamedRecipe("resnet18", _COSINE)),
+        ("wrn", NamedRecipe("wrn28_10", replace(_COSINE, epochs=100))),
+    ],
+)
+
+
+def adapt_views(recipe: Recipe, size: int, *, mirrored: bool) -> Recipe:
+    """The recipe with views for images of this height and width.
+
+    Args:
+        recipe: with or without views.
+        size: side of the images in pixels.
+        mirrored: whether an image may be mirrored; digits and characters may not.
+    """
+    if recipe.views is None:
+        return recipe
+    weak, strong = Augmentation.weak(size, flip=mirrored), Augmentation.strong(size, flip=mirrored)
+    return replace(recipe, views=replace(recipe.views, weak=weak, strong=strong))
