@@ -1,12 +1,15 @@
 """Shared by CLPL, PL-SVM, PL-KNN, IPAL and PLLE: checks of the training data and a linear classifier."""
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.training.contract import Classifier, Run
+from propall.training.contract import Algorithm, Classifier, Monitor, Run
 from propall.wording import plural
 
 
@@ -16,14 +19,9 @@ def as_rows(x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
 
 
 def rows_and_candidates(run: Run, title: str) -> tuple[Float[Tensor, "n d"], Bool[Tensor, "n k"]]:
-    """Return a run's features (as float64 vectors) and candidate sets after checking both.
+    """Return a run's features (as float64 vectors) and candidate sets, or raise ValueError.
 
-    Args:
-        run: the training run.
-        title: title of the method, for error messages.
-
-    Raises:
-        ValueError: if the run has weights or no rows, or if a row has non-finite features or no candidates.
+    Weights, empty data, non-finite features and rows without candidates are refused.
     """
     x, candidates = as_rows(run.train.x), run.train.candidates.contiguous()
     if run.weight is not None:
@@ -45,6 +43,24 @@ def rows_and_candidates(run: Run, title: str) -> tuple[Float[Tensor, "n d"], Boo
             "every row needs at least one candidate. Drop them."
         )
     return x, candidates
+
+
+class ClassicalAlgorithm(Algorithm):
+    """An algorithm on feature vectors that fits every run by itself.
+
+    Attributes:
+        classifier: class of the fitted classifiers.
+    """
+
+    classifier: ClassVar[type[Classifier]]
+
+    def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
+        """Check the data of every run and fit it."""
+        return [self.fit_rows(*rows_and_candidates(run, self.title), run.seed) for run in runs]
+
+    @abstractmethod
+    def fit_rows(self, x: Float[Tensor, "n d"], candidates: Bool[Tensor, "n k"], seed: int) -> Classifier:
+        """Fit one run, drawing from its seed only."""
 
 
 @dataclass(frozen=True, eq=False)

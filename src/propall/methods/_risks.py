@@ -18,6 +18,9 @@ from propall.training.contract import BatchLoss, Candidates, Logits, Objective, 
 #: How the excluded labels of one instance are weighted: one unit divided among them, or one unit each.
 Pairs = Literal["instance", "pooled"]
 
+#: Whether each row is scaled so that the mean is an unbiased estimate of the risk.
+Scale = Literal["none", "unbiased"]
+
 #: P(excluded label | class): uniform over the wrong labels, or a matrix given row by row.
 Transition = Literal["uniform"] | Sequence[Sequence[float]]
 

@@ -1,9 +1,7 @@
 """CLPL (Cour, Sapp and Taskar): linear scores, high on average over the candidates and low elsewhere."""
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,8 +9,8 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from propall.methods._classical import LinearClassifier, rows_and_candidates
-from propall.training.contract import Algorithm, Classifier, Monitor, Run
+from propall.methods._classical import ClassicalAlgorithm, LinearClassifier
+from propall.training.contract import Classifier
 
 
 def clpl_objective(
@@ -79,14 +77,9 @@ def clpl_optimum(
         value, gradient = clpl_objective(weight, x, candidates, c)
         return float(value) / unit, np.asarray((gradient / unit).cpu(), dtype=np.float64).ravel()
 
+    start = np.zeros(shape).ravel()
     flat, _, end = fmin_l_bfgs_b(
-        evaluate,
-        np.zeros(shape).ravel(),
-        m=20,
-        factr=0,
-        pgtol=tol,
-        maxfun=evaluations,
-        maxiter=evaluations,
+        evaluate, start, m=20, factr=0, pgtol=tol, maxfun=evaluations, maxiter=evaluations
     )
     # Near the optimum the value can stop changing before the gradient reaches tol, so allow some slack.
     if np.abs(end["grad"]).max() > max(tol, 1e-6):
@@ -99,7 +92,7 @@ def clpl_optimum(
 
 
 @dataclass(frozen=True)
-class CLPL(Algorithm):
+class CLPL(ClassicalAlgorithm):
     """Convex learning from partial labels.
 
     Attributes:
@@ -122,19 +115,15 @@ class CLPL(Algorithm):
 
     name, title, reference = "clpl", "CLPL", "cour2011learning"
     cost = "2dk per row, tens to hundreds of L-BFGS evaluations"
-    classifier: ClassVar[type[Classifier]] = LinearClassifier
+    classifier = LinearClassifier
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.c <= 0:
             raise ValueError(f"c: got {self.c}; expected a positive number.")
 
-    def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
-        """Minimize the objective of every run."""
-        return [self._fit(run) for run in runs]
-
-    def _fit(self, run: Run) -> LinearClassifier:
-        x, candidates = rows_and_candidates(run, self.title)
+    def fit_rows(self, x: Float[Tensor, "n d"], candidates: Bool[Tensor, "n k"], seed: int) -> Classifier:
+        """Minimize the objective."""
         if self.intercept:
             x = torch.cat([x, x.new_ones(len(x), 1)], 1)
         weight = clpl_optimum(x, candidates, self.c, tol=self.tol, evaluations=self.evaluations)

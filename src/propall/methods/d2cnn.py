@@ -65,10 +65,7 @@ def d2cnn_loss(
     .. math:: \ell = \text{fidelity} + a \cdot \text{entropy} + v \cdot \text{ensembling}
 
     Args:
-        logits: scores r.
-        candidates: True on S.
-        teacher: q, which may be nonzero outside S.
-        sample_weights: omega, one per row or a single value.
+        logits, candidates, teacher, sample_weights: see `d2cnn_terms`.
         entropy_weight: a.
         ensemble_weight: v, see `ramp_up`.
 
@@ -150,22 +147,17 @@ class D2CNN(RowwiseObjective):
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
         """Start with Z = 0 and no visits."""
-        return State(
-            rows={
-                "ensemble": torch.zeros(candidates.shape, device=candidates.device),
-                "visits": torch.zeros(candidates.shape[0], dtype=torch.int64, device=candidates.device),
-            }
-        )
+        visits = torch.zeros(candidates.shape[0], dtype=torch.int64, device=candidates.device)
+        ensemble = torch.zeros(candidates.shape, device=candidates.device)
+        return State(rows={"ensemble": ensemble, "visits": visits})
 
     def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
         """`d2cnn_loss` with `teacher_from_ensemble`."""
+        past, visits = state.rows["ensemble"], state.rows["visits"]
+        teacher = teacher_from_ensemble(past, visits, candidates, self.momentum)
+        ramped, entropy = ramp_up(step.epoch, self.ramp_epochs, self.ensemble_weight), self.entropy_weight
         return d2cnn_loss(
-            logits,
-            candidates,
-            teacher_from_ensemble(state.rows["ensemble"], state.rows["visits"], candidates, self.momentum),
-            self.row_weight,
-            entropy_weight=self.entropy_weight,
-            ensemble_weight=ramp_up(step.epoch, self.ramp_epochs, self.ensemble_weight),
+            logits, candidates, teacher, self.row_weight, entropy_weight=entropy, ensemble_weight=ramped
         )
 
     def update(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> State:

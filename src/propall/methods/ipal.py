@@ -1,19 +1,18 @@
 """IPAL (Zhang and Yu): reconstruct rows from their neighbors and propagate labels along the weights."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from propall.methods._classical import as_rows, rows_and_candidates
+from propall.methods._classical import ClassicalAlgorithm, as_rows
 from propall.methods._neighbors import memory_budget, nearest, unit_rows
 from propall.methods._nnls import nonnegative_least_squares
 from propall.numerics import uniform_weights
-from propall.training.contract import Algorithm, Classifier, Monitor, Run
+from propall.training.contract import Classifier
 
 
 def reconstruction_weights(
@@ -167,7 +166,7 @@ class NeighborReconstruction(Classifier):
 
 
 @dataclass(frozen=True)
-class IPAL(Algorithm):
+class IPAL(ClassicalAlgorithm):
     """Instance-based disambiguation by iterative label propagation.
 
     Attributes:
@@ -194,19 +193,15 @@ class IPAL(Algorithm):
     name, title, reference = "ipal", "IPAL", "zhang2015solving"
     memory = "the training row, 2a values (a neighbors)"
     cost = "n distances, a³ for the weights, 100ak to propagate"
-    classifier: ClassVar[type[Classifier]] = NeighborReconstruction
+    classifier = NeighborReconstruction
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.alpha < 1:
             raise ValueError(f"alpha: got {self.alpha}; expected a number in [0, 1).")
 
-    def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
-        """Disambiguate the training labels of every run."""
-        return [self._fit(run) for run in runs]
-
-    def _fit(self, run: Run) -> NeighborReconstruction:
-        x, candidates = rows_and_candidates(run, self.title)
+    def fit_rows(self, x: Float[Tensor, "n d"], candidates: Bool[Tensor, "n k"], seed: int) -> Classifier:
+        """Disambiguate the training labels."""
         x = unit_rows(x) if self.row_normalise else x
         neighbors, _ = nearest(x, x, self.neighbours, exclude_self=True)
         weights = reconstruction_weights(x, x, neighbors)

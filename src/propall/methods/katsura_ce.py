@@ -1,21 +1,18 @@
 """CE (Katsura and Uchida): unbiased cross-entropy risk for candidate sets, without a lower bound."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.methods._risks import over_excluded
+from propall.methods._risks import Scale, over_excluded
 from propall.numerics import full_precision
 from propall.training.contract import StatelessObjective
 
 
 def katsura_ce_loss(
-    logits: Float[Tensor, "*b k"],
-    candidates: Bool[Tensor, "*b k"],
-    scale: Literal["none", "unbiased"] = "none",
+    logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"], scale: Scale = "none"
 ) -> Float[Tensor, "*b"]:
     r"""Log-losses of the candidates, corrected by those of the other classes.
 
@@ -51,7 +48,7 @@ class KatsuraCE(StatelessObjective):
         scale: "none" or "unbiased"; see `katsura_ce_loss`.
     """
 
-    scale: Literal["none", "unbiased"] = "none"
+    scale: Scale = "none"
 
     name, title, reference = "katsura_ce", "CE (Katsura)", "katsura2020bridging"
     kind = "complementary labels"

@@ -1,21 +1,18 @@
 """OVA (Katsura and Uchida): bounded one-versus-all losses of the candidates."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.methods._risks import over_excluded
+from propall.methods._risks import Scale, over_excluded
 from propall.numerics import full_precision
 from propall.training.contract import StatelessObjective
 
 
 def ova_loss(
-    logits: Float[Tensor, "*b k"],
-    candidates: Bool[Tensor, "*b k"],
-    scale: Literal["none", "unbiased"] = "none",
+    logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"], scale: Scale = "none"
 ) -> Float[Tensor, "*b"]:
     r"""One-versus-all losses of the candidates.
 
@@ -55,7 +52,7 @@ class OVA(StatelessObjective):
         scale: "none" or "unbiased"; see `ova_loss`.
     """
 
-    scale: Literal["none", "unbiased"] = "none"
+    scale: Scale = "none"
 
     name, title, reference = "ova", "OVA", "katsura2020bridging"
     kind = "complementary labels"

@@ -1,20 +1,17 @@
 """PC (Katsura and Uchida): pairwise comparison of every candidate with every non-candidate."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.methods._risks import over_excluded
+from propall.methods._risks import Scale, over_excluded
 from propall.numerics import full_precision
 from propall.training.contract import StatelessObjective
 
 
 def pc_loss(
-    logits: Float[Tensor, "*b k"],
-    candidates: Bool[Tensor, "*b k"],
-    scale: Literal["none", "unbiased"] = "none",
+    logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"], scale: Scale = "none"
 ) -> Float[Tensor, "*b"]:
     r"""Pairwise comparison losses of the candidates.
 
@@ -53,7 +50,7 @@ class PC(StatelessObjective):
         scale: "none" or "unbiased"; see `pc_loss`.
     """
 
-    scale: Literal["none", "unbiased"] = "none"
+    scale: Scale = "none"
 
     name, title, reference = "pc", "PC", "katsura2020bridging"
     kind = "complementary labels"

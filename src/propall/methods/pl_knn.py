@@ -1,17 +1,15 @@
 """PL-KNN (Hüllermeier and Beringer): the candidate sets of the nearest rows vote, weighted by distance."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from propall.methods._classical import as_rows, rows_and_candidates
+from propall.methods._classical import ClassicalAlgorithm, as_rows
 from propall.methods._neighbors import check_neighbor_count, nearest
-from propall.training.contract import Algorithm, Classifier, Monitor, Run
+from propall.training.contract import Classifier
 
 
 def neighbor_votes(
@@ -76,7 +74,7 @@ class NeighborVoting(Classifier):
 
 
 @dataclass(frozen=True)
-class PLKNN(Algorithm):
+class PLKNN(ClassicalAlgorithm):
     """Distance-weighted nearest neighbors on candidate sets.
 
     Attributes:
@@ -88,13 +86,9 @@ class PLKNN(Algorithm):
     name, title, reference = "pl_knn", "PL-KNN", "hullermeier2006learning"
     memory = "the training row"
     cost = "none (n distances per prediction)"
-    classifier: ClassVar[type[Classifier]] = NeighborVoting
+    classifier = NeighborVoting
 
-    def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
-        """Store the training sets."""
-        return [self._fit(run) for run in runs]
-
-    def _fit(self, run: Run) -> NeighborVoting:
-        x, candidates = rows_and_candidates(run, self.title)
+    def fit_rows(self, x: Float[Tensor, "n d"], candidates: Bool[Tensor, "n k"], seed: int) -> Classifier:
+        """Store the training set."""
         check_neighbor_count(self.neighbours, len(x))
         return NeighborVoting(x, candidates, self.neighbours)

@@ -1,16 +1,15 @@
 """PL-SVM (Nguyen and Caruana): maximize the margin between the best candidate and the best other label."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from propall.counter_rng import order, seed_for, uniform
-from propall.methods._classical import LinearClassifier, rows_and_candidates
-from propall.training.contract import Algorithm, Classifier, Monitor, Run
+from propall.methods._classical import ClassicalAlgorithm, LinearClassifier
+from propall.training.contract import Classifier
 
 #: Values that `lam="auto"` selects from.
 LAMBDAS = tuple(10.0**power for power in range(-3, 4))
@@ -110,7 +109,7 @@ def pegasos(
 
 
 @dataclass(frozen=True)
-class PLSVM(Algorithm):
+class PLSVM(ClassicalAlgorithm):
     """Maximum-margin learning from partial labels by projected subgradient descent.
 
     Attributes:
@@ -136,7 +135,7 @@ class PLSVM(Algorithm):
 
     name, title, reference = "pl_svm", "PL-SVM", "nguyen2008classification"
     cost = "4dk per row, 1,000 rounds"
-    classifier: ClassVar[type[Classifier]] = LinearClassifier
+    classifier = LinearClassifier
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -145,14 +144,10 @@ class PLSVM(Algorithm):
         if self.rounds < 1:
             raise ValueError(f"rounds: got {self.rounds}; expected at least 1.")
 
-    def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
-        """Fit one weight matrix per run."""
-        return [self._fit(run) for run in runs]
-
-    def _fit(self, run: Run) -> LinearClassifier:
-        x, candidates = rows_and_candidates(run, self.title)
-        lam = self.select(x, candidates, run.seed) if self.lam == "auto" else self.lam
-        weight = self.train(x, candidates, lam, run.seed)
+    def fit_rows(self, x: Float[Tensor, "n d"], candidates: Bool[Tensor, "n k"], seed: int) -> Classifier:
+        """Fit the weight matrix."""
+        lam = self.select(x, candidates, seed) if self.lam == "auto" else self.lam
+        weight = self.train(x, candidates, lam, seed)
         return LinearClassifier(weight, weight.new_zeros(len(weight)))
 
     def train(

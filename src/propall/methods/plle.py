@@ -1,8 +1,9 @@
 """PLLE (Xu, Lv and Geng), experimental: smooth candidate sets over a graph, then fit a kernel regression."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,21 +11,15 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag, pdist
 
 from propall.counter_rng import order, seed_for
-from propall.methods._classical import as_rows, rows_and_candidates
+from propall.methods._classical import ClassicalAlgorithm, as_rows
 from propall.methods._kernel_ridge import RidgeFit, dense_ridge, landmark_ridge, rbf_kernel
 from propall.methods._neighbors import memory_budget, nearest, unit_rows
 from propall.numerics import uniform_weights
-from propall.training.contract import Algorithm, Classifier, Monitor, Run
+from propall.training.contract import Classifier
 
 
 class FeatureScaling(NamedTuple):
-    """Standardization of the features, optionally followed by scaling rows to unit length.
-
-    Attributes:
-        mean: mean of each feature.
-        deviation: standard deviation of each feature.
-        unit: scale rows to unit length; rows of zeros stay zero.
-    """
+    """Standardization of the features, followed by scaling rows to unit length if `unit` is set."""
 
     mean: Float[Tensor, "d"]
     deviation: Float[Tensor, "d"]
@@ -52,13 +47,7 @@ def mean_distance(x: Float[Tensor, "n d"], seed: int = 0, sample: int = 2000) ->
 
 
 class Graph(NamedTuple):
-    """A symmetric weighted graph with adjacency matrix A in compressed sparse row format.
-
-    Attributes:
-        offsets: position of the first edge of each row.
-        columns: the other end of each edge.
-        weights: weight of each edge.
-    """
+    """A symmetric weighted graph with adjacency matrix A in compressed sparse row format."""
 
     offsets: Int[Tensor, "n"]
     columns: Int[Tensor, "e"]
@@ -74,13 +63,7 @@ class Graph(NamedTuple):
 
 
 def neighbor_graph(x: Float[Tensor, "n d"], n_neighbors: int, sigma: float) -> Graph:
-    """Connect rows if either is a neighbor of the other, with weight exp(-|x_i - x_j|² / (2 sigma²)).
-
-    Args:
-        x: scaled features.
-        n_neighbors: number of neighbors of each row, not counting itself.
-        sigma: width of the weights.
-    """
+    """Connect rows if either is a neighbor of the other, with weight exp(-|x_i - x_j|² / (2 sigma²))."""
     neighbors, squared = nearest(x, x, n_neighbors, exclude_self=True)
     n = len(x)
     row = torch.arange(n, device=x.device)[:, None].expand_as(neighbors)
@@ -194,15 +177,7 @@ def data_term(
 
 
 class Regression(NamedTuple):
-    """A fitted kernel regression.
-
-    Attributes:
-        coefficients: coefficients of the kernels.
-        offset: offset of the outputs.
-        outputs: outputs on the training rows.
-        objective: value of the objective.
-        steps: number of steps taken.
-    """
+    """A fitted kernel regression, its outputs on the training rows, its objective and number of steps."""
 
     coefficients: Float[Tensor, "a k"]
     offset: Float[Tensor, "k"]
@@ -234,9 +209,7 @@ def fit_regression(
         ridge: `dense_ridge` or `landmark_ridge`, made with the same c1.
         target: D, see `regression_target`.
         signs: Z, see `margin_signs`.
-        c1: see `data_term`.
-        c2: see `data_term`.
-        eps: see `data_term`.
+        c1, c2, eps: see `data_term`.
         tol: stop when the relative change of the outputs in a step is below this value.
         steps: maximum number of steps.
 
@@ -248,9 +221,7 @@ def fit_regression(
         coefficients on rows closer than eps, and monitors an objective with half the C1 that it minimizes.
     """
 
-    def losses(outputs: Tensor) -> tuple[Tensor, Tensor]:
-        return data_term(outputs, target, signs, c1=c1, c2=c2, eps=eps)
-
+    losses = partial(data_term, target=target, signs=signs, c1=c1, c2=c2, eps=eps)
     fit = ridge(target)
     objective = float(losses(fit.outputs)[0] + fit.penalty)
     point, momentum, done = fit.outputs, 1.0, 0
@@ -281,9 +252,7 @@ class KernelExpansion(Classifier):
         coefficients: coefficient of each kernel for each class.
         offset: offset of each class.
         width: width of the kernels.
-        mean: see `FeatureScaling`.
-        deviation: see `FeatureScaling`.
-        unit: see `FeatureScaling`.
+        mean, deviation, unit: see `FeatureScaling`.
     """
 
     centres: Float[Tensor, "a d"]
@@ -299,15 +268,13 @@ class KernelExpansion(Classifier):
     def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
         """Evaluate the expansion."""
         rows = FeatureScaling(self.mean, self.deviation, self.unit)(as_rows(x.to(self.centres.device)))
-        outputs = [
-            rbf_kernel(part, self.centres, self.width) @ self.coefficients + self.offset
-            for part in torch.split(rows, max(1, memory_budget(rows.device) // (8 * len(self.centres))))
-        ]
-        return torch.cat(outputs)
+        parts = torch.split(rows, max(1, memory_budget(rows.device) // (8 * len(self.centres))))
+        kernels = (rbf_kernel(part, self.centres, self.width) for part in parts)
+        return torch.cat([kernel @ self.coefficients + self.offset for kernel in kernels])
 
 
 @dataclass(frozen=True)
-class PLLE(Algorithm):
+class PLLE(ClassicalAlgorithm):
     """Partial label learning via label enhancement. Experimental: a reconstruction from the paper.
 
     The authors published no code. The first stage follows the same group's label enhancement, the second
@@ -348,7 +315,7 @@ class PLLE(Algorithm):
     name, title, reference = "plle", "PLLE", "xu2019partial"
     memory = "2n kernel values (2,048 above 20,000 rows)"
     cost = "n²/3 to factorize, then 2nk for each of about 50 steps"
-    classifier: ClassVar[type[Classifier]] = KernelExpansion
+    classifier = KernelExpansion
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -359,41 +326,23 @@ class PLLE(Algorithm):
             if not getattr(self, field) >= 0:
                 raise ValueError(f"{field}: got {getattr(self, field)}; expected 0 or more.")
 
-    def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
-        """Smooth the candidate sets of every run and fit the kernel regression."""
-        return [self._fit(run) for run in runs]
-
-    def _fit(self, run: Run) -> KernelExpansion:
-        rows, candidates = rows_and_candidates(run, self.title)
-        scaling = fit_scaling(rows, self.scaling)
-        x = scaling(rows)
-        distance = mean_distance(x, run.seed) or 1.0
+    def fit_rows(self, x: Float[Tensor, "n d"], candidates: Bool[Tensor, "n k"], seed: int) -> Classifier:
+        """Smooth the candidate sets and fit the kernel regression."""
+        scaling = fit_scaling(x, self.scaling)
+        x = scaling(x)
+        distance = mean_distance(x, seed) or 1.0
         sigma = self.sigma * (distance if self.sigma_in == "mean distance" else 1.0)
         distributions = enhance(candidates, neighbor_graph(x, self.neighbours, sigma), self.lam)
         width = self.width * distance
         if len(x) <= self.dense_rows:
             centers, ridge = x, dense_ridge(x, width, self.c1)
         else:
-            shuffled = order(seed_for(run.seed, "landmarks"), torch.arange(len(x), device=x.device))
+            shuffled = order(seed_for(seed, "landmarks"), torch.arange(len(x), device=x.device))
             centers = x[shuffled[: self.landmarks].sort().values]
             ridge = landmark_ridge(x, centers, width, self.c1)
-        regression = fit_regression(
-            ridge,
-            regression_target(distributions, candidates, self.target),
-            margin_signs(candidates),
-            c1=self.c1,
-            c2=self.c2,
-            eps=self.eps,
-        )
-        return KernelExpansion(
-            centers,
-            regression.coefficients.contiguous(),
-            regression.offset,
-            width,
-            scaling.mean,
-            scaling.deviation,
-            scaling.unit,
-        )
+        target, signs = regression_target(distributions, candidates, self.target), margin_signs(candidates)
+        fit = fit_regression(ridge, target, signs, c1=self.c1, c2=self.c2, eps=self.eps)
+        return KernelExpansion(centers, fit.coefficients.contiguous(), fit.offset, width, *scaling)
 
 
 #: Better on Lost and MSRCv2, but tuned on test accuracy: an exploration, not the paper's setting.
