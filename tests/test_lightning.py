@@ -298,36 +298,38 @@ def refusal(match, error=ValueError):
 
 
 def test_refuses_accumulation_where_the_network_is_looked_at_again():
-    with refusal("accumulate_grad_batches: 2 given, but RC looks at the network again"):
+    with refusal("accumulate_grad_batches: got 2; expected 1, because RC evaluates the network again"):
         fit(RC(), accumulate_grad_batches=2)
 
 
 def test_refuses_more_epochs_than_the_recipe_has():
-    with refusal(r"max_epochs: the Trainer would make 20 steps \(max_epochs=4\), the recipe plans 15 in 3"):
+    with refusal(
+        r"max_epochs: the Trainer would take 20 steps \(max_epochs=4\), but the recipe ends after 15"
+    ):
         fit(CC(), max_epochs=4)
 
 
 def test_refuses_memory_in_half_precision():
-    with refusal("precision: 'bf16-true' would keep the memory of PRODEN"):
+    with refusal("precision: 'bf16-true' would store the memory of PRODEN"):
         fit(PRODEN(), precision="bf16-true")
 
 
 def test_refuses_a_precision_other_than_the_recipes():
-    with refusal("precision: the recipe asks for bfloat16, the Trainer has '32-true'"):
+    with refusal("precision: the recipe has bfloat16, the Trainer '32-true'"):
         fit(CC(), replace(RECIPE, precision="bfloat16"))
 
 
 def test_refuses_two_recipes():
     module, _ = parts(CC())
     _, data = parts(CC(), replace(RECIPE, batch_size=10))
-    with refusal("recipe: the data module has .*give both the same"):
+    with refusal("recipe: the data module has .*use the same"):
         trainer().fit(module, data)
 
 
 def test_refuses_an_objective_without_its_training_set():
     train, _ = problem()
     rows = TensorDataset(torch.arange(N), train.x, train.candidates)
-    with refusal(r"candidates: PRODEN has to see those of the whole training set first"):
+    with refusal("candidates: missing; PRODEN needs those of the whole training set"):
         trainer().fit(PartialLabelModule(network(train), PRODEN(), RECIPE), DataLoader(rows, batch_size=9))
 
 
@@ -335,14 +337,14 @@ def test_refuses_augmentation_by_other_loaders():
     module, data = parts(CC(), replace(RECIPE, augmentation="none"))
     module.recipe = replace(RECIPE, augmentation="flip_crop")
     rows = TensorDataset(torch.arange(N), data.train.x, data.train.candidates)
-    with refusal("recipe: augmentation='flip_crop' is done by PartialLabelData"):
+    with refusal("recipe: augmentation='flip_crop' needs PartialLabelData"):
         trainer().fit(module, DataLoader(rows, batch_size=9))
 
 
 def test_refuses_a_network_with_other_outputs_than_classes():
     _, data = parts(PRODEN(), RECIPE)
     module = PartialLabelModule(nn.Linear(D, K - 1).double(), PRODEN(), RECIPE)
-    with refusal(r"net: it returns shape \(9, 3\) for candidates of shape \(9, 4\)"):
+    with refusal(r"net: returned shape \(9, 3\) for candidates of shape \(9, 4\)"):
         trainer().fit(module, data)
 
 
@@ -364,20 +366,20 @@ def test_refuses_a_module_that_does_not_count():
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     train, _ = problem()
-    with refusal("model: Other given", TypeError):
+    with refusal("model: got Other", TypeError):
         trainer().fit(Other(), PartialLabelData(train, RECIPE))
 
 
 def test_refuses_another_objectives_checkpoint(saved):
     path, _ = saved
-    with refusal("the checkpoint holds the memory of 'rc', the module's objective is 'proden'"):
+    with refusal("the checkpoint has the memory of 'rc'; the objective of this module is 'proden'"):
         fit(PRODEN(), ckpt_path=path)
 
 
 def test_refuses_another_runs_checkpoint(saved):
     path, _ = saved
     module, data = parts(RC(), seed=SEED + 1)
-    with refusal(r"run on other batches: seed 6 \(checkpoint: 5\)"):
+    with refusal(r"run with other batches: seed 6 \(checkpoint: 5\)"):
         trainer().fit(module, data, ckpt_path=path)
 
 
@@ -519,7 +521,7 @@ def test_two_processes_end_as_one(tmp_path):
         assert_both_ended_as(tmp_path, run, *fit_shared(run))
     for rank in range(2):
         assert f"this is rank {rank}" in (tmp_path / f"two seeds.{rank}.txt").read_text()
-        assert "none for some of 2 processes" in (tmp_path / f"one row a batch.{rank}.txt").read_text()
+        assert "too few for 2 processes" in (tmp_path / f"one row a batch.{rank}.txt").read_text()
 
 
 def test_a_killed_process_ends_the_other_and_a_resume_ends_equal(tmp_path):

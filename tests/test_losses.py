@@ -310,7 +310,7 @@ def test_refusals():
         ({"index": torch.arange(6)[:, None]}, ValueError, r"index: got shape \(6, 1\)"),
         ({"index": torch.arange(6.0)}, TypeError, "index: got torch.float32"),
         ({"index": 3}, ValueError, r"index: got shape \(\) for 6 rows"),
-        ({"weight": -torch.ones(6)}, ValueError, "weight: -1.0 is among them; expected 0 or more"),
+        ({"weight": -torch.ones(6)}, ValueError, "weight: contains -1.0; expected 0 or more"),
         ({"weight": [1.0] * 6}, TypeError, "weight: got list; expected a tensor"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from propall.bench.targets import targets_table
+from propall.bench.results import targets_table
 from propall.cli import main
 from propall.paper import results_io
 from propall.paper.evidence import Evidence

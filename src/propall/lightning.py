@@ -1,9 +1,9 @@
-"""Any network and any objective under Lightning's Trainer: several devices and nodes, precisions, callbacks.
+"""Train any network and objective with Lightning's Trainer: several devices, nodes, precisions, callbacks.
 
-What several processes compute together is what one would compute alone. Each runs the network on its share of
-the global batch; the shares' logits are gathered, and the objective sees the global batch everywhere. So its
-loss is that of the whole batch (also where it is defined on a batch, as GA's and NN's), shares of unequal
-length count as they should, and every process keeps the whole row memory by making every row's update itself.
+Several processes compute what one process would. Each runs the network on its share of the global batch;
+then the logits of all shares are gathered, and every process evaluates the objective on the global batch.
+Losses defined on a batch as a whole (GA, NN) therefore stay the same, shares of unequal length are weighted
+properly, and every process keeps the complete row memory.
 """
 
 import math
@@ -33,13 +33,13 @@ try:
 except ImportError as error:
     raise ImportError("propall.lightning needs Lightning 2: pip install 'propall[lightning]'.") from error
 
-#: Rows that are validated at once, over all processes.
+#: Validation rows scored at once, over all processes.
 VALIDATION_BATCH = 4096
 
 
 @dataclass(frozen=True)
-class Visit:
-    """A global batch as the objective sees it, the same in every process, in the order of the shares."""
+class GlobalBatch:
+    """The batch of all processes, the same in each of them: their shares in the order of the ranks."""
 
     index: Int[Tensor, "b"]
     logits: Float[Tensor, "b k"]
@@ -49,13 +49,13 @@ class Visit:
 
 
 class Memory(nn.Module):
-    """An objective's state as buffers and parameters, where devices, checkpoints and optimisers find it."""
+    """The state of an objective as buffers and parameters of a module."""
 
     def __init__(self, state: State | None = None) -> None:
         super().__init__()
-        state = state or State()
-        self._names = {part: tuple(tensors) for part, tensors in state._asdict().items()}
-        for part, tensors in state._asdict().items():
+        parts = (state or State())._asdict()
+        self._names = {part: tuple(tensors) for part, tensors in parts.items()}
+        for part, tensors in parts.items():
             for name, tensor in tensors.items():
                 if part == "trained":
                     self.register_parameter(f"{part}_{name}", nn.Parameter(tensor.clone()))
@@ -64,7 +64,7 @@ class Memory(nn.Module):
 
     @classmethod
     def shaped_like(cls, saved: dict[str, Tensor]) -> "Memory":
-        """A memory that takes this `state_dict`."""
+        """A memory into which this `state_dict` can be loaded."""
         parts: dict[str, dict[str, Tensor]] = {part: {} for part in State._fields}
         for key, tensor in saved.items():
             part, _, name = key.partition("_")
@@ -72,62 +72,62 @@ class Memory(nn.Module):
         return cls(State(**parts))
 
     def state(self, index: Int[Tensor, "b"] | None = None) -> State:
-        """The state of some rows, or of all."""
+        """The state of the given rows, or of all."""
         rows, shared, trained = (
             {name: getattr(self, f"{part}_{name}") for name in self._names[part]} for part in State._fields
         )
         if index is not None:
-            # Copies: the gradient is taken after `write` has changed what is kept.
+            # Copies: the backward pass runs after `write` has changed the memory.
             rows = {name: memory[index] for name, memory in rows.items()}
             shared = {name: memory.clone() for name, memory in shared.items()}
         return State(rows, shared, trained)
 
     def write(self, index: Int[Tensor, "b"], shares: list[int], new: State) -> None:
-        """Keep what an objective's `update` returned for these rows."""
-        kept = self.state()
+        """Store the result of the objective's `update` for the given rows."""
+        stored = self.state()
         for name, rows in new.rows.items():
-            memory = kept.rows[name]
-            # Share by share: a row that two processes were handed ends as the later one's everywhere, while
-            # within one write to a CUDA tensor any of the two could win.
+            memory = stored.rows[name]
+            # Share by share: if two processes have the same row, the later one wins everywhere. Within one
+            # write to a CUDA tensor, either of them could.
             for part, values in zip(index.split(shares), rows.to(memory.dtype).split(shares), strict=True):
                 memory[part] = values
         for name, value in new.shared.items():
-            kept.shared[name].copy_(value)
+            stored.shared[name].copy_(value)
 
 
 class ResumeHint(Callback):
-    """Says where a process of several stood when it failed: often it failed because another one did."""
+    """Notes in the error of one of several processes where it stopped: often because another one failed."""
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Adds a note to the exception."""
+        """Add the note."""
         if trainer.world_size > 1 and isinstance(exception, RuntimeError):
             exception.add_note(
                 f"propall: rank {trainer.global_rank} of {trainer.world_size} stopped after batch "
-                f"{int(pl_module.batches_seen)}. If the connection to another rank was lost, that rank ended "
-                "first and its own output says why. A checkpoint holds the whole row memory: go on from the "
+                f"{int(pl_module.batches_seen)}. If the connection to another rank was lost, that rank "
+                "failed first; see its output. Checkpoints contain the complete row memory: resume from the "
                 "last one with Trainer.fit(..., ckpt_path=...)."
             )
 
 
 class PartialLabelModule(LightningModule):
-    """A network that learns an objective by a recipe, under Lightning's Trainer.
+    """A network and an objective for Lightning's Trainer.
 
-    The Trainer owns devices, nodes, precision, checkpoints, loggers and callbacks; the recipe owns optimiser
-    and schedule, and `recipe.batch_size` is the global batch, over all processes. One process or several, the
-    same global batches give the same weights and row memory to rounding. What a checkpoint holds is complete:
-    row memory, tensors that the objective trains, the number of batches seen. Training goes on from any of
-    Lightning's, written at the end of an epoch or within one, with the same or another number of processes.
+    The Trainer controls devices, nodes, precision, checkpoints, loggers and callbacks; the recipe controls
+    optimizer and schedule. `recipe.batch_size` is the global batch size over all processes. Any number of
+    processes gives the same weights and row memory up to rounding. Checkpoints are complete: row memory,
+    tensors trained by the objective, number of batches seen. Training resumes from any of them, written
+    within an epoch or at its end, with any number of processes.
 
-    Logged are `train_loss`, the mean over an epoch's batches, and `val_accuracy` where there is validation
-    data. `fit` without `ckpt_path` starts from the network's present weights with a new memory.
+    Logs `train_loss`, the mean over the batches of an epoch, and `val_accuracy` if there is validation data.
+    `fit` without `ckpt_path` starts from the current weights with a new memory.
 
     Args:
         net: any network from x to (b, k) logits.
         objective: any objective, such as `PRODEN()`.
-        recipe: epochs (give the Trainer no more than these), global batch, optimiser, schedule.
-        candidates: (n, k) candidate sets of the whole training set, for objectives that remember or count
-            them; only needed without `PartialLabelData`, which brings them.
-        seed: of the noise; that of `PartialLabelData` (or 0) by default.
+        recipe: epochs (the maximum for the Trainer), global batch size, optimizer, schedule.
+        candidates: (n, k) candidate sets of the whole training set, for objectives that need them in
+            advance; `PartialLabelData` provides them.
+        seed: of the noise; None: that of `PartialLabelData`, or 0.
 
     Example:
         >>> recipe = Recipe(epochs=20, batch_size=256)
@@ -136,16 +136,16 @@ class PartialLabelModule(LightningModule):
         >>> lightning.Trainer(max_epochs=recipe.epochs, devices=4, strategy="ddp").fit(module, data)
 
     Notes:
-        - Data from elsewhere: any loader of (index, x, candidates) with a length will do, `index` being a
-          row's place in the training set. Where Lightning splits it over processes, it repeats a few rows to
-          make the shares equal; `PartialLabelData` repeats none.
-        - Batch norm works on a process's share; `Trainer(sync_batchnorm=True)` makes it global on GPUs.
-          Networks that draw random numbers themselves (dropout) draw others in every process and after a
-          resume.
-        - Gradient accumulation counts every batch as a step of the objective. Objectives that look at the
-          network again after the optimiser's step (`objective.fresh_logits`: RC, CAVL, LWS, LWC) refuse it.
-        - Several processes take the strategy "ddp". A process that has lost another fails at the next
-          exchange; `DDPStrategy(timeout=...)` limits how long it waits for one that is silent.
+        - Any loader of (index, x, candidates) with a length can replace `PartialLabelData`; `index` is the
+          position of a row in the training set. When Lightning splits such a loader over processes, it
+          repeats a few rows to make the shares equal; `PartialLabelData` repeats none.
+        - Batch norm uses the share of a process; `Trainer(sync_batchnorm=True)` makes it global on GPUs.
+          Dropout and other random layers differ between processes and after a resume.
+        - With gradient accumulation, every batch counts as a step of the objective. Objectives that evaluate
+          the network again after the optimizer's step (`objective.fresh_logits`: RC, CAVL, LWS, LWC) do not
+          support it.
+        - Several processes need the strategy "ddp". If a process is lost, the others fail at the next
+          exchange; `DDPStrategy(timeout=...)` limits how long they wait.
     """
 
     batches_seen: Tensor
@@ -162,8 +162,8 @@ class PartialLabelModule(LightningModule):
         super().__init__()
         if not isinstance(objective, Objective):
             raise TypeError(
-                f"objective: {objective!r} given; expected an objective such as ProPaLL(). "
-                "Methods with a loop of their own (VALEN, PL-KNN, ...) are fitted with `fit`."
+                f"objective: got {objective!r}; expected an objective such as ProPaLL(). Methods with their "
+                "own training loop (VALEN, PL-KNN, ...) are trained by `fit`."
             )
         self.net = net
         self.objective = objective
@@ -173,56 +173,55 @@ class PartialLabelModule(LightningModule):
         self._candidates, self._seed = candidates, seed
         self._noise_seed = self._fingerprint = 0
         self._to_refresh: tuple[Tensor, Any, Tensor, Step] | None = None
-        self._hits = self._asked = 0
+        self._correct = self._total = 0
 
     def forward(self, x: Any) -> Float[Tensor, "b k"]:
-        """The network's logits."""
+        """Logits of the network."""
         logits: Tensor = self.net(x)
         return logits
 
     def classifier(self) -> NetClassifier:
-        """The trained network as the rest of the library knows it: `scores`, `predict`, `probabilities`."""
+        """The trained network with `scores`, `predict` and `probabilities`."""
         state = State(*({name: t.detach() for name, t in part.items()} for part in self.memory.state()))
         return NetClassifier(self.net, self.objective, state)
 
     # Before the first batch
 
     def setup(self, stage: str) -> None:
-        """A new memory for a new training; a checkpoint is read into it afterwards."""
-        goes_on = self.trainer.global_step > 0 and int(self.batches_seen) > 0
-        if stage != "fit" or goes_on:
+        """Create a new memory, into which a checkpoint may be loaded afterwards."""
+        continues = self.trainer.global_step > 0 and int(self.batches_seen) > 0
+        if stage != "fit" or continues:
             return
         data = self.trainer.datamodule
         seed, candidates = self._seed, self._candidates
         if isinstance(data, PartialLabelData):
             if data.recipe != self.recipe:
                 raise ValueError(
-                    f"recipe: the data module has {data.recipe}, the module {self.recipe}; "
-                    "give both the same."
+                    f"recipe: the data module has {data.recipe}, the module {self.recipe}; use the same."
                 )
             seed = data.seed if seed is None else seed
             candidates = data.train.candidates if candidates is None else candidates
         elif self.recipe.augmentation != "none":
             raise ValueError(
-                f"recipe: augmentation={self.recipe.augmentation!r} is done by PartialLabelData; augment in "
-                "your own data loader and use augmentation='none'."
+                f"recipe: augmentation={self.recipe.augmentation!r} needs PartialLabelData; with another "
+                "loader, augment there and use augmentation='none'."
             )
         self._noise_seed = counter_rng.seed_for(seed or 0, "noise")
         self.batches_seen.zero_()
-        self.memory = Memory(self._first_state(candidates))
+        self.memory = Memory(self._initial_state(candidates))
         self._fingerprint = int(counter_rng.digest(candidates, str(self._noise_seed))[:15], 16)
-        # Every process writes the same into these; broadcasting them at every step would be a waste.
-        own = [name for name, _ in self.named_buffers() if name.split(".")[0] in ("memory", "batches_seen")]
+        # All processes write the same values here; DDP need not broadcast them at every step.
+        names = [name for name, _ in self.named_buffers() if name.split(".")[0] in ("memory", "batches_seen")]
         # torch has no public name for this.
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self, own)  # noqa: SLF001
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self, names)  # noqa: SLF001
 
-    def _first_state(self, candidates: Tensor | None) -> State:
+    def _initial_state(self, candidates: Tensor | None) -> State:
         if candidates is None:
             if type(self.objective).init is Objective.init:
                 return State()
             raise ValueError(
-                f"candidates: {self.objective.title} has to see those of the whole training set first; train "
-                "on a PartialLabelData, or give PartialLabelModule(..., candidates=train.candidates)."
+                f"candidates: missing; {self.objective.title} needs those of the whole training set. Use "
+                "PartialLabelData, or PartialLabelModule(..., candidates=train.candidates)."
             )
         check(candidates, quiet=True)
         like = next(self.net.parameters())
@@ -234,62 +233,54 @@ class PartialLabelModule(LightningModule):
         )
 
     def on_fit_start(self) -> None:
-        """Refuses settings of the Trainer that would train something else than asked for."""
+        """Reject settings of the Trainer that would silently train something else."""
         strategy, precision = self.trainer.strategy, self.trainer.precision
-        averaging = isinstance(strategy, DDPStrategy) and not isinstance(strategy, DeepSpeedStrategy)
-        if not averaging and not isinstance(strategy, SingleDeviceStrategy):
+        is_ddp = isinstance(strategy, DDPStrategy) and not isinstance(strategy, DeepSpeedStrategy)
+        if not is_ddp and not isinstance(strategy, SingleDeviceStrategy):
             raise ValueError(
-                f"strategy: {type(strategy).__name__} given; the global batch is put together for processes "
-                "that each hold the whole network. Use Trainer(strategy='ddp')."
+                f"strategy: got {type(strategy).__name__}; every process must have the whole network. Use "
+                "Trainer(strategy='ddp')."
             )
         if len({int(f) for f in self._from_all(torch.tensor(self._fingerprint, device=self.device))}) > 1:
             raise ValueError(
                 f"candidates: sets or seed differ between ranks (this is rank {self.trainer.global_rank}); "
-                "make the training set in the same way in every process, from a fixed seed."
+                "create the training set in the same way in every process, from a fixed seed."
             )
         if any(t.is_floating_point() and t.dtype.itemsize < 4 for t in self.memory.state_dict().values()):
             raise ValueError(
-                f"precision: {precision!r} would keep the memory of {self.objective.title} in half "
+                f"precision: {precision!r} would store the memory of {self.objective.title} in half "
                 "precision; use 'bf16-mixed' or '16-mixed'."
             )
         if self.recipe.precision == "bfloat16" and precision != "bf16-mixed":
             raise ValueError(
-                f"precision: the recipe asks for bfloat16, the Trainer has {precision!r}; use "
+                f"precision: the recipe has bfloat16, the Trainer {precision!r}; use "
                 "Trainer(precision='bf16-mixed')."
             )
 
     def on_train_start(self) -> None:
-        """Refuses a Trainer that would go on after the recipe's last epoch."""
+        """Reject a Trainer that would continue after the last epoch of the recipe."""
         per_epoch = self.trainer.num_training_batches
         if math.isinf(per_epoch):
-            raise ValueError("train_dataloaders: the loader has no length; schedules need an epoch's.")
+            raise ValueError(
+                "train_dataloaders: the loader has no length, which schedules need. Define __len__."
+            )
         planned = self.recipe.epochs * math.ceil(per_epoch / self.trainer.accumulate_grad_batches)
         if self.trainer.estimated_stepping_batches > planned:
             raise ValueError(
-                f"max_epochs: the Trainer would make {self.trainer.estimated_stepping_batches} steps "
-                f"(max_epochs={self.trainer.max_epochs}), the recipe plans {planned} in {self.recipe.epochs} "
-                "epochs and its schedules end there. Use Trainer(max_epochs=recipe.epochs)."
+                f"max_epochs: the Trainer would take {self.trainer.estimated_stepping_batches} steps "
+                f"(max_epochs={self.trainer.max_epochs}), but the recipe ends after {planned} "
+                f"({self.recipe.epochs} epochs). Use Trainer(max_epochs=recipe.epochs)."
             )
 
     def configure_optimizers(self) -> dict[str, Any]:
-        """The recipe's optimiser, on the network and on what the objective trains, and its schedule."""
-        recipe = self.recipe
+        """Optimizer and schedule of the recipe, for the network and what the objective trains."""
+        recipe, parameters = self.recipe, self.parameters()
+        rates: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
         optimizer: torch.optim.Optimizer
         if recipe.optimizer == "sgd":
-            optimizer = torch.optim.SGD(
-                self.parameters(),
-                lr=recipe.learning_rate,
-                momentum=recipe.momentum,
-                weight_decay=recipe.weight_decay,
-            )
+            optimizer = torch.optim.SGD(parameters, momentum=recipe.momentum, **rates)
         else:
-            optimizer = torch.optim.Adam(
-                self.parameters(),
-                lr=recipe.learning_rate,
-                betas=ADAM_BETAS,
-                eps=ADAM_EPSILON,
-                weight_decay=recipe.weight_decay,
-            )
+            optimizer = torch.optim.Adam(parameters, betas=ADAM_BETAS, eps=ADAM_EPSILON, **rates)
 
         def factor(epoch: int) -> float:
             done = torch.tensor(epoch, dtype=torch.float64)
@@ -299,39 +290,39 @@ class PartialLabelModule(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "epoch"}}
 
     def configure_callbacks(self) -> list[Callback]:
-        """A hint in the error of a process that others left alone."""
+        """A hint in the error of a process that lost another."""
         return [ResumeHint()]
 
     # One batch
 
     def training_step(self, batch: Sequence[Any], batch_idx: int) -> Float[Tensor, ""]:
-        """The loss of the global batch; its gradient flows into this process's share of it.
+        """Loss of the global batch; its gradient flows into the share of this process.
 
         Args:
             batch: index, x and candidates of the share.
-            batch_idx: its number in the epoch, not used.
+            batch_idx: unused.
         """
         index, x, candidates = batch
         if self.objective.fresh_logits and self.trainer.accumulate_grad_batches > 1:
             raise ValueError(
-                f"accumulate_grad_batches: {self.trainer.accumulate_grad_batches} given, but "
-                f"{self.objective.title} looks at the network again after every batch's step; use 1."
+                f"accumulate_grad_batches: got {self.trainer.accumulate_grad_batches}; expected 1, because "
+                f"{self.objective.title} evaluates the network again after the step of every batch."
             )
         logits = self.net(x)
         if logits.shape != candidates.shape:
             raise ValueError(
-                f"net: it returns shape {tuple(logits.shape)} for candidates of shape "
-                f"{tuple(candidates.shape)}; expected a score for every class."
+                f"net: returned shape {tuple(logits.shape)} for candidates of shape "
+                f"{tuple(candidates.shape)}; expected one score per class."
             )
-        # The objective computes in full precision whatever the network's is.
+        # The objective is evaluated in full precision.
         with torch.autocast(self.device.type, enabled=False):
-            visit = self._global_visit(index, logits, candidates)
-            state = self.memory.state(visit.index)
-            loss = self.objective.loss(visit.logits, visit.candidates, state, visit.step)
+            together = self._global_batch(index, logits, candidates)
+            state = self.memory.state(together.index)
+            loss = self.objective.loss(together.logits, together.candidates, state, together.step)
             if self.objective.fresh_logits:
-                self._to_refresh = (index, x, candidates, visit.step)
+                self._to_refresh = (index, x, candidates, together.step)
             else:
-                self._remember(visit)
+                self._remember(together)
         self.batches_seen += 1
         self.log(
             "train_loss",
@@ -339,7 +330,7 @@ class PartialLabelModule(LightningModule):
             on_step=False,
             on_epoch=True,
             prog_bar=True,
-            batch_size=len(visit.index),
+            batch_size=len(together.index),
             sync_dist=True,
         )
         return loss
@@ -347,10 +338,10 @@ class PartialLabelModule(LightningModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
-        """The optimiser's step, then the second look at the network where the objective takes one.
+        """The optimizer's step, then the update from fresh logits for objectives that use them.
 
-        Here rather than at the batch's end: callbacks are called before the module there, and a checkpoint
-        among them would miss the batch's update.
+        Not at the end of the batch: callbacks run before the module there, so a checkpoint would miss the
+        update.
         """
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         if self._to_refresh is None:
@@ -359,20 +350,20 @@ class PartialLabelModule(LightningModule):
         with torch.no_grad():
             with self.trainer.precision_plugin.train_step_context():
                 logits = self.net(x)
-            self._remember(self._global_visit(index, logits, candidates, step))
+            self._remember(self._global_batch(index, logits, candidates, step))
 
-    def _global_visit(
+    def _global_batch(
         self,
         index: Int[Tensor, "b"],
         logits: Float[Tensor, "b k"],
         candidates: Tensor,
         step: Step | None = None,
-    ) -> Visit:
+    ) -> GlobalBatch:
         logits, candidates = full_precision(logits), candidates.bool()
         shares = [len(index)]
         if self.trainer.world_size > 1:
-            index, logits, candidates, shares = self._gathered(index, logits, candidates)
-        return Visit(index, logits, candidates, shares, step or self._step(index, logits))
+            index, logits, candidates, shares = self._gather(index, logits, candidates)
+        return GlobalBatch(index, logits, candidates, shares, step or self._step(index, logits))
 
     def _step(self, index: Tensor, logits: Tensor) -> Step:
         seen, per_epoch = self.batches_seen.clone(), int(self.trainer.num_training_batches)
@@ -384,34 +375,33 @@ class PartialLabelModule(LightningModule):
             uniform = counter_rng.uniform(self._noise_seed, seen, index[:, None], classes, dtype=logits.dtype)
         return Step(progress, epoch, uniform)
 
-    def _gathered(
+    def _gather(
         self, index: Tensor, logits: Tensor, candidates: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, list[int]]:
-        """The shares of all processes, one after the other, with this process's own logits still attached."""
-        own = torch.tensor(len(index), device=logits.device)
-        shares: list[int] = torch.stack(self._from_all(own)).tolist()
+        """The rows of all processes by rank, with the logits of this process still attached to its graph."""
+        length = torch.tensor(len(index), device=logits.device)
+        shares: list[int] = torch.stack(self._from_all(length)).tolist()
         columns = [index[:, None], logits.detach(), candidates]
         as_bytes = torch.cat([column.contiguous().view(torch.uint8) for column in columns], dim=1)
-        # A row's three entries travel together as bytes, and every share as long as the longest.
+        # One exchange: the three columns of a row as bytes, every share padded to the longest.
         padded = nn.functional.pad(as_bytes, (0, 0, 0, max(shares) - len(index)))
         gathered = zip(self._from_all(padded), shares, strict=True)
         rows = torch.cat([part[:share] for part, share in gathered])
         widths = [column.shape[1] * column.dtype.itemsize for column in columns]
-        parts = [
+        all_index, all_logits, all_candidates = (
             part.contiguous().view(column.dtype)
             for part, column in zip(rows.split(widths, dim=1), columns, strict=True)
-        ]
-        everything = parts[1]
+        )
         if logits.requires_grad:
-            # The processes' gradients are averaged in the end, but those of the shares have to be added up.
-            # What the objective trains has the whole gradient in every process, and the average is right.
+            # DDP averages the gradients of the processes, but those of the shares must be added. What the
+            # objective trains has the full gradient in every process, so there the average is right.
             logits.register_hook(lambda gradient: gradient * len(shares))
             before = sum(shares[: self.trainer.global_rank])
-            everything = torch.cat([everything[:before], logits, everything[before + len(index) :]])
-        return parts[0].squeeze(1), everything, parts[2], shares
+            all_logits = torch.cat([all_logits[:before], logits, all_logits[before + len(index) :]])
+        return all_index.squeeze(1), all_logits, all_candidates, shares
 
     def _from_all(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors of all processes, in the order of their ranks."""
+        """The tensors of all processes, by rank."""
         if self.trainer.world_size == 1:
             return [tensor]
         tensors = [torch.empty_like(tensor) for _ in range(self.trainer.world_size)]
@@ -419,59 +409,58 @@ class PartialLabelModule(LightningModule):
         return tensors
 
     @torch.no_grad()
-    def _remember(self, visit: Visit) -> None:
-        if type(self.objective).update is Objective.update:
-            return
-        state = self.memory.state(visit.index)
-        new = self.objective.update(visit.logits.detach(), visit.candidates, state, visit.step)
-        self.memory.write(visit.index, visit.shares, new)
+    def _remember(self, batch: GlobalBatch) -> None:
+        if self.objective.updates_state:
+            state = self.memory.state(batch.index)
+            new = self.objective.update(batch.logits.detach(), batch.candidates, state, batch.step)
+            self.memory.write(batch.index, batch.shares, new)
 
     # Scores
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Float[Tensor, "b k"]:
-        """Scores of a batch of x, as the objective decodes the network's outputs."""
+        """Scores of a batch of x, as decoded by the objective."""
         return self.objective.scores(full_precision(self.net(batch)), self.memory.state())
 
     def on_validation_epoch_start(self) -> None:
-        """Nothing counted yet."""
-        self._hits, self._asked = 0, 0
+        """Reset the counts."""
+        self._correct, self._total = 0, 0
 
     def validation_step(self, batch: Sequence[Any], batch_idx: int) -> None:
-        """Counts how often the best score is that of the true class.
+        """Count correct predictions.
 
         Args:
             batch: x and true classes.
-            batch_idx: its number, not used.
+            batch_idx: unused.
         """
         x, truth = batch
-        self._hits += int((self.predict_step(x).argmax(-1) == truth).sum())
-        self._asked += len(truth)
+        self._correct += int((self.predict_step(x).argmax(-1) == truth).sum())
+        self._total += len(truth)
 
     def on_validation_epoch_end(self) -> None:
-        """Logs `val_accuracy`, over the rows of all processes."""
-        counts = torch.tensor([self._hits, self._asked], device=self.device)
-        hits, asked = self.trainer.strategy.reduce(counts, reduce_op="sum").tolist()
-        self.log("val_accuracy", hits / max(1, asked), prog_bar=True, sync_dist=True)
+        """Log `val_accuracy` over the rows of all processes."""
+        counts = torch.tensor([self._correct, self._total], device=self.device)
+        correct, total = self.trainer.strategy.reduce(counts, reduce_op="sum").tolist()
+        self.log("val_accuracy", correct / max(1, total), prog_bar=True, sync_dist=True)
 
     # Checkpoints
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The objective's name goes with its memory."""
+        """Add the name of the objective."""
         checkpoint["propall"] = {"objective": self.objective.name}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuses the memory of another objective."""
+        """Reject the memory of another objective."""
         saved = checkpoint.get("propall", {}).get("objective")
         if saved is not None and saved != self.objective.name:
             raise ValueError(
-                f"ckpt_path: the checkpoint holds the memory of {saved!r}, the module's objective is "
-                f"{self.objective.name!r}; build the module with the objective that was trained."
+                f"ckpt_path: the checkpoint has the memory of {saved!r}; the objective of this module is "
+                f"{self.objective.name!r}. Create the module with the objective that was trained."
             )
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """Takes a trained module's state; a module that has no memory yet makes room for it."""
+        """Load the state of a trained module, including its memory if this one has none yet."""
         if not self.memory.state_dict():
             prefix = "memory."
             saved = {n.removeprefix(prefix): t for n, t in state_dict.items() if n.startswith(prefix)}
@@ -482,16 +471,16 @@ class PartialLabelModule(LightningModule):
 class PartialLabelData(LightningDataModule):
     """A training set in batches that do not depend on the number of processes.
 
-    An epoch's order is a function of seed and epoch, and the same as in `propall.training.trainer.Trainer`.
-    Each global batch is cut into consecutive shares, one per process, whose lengths differ by one at most.
-    Together with `PartialLabelModule`, which counts the batches, training resumed within an epoch goes on
-    with the first batch that it has not seen.
+    The order of an epoch is a function of seed and epoch, the same as in `propall.training.trainer.Trainer`.
+    Each global batch is split into consecutive shares, one per process, whose lengths differ by at most one.
+    `PartialLabelModule` counts the batches, so that training resumed within an epoch continues with the first
+    batch it has not seen.
 
     Args:
-        train: features and candidate sets, held in memory by every process.
-        recipe: batches and augmentation; the module's own.
+        train: features and candidate sets, kept in memory by every process.
+        recipe: batches and augmentation; the same as the module's.
         seed: of order, augmentation and noise.
-        validation: x and true classes to measure `val_accuracy` on.
+        validation: x and true classes for `val_accuracy`.
     """
 
     def __init__(
@@ -505,40 +494,39 @@ class PartialLabelData(LightningDataModule):
         super().__init__()
         check(train.candidates, quiet=True)
         self.train, self.recipe, self.seed, self.validation = train, recipe or Recipe(), seed, validation
-        self.batch_sizes = self.recipe.batch_sizes(len(train))
         self.stream = Stream([Run(train, seed)], self.recipe)
 
     def setup(self, stage: str) -> None:
-        """Turns validation off where there is nothing to validate on."""
+        """Disable validation if there is no validation data."""
         assert self.trainer is not None
         if stage == "fit" and self.validation is None:
             self.trainer.limit_val_batches = 0
 
-    def train_dataloader(self) -> "GlobalBatches":
-        """This process's shares of the global batches."""
+    def train_dataloader(self) -> "TrainingShares":
+        """The shares of this process in the global batches."""
         assert self.trainer is not None
         if not isinstance(self.trainer.lightning_module, PartialLabelModule):
             raise TypeError(
-                f"model: {type(self.trainer.lightning_module).__name__} given; the batches of "
-                "PartialLabelData are counted by a PartialLabelModule."
+                f"model: got {type(self.trainer.lightning_module).__name__}; expected a PartialLabelModule, "
+                "which counts the batches of PartialLabelData."
             )
-        smallest = min(self.batch_sizes, default=0)
+        smallest = min(self.stream.batch_sizes, default=0)
         if smallest < self.trainer.world_size:
             raise ValueError(
-                f"recipe: a batch of {smallest} rows (of {len(self.train)} in batches of "
-                f"{self.recipe.batch_size}) has none for some of {self.trainer.world_size} processes; use "
-                "another batch_size, or last_batch='drop'."
+                f"recipe: {len(self.train)} rows in batches of {self.recipe.batch_size} give a batch of "
+                f"{smallest}, too few for {self.trainer.world_size} processes. Use another batch_size, or "
+                "last_batch='drop'."
             )
-        return GlobalBatches(self)
+        return TrainingShares(self)
 
     def val_dataloader(self) -> "ValidationShares":
-        """This process's shares of the validation rows."""
+        """The shares of this process in the validation rows."""
         if self.validation is None:
-            raise ValueError("validation: there is none; give PartialLabelData(..., validation=(x, truth)).")
+            raise ValueError("validation: missing; use PartialLabelData(..., validation=(x, truth)).")
         return ValidationShares(self)
 
     def share(self, rows: Tensor) -> Tensor:
-        """This process's part of rows that all processes hold."""
+        """The part of this process in rows that all processes have."""
         assert self.trainer is not None
         part: Tensor = rows.tensor_split(self.trainer.world_size)[self.trainer.global_rank]
         return part
@@ -548,7 +536,7 @@ class PartialLabelData(LightningDataModule):
         return counter_rng.digest(self.train.candidates)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run is recognised by."""
+        """What identifies the batches of a run."""
         return {
             "seed": self.seed,
             "rows": len(self.train),
@@ -558,7 +546,7 @@ class PartialLabelData(LightningDataModule):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Refuses the checkpoint of a run on other data, or in another order."""
+        """Reject the checkpoint of a run on other data or in another order."""
         differences = [
             f"{name} {value!r} (checkpoint: {state_dict[name]!r})"
             for name, value in self.state_dict().items()
@@ -566,24 +554,24 @@ class PartialLabelData(LightningDataModule):
         ]
         if differences:
             raise ValueError(
-                f"ckpt_path: the checkpoint is of a run on other batches: {', '.join(differences)}. Resume "
-                "with the data, seed and recipe it was started with."
+                f"ckpt_path: the checkpoint belongs to a run with other batches: {', '.join(differences)}. "
+                "Resume with the data, seed and recipe of that run."
             )
 
 
-class GlobalBatches:
-    """The rest of the epoch that the module is in, in this process's shares: (index, x, candidates)."""
+class TrainingShares:
+    """The rest of the current epoch as shares of this process: (index, x, candidates)."""
 
     def __init__(self, data: PartialLabelData) -> None:
         self.data = data
 
     def __len__(self) -> int:
-        return len(self.data.batch_sizes)
+        return len(self.data.stream.batch_sizes)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         data, trainer = self.data, self.data.trainer
         assert trainer is not None
-        # Read when the first batch is asked for: by then a checkpoint has been restored.
+        # Read at the first batch: by then a checkpoint has been restored.
         seen, per_epoch = int(trainer.lightning_module.batches_seen), int(trainer.num_training_batches)
         epoch, position = divmod(seen, per_epoch)
         batches = data.stream.order(epoch)[0].split(data.recipe.batch_size)
@@ -594,7 +582,7 @@ class GlobalBatches:
             yield batch.index[0], batch.x[0], batch.candidates[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: the module counts the batches. Lightning looks for the method to know it may resume."""
+        """Empty, because the module counts the batches; its presence tells Lightning that it may resume."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -602,7 +590,7 @@ class GlobalBatches:
 
 
 class ValidationShares:
-    """This process's shares of the validation rows, the same number of batches in every process."""
+    """Shares of this process in the validation rows, with the same number of batches in every process."""
 
     def __init__(self, data: PartialLabelData) -> None:
         assert data.validation is not None
@@ -614,5 +602,5 @@ class ValidationShares:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for index in torch.arange(len(self.truth)).split(VALIDATION_BATCH):
-            own = self.data.share(index)
-            yield self.x[own], self.truth[own]
+            share = self.data.share(index)
+            yield self.x[share], self.truth[share]

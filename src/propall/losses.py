@@ -295,7 +295,7 @@ class PartialLabelLoss(nn.Module):
     def _remember(
         self, logits: Tensor, candidates: Tensor, state: State, step: Step, index: Tensor | None
     ) -> None:
-        if type(self.objective).update is Objective.update:
+        if not self.objective.updates_state:
             return
         new = self.objective.update(logits.detach(), candidates, state, step)
         for name, rows in new.rows.items():

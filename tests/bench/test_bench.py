@@ -7,18 +7,12 @@ from statistics import median
 import pytest
 import torch
 
-from propall.bench import (
-    BenchmarkResult,
-    Spread,
-    Target,
-    benchmark_estimators,
-    benchmark_loss,
-    benchmark_resnet,
-    benchmark_training,
-    loss,
-    scaling,
-    training,
-)
+from propall.bench import loss, scaling, training
+from propall.bench.estimators import benchmark_estimators
+from propall.bench.loss import benchmark_loss
+from propall.bench.resnet import benchmark_resnet
+from propall.bench.results import BenchmarkResult, Spread, Target
+from propall.bench.training import benchmark_training
 from propall.cli import main
 
 #: Benchmark -> options of its quick form.

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from dataclasses import replace
 from importlib.util import find_spec
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
@@ -57,12 +58,8 @@ class Scripted(WorkerPool):
     """A pool with a predetermined outcome for each group."""
 
     def __init__(self, slots, fates):
-        self._slots, self.fates = slots, deque(fates)
+        self.slots, self.fates = range(slots), deque(fates)
         self.started, self.most, self.running = [], 0, {}
-
-    @property
-    def slots(self):
-        return self._slots
 
     def start(self, slot, task):
         assert slot not in self.running, "a worker has one group at a time"
@@ -90,9 +87,6 @@ class Scripted(WorkerPool):
             del self.running[slot]
         return news
 
-    def close(self):
-        pass
-
 
 def execute_all(workers, runs):
     kept, failed = [], []
@@ -106,7 +100,7 @@ def execute_all(workers, runs):
 
 
 def test_all_workers_are_busy_and_everything_is_run_once():
-    workers = Scripted("ab", [])
+    workers = Scripted(2, [])
     kept, failed = execute_all(workers, specs())
     assert sorted(kept) == sorted(spec.key for spec in specs())
     assert not failed
@@ -114,7 +108,7 @@ def test_all_workers_are_busy_and_everything_is_run_once():
 
 
 def test_a_dead_workers_group_is_run_again_without_what_was_stored():
-    workers = Scripted("ab", ["lost half-way", "lost", "done", "lost"])
+    workers = Scripted(2, ["lost half-way", "lost", "done", "lost"])
     kept, failed = execute_all(workers, specs())
     assert sorted(kept) == sorted(spec.key for spec in specs())
     assert not failed
@@ -123,7 +117,7 @@ def test_a_dead_workers_group_is_run_again_without_what_was_stored():
 
 
 def test_a_group_that_kills_its_workers_is_given_up_and_the_rest_goes_on():
-    workers = Scripted("a", ["lost", *["done"] * 4, *["lost"] * 2])
+    workers = Scripted(1, ["lost", *["done"] * 4, *["lost"] * 2])
     kept, failed = execute_all(workers, specs())
     ((task, reason),) = failed
     assert reason == f"its worker died {ATTEMPTS} times; last: killed"
@@ -132,7 +126,7 @@ def test_a_group_that_kills_its_workers_is_given_up_and_the_rest_goes_on():
 
 
 def test_a_group_with_an_error_is_not_tried_again():
-    workers = Scripted("a", ["failed"])
+    workers = Scripted(1, ["failed"])
     _, failed = execute_all(workers, specs())
     assert [reason for _, reason in failed] == ["no"]
     assert len(workers.started) == len(tasks(specs()))
@@ -172,20 +166,18 @@ def undisturbed(tmp_path):
 class Assassin(RunProgress):
     """Kills a worker once, as soon as one has started."""
 
-    def __init__(self, workers):
-        super().__init__()
-        self.workers, self.kills, self.said = workers, 0, []
+    kills = 0
 
     def started(self, specs):
         super().started(specs)
-        if self.kills == 0 and self.workers.pids():
-            os.kill(self.workers.pids()[0], signal.SIGKILL)
+        if self.kills == 0 and active_children():
+            os.kill(active_children()[0].pid, signal.SIGKILL)
             self.kills += 1
 
 
 def test_a_process_per_device_gives_the_same_results_though_one_is_killed(tmp_path, undisturbed):
     with Store(tmp_path / "two" / "r.sqlite") as store, ProcessPool(["cpu", "cpu"]) as workers:
-        killer = Assassin(workers)
+        killer = Assassin()
         plan = scheduler.run_missing(
             [*specs(), Spec("blobs", PCIshida(), "mlp", replace(QUICK, batch_size=20), Exactly(2))],
             store,
@@ -197,7 +189,8 @@ def test_a_process_per_device_gives_the_same_results_though_one_is_killed(tmp_pa
         (failure,) = plan.failures
         assert "do not exclude" in str(failure)
         assert_same_results(store, undisturbed, specs())
-        pids = workers.pids()
+        pids = [process.pid for process in active_children()]
+        assert len(pids) == 2
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -207,6 +200,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     """Orphaned workers would compete with the sweep that resumes."""
     script = (
         "import time\n"
+        "from multiprocessing import active_children\n"
         "from propall.paper.runner import RunTask\n"
         "from propall.paper.workers import ProcessPool\n"
         "from propall.paper.specs import Spec\n"
@@ -217,7 +211,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
         "    workers = ProcessPool(['cpu'])\n"
         "    spec = Spec('blobs', CC(), 'linear', Recipe(epochs=10**6, batch_size=250), Exactly(2))\n"
         "    workers.start(0, RunTask([spec], 'cpu', 10**6))\n"
-        "    print(*workers.pids(), flush=True)\n"
+        "    print(*(process.pid for process in active_children()), flush=True)\n"
         "    time.sleep(60)\n"
     )
     (tmp_path / "parent.py").write_text(script)

@@ -245,10 +245,10 @@ def test_small_steps_on_a_cpu_keep_to_one_thread(monkeypatch, least, expected):
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ValueError, match=r"'cuda' given, but this machine has no CUDA device.* Use 'cpu'"):
+    with pytest.raises(ValueError, match=r"got 'cuda', but this machine has no CUDA device.* Use 'cpu'"):
         compiled.best_device("cuda")
-    with pytest.raises(ValueError, match="'nonsense' given, which torch does not know"):
+    with pytest.raises(ValueError, match="got 'nonsense', which torch does not know"):
         compiled.best_device("nonsense")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ValueError, match="'cuda:1' given, but this machine has only 1 of them"):
+    with pytest.raises(ValueError, match="got 'cuda:1', but this machine has only 1 of them"):
         compiled.best_device("cuda:1")

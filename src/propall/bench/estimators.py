@@ -1,6 +1,7 @@
 """The estimator against scikit-learn's on one core, and ten stacked runs against sequential ones."""
 
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from propall.bench.results import BenchmarkResult, Target, describe_machine
+from propall.bench.results import BenchmarkResult, describe_machine
 from propall.bench.timing import thread_limit, time_in_turn
 from propall.data import load
 from propall.data.dataset import PartialDataset, standardized
@@ -47,13 +48,7 @@ class LabeledData(NamedTuple):
 def benchmark_estimators(
     device: torch.device, *, quick: bool = False, report: Callable[[str], None] = print
 ) -> BenchmarkResult:
-    """Time the same work on both sides: rows, epochs, layers, batches, float32, one thread.
-
-    Args:
-        device: a CPU.
-        quick: few rows and repeats.
-        report: called with progress messages.
-    """
+    """Time the same work on both sides: rows, epochs, layers, batches, float32, one thread."""
     if device.type != "cpu":
         raise ValueError(f"device: got {device}; this benchmark runs on a CPU. Use --device cpu.")
     epochs, repeats = (2, 2) if quick else (10, 9)
@@ -71,7 +66,7 @@ def benchmark_estimators(
             _compare_with_scikit_learn(result, data, epochs, repeats, report)
     with thread_limit(os.cpu_count() or 1):
         for batch in STACKED_BATCHES:
-            _compare_stacked(result, _lost(quick), batch, 2 if quick else 20, repeats, report)
+            _compare_stacked(result, batch, quick=quick, repeats=repeats, report=report)
     return result
 
 
@@ -108,6 +103,7 @@ def _ambiguous(truth: NDArray[np.int64], k: int) -> NDArray[np.bool_]:
 def _compare_with_scikit_learn(
     result: BenchmarkResult, data: LabeledData, epochs: int, repeats: int, report: Callable[[str], None]
 ) -> None:
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import SGDClassifier
     from sklearn.neural_network import MLPClassifier
 
@@ -141,10 +137,12 @@ def _compare_with_scikit_learn(
         case, peer = f"{name}: {data.size}", type(theirs).__name__
         report(f"cpu: {case}")
         fits = {
-            peer: lambda theirs=theirs: _fit_quietly(lambda: theirs.fit(data.x, data.truth)),
+            peer: lambda theirs=theirs: theirs.fit(data.x, data.truth),
             OURS: lambda ours=ours: ours.fit(data.x, data.candidates),
         }
-        times = time_in_turn(fits, repeats)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it is meant to stop after a few epochs
+            times = time_in_turn(fits, repeats)
         for subject, model in ((peer, theirs), (OURS, ours)):
             predicted = np.asarray(model.predict(data.x))
             wall = [1e3 * s for s in times[subject].wall]
@@ -155,38 +153,21 @@ def _compare_with_scikit_learn(
                 extra |= {"ratio_least": min(pairwise), "ratio_most": max(pairwise), "cpu_ratio": float(cpu)}
             baseline = "" if subject == peer else peer
             measurement = result.add(case, subject, wall, baseline=baseline, **extra)
-        assert measurement.ratio is not None
-        result.targets.append(Target(f"time over {peer}'s, {case}", measurement.ratio, maximum=1.0))
-
-
-def _fit_quietly(fit: Callable[[], object]) -> None:
-    import warnings
-
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # it is meant to stop after a few epochs
-        fit()
+        result.add_target(f"time over {peer}'s, {case}", measurement.ratio, maximum=1.0)
 
 
 def _compare_stacked(
-    result: BenchmarkResult,
-    data: LabeledData,
-    batch: int,
-    epochs: int,
-    repeats: int,
-    report: Callable[[str], None],
+    result: BenchmarkResult, batch: int, *, quick: bool, repeats: int, report: Callable[[str], None]
 ) -> None:
+    data, epochs = _lost(quick), 2 if quick else 20
     case = f"{RUNS} linear runs of {epochs} epochs, batch {batch}: {data.size}"
     report(f"cpu: {case}")
     train = PartialDataset(torch.from_numpy(data.x), torch.from_numpy(data.candidates))
     recipe = Recipe(epochs=epochs, batch_size=batch, last_batch="keep")
     trainer = Trainer(ProPaLL(), NETS["linear"], recipe)
     runs = [Run(train, seed) for seed in range(RUNS)]
-    times = time_in_turn(
-        {SEQUENTIAL: lambda: [trainer.fit([run]) for run in runs], STACKED: lambda: trainer.fit(runs)},
-        repeats,
-    )
+    fits = {SEQUENTIAL: lambda: [trainer.fit([run]) for run in runs], STACKED: lambda: trainer.fit(runs)}
+    times = time_in_turn(fits, repeats)
     for subject in (SEQUENTIAL, STACKED):
         baseline = "" if subject == SEQUENTIAL else SEQUENTIAL
         cpu = float(np.median(times[subject].cpu) / np.median(times[SEQUENTIAL].cpu))
@@ -194,4 +175,4 @@ def _compare_stacked(
         measurement = result.add(case, subject, wall, baseline=baseline, cpu_ratio=cpu)
     assert measurement.ratio is not None
     if batch == STACKED_BATCHES[0]:
-        result.targets.append(Target(f"speedup of stacking, {case}", 1 / measurement.ratio, minimum=3.0))
+        result.add_target(f"speedup of stacking, {case}", 1 / measurement.ratio, minimum=3.0)

@@ -1,8 +1,7 @@
 """A hand-written training loop, the baseline of the training benchmarks."""
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from propall.bench.timing import synchronize
 from propall.methods.propall import noise_scale, propall_loss
+from propall.training.recipe import Recipe
 
 
 class EpochTime(NamedTuple):
@@ -24,29 +24,21 @@ def eager_epochs(
     net: nn.Module,
     x: Float[Tensor, "n ..."],
     candidates: Bool[Tensor, "n k"],
+    recipe: Recipe,
     *,
-    test: tuple[Float[Tensor, "m ..."], Int[Tensor, "m"]] | None,
-    epochs: int,
-    batch_size: int,
+    test: tuple[Float[Tensor, "m ..."], Int[Tensor, "m"]] | None = None,
     half: bool = False,
 ) -> Iterator[EpochTime]:
     """Train ProPaLL in a plain loop: `nn.Module`, `torch.optim.SGD`, data on the device, no synchronization.
 
-    Args:
-        net: the network, on the device.
-        x: training rows.
-        candidates: their candidate sets.
-        test: rows and true classes to measure the accuracy on after every epoch.
-        epochs: number of epochs.
-        batch_size: rows per step; an incomplete last batch is dropped.
-        half: run the forward pass under bfloat16 autocast.
+    Takes epochs and batch size from the recipe, drops an incomplete last batch, measures the accuracy on the
+    `test` rows after every epoch, and with `half` runs the forward pass under bfloat16 autocast.
     """
     device, n = x.device, len(x)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    epochs, batch_size = recipe.epochs, recipe.batch_size
     steps = n // batch_size
-    precision: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
-    if half:
-        precision = lambda: torch.autocast(device.type, torch.bfloat16)  # noqa: E731
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
     accuracies = []
     for epoch in range(epochs):
         synchronize(device)
@@ -55,7 +47,7 @@ def eager_epochs(
         order = torch.randperm(n, device=device)
         for step in range(steps):
             index = order[step * batch_size : (step + 1) * batch_size]
-            with precision():
+            with autocast:
                 logits = net(x[index])
             progress = torch.tensor((epoch * steps + step) / (epochs * steps))
             noise = torch.rand(logits.shape, device=device).logit(1e-7) * float(noise_scale(progress))
@@ -67,7 +59,7 @@ def eager_epochs(
         trained = time.perf_counter()
         if test is not None:
             net.eval()
-            with torch.no_grad(), precision():
+            with torch.no_grad(), autocast:
                 scores = torch.cat([net(part) for part in test[0].split(4096)])
             accuracies.append((scores.argmax(-1) == test[1]).double().mean())
         synchronize(device)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from propall.bench.peers import eager_epochs
-from propall.bench.results import BenchmarkResult, Target, describe_machine
+from propall.bench.results import BenchmarkResult, describe_machine
 from propall.bench.timing import synchronize
 from propall.data.dataset import PartialDataset
 from propall.methods.propall import ProPaLL
@@ -33,15 +33,9 @@ def benchmark_resnet(
     profile: bool = False,
     report: Callable[[str], None] = print,
 ) -> BenchmarkResult:
-    """Time an epoch of training, without evaluation.
+    """Time an epoch of training, without evaluation; the first of `epochs + 1` is not timed.
 
-    Args:
-        device: where to run.
-        quick: few images.
-        epochs: number of timed epochs, after a first one that is not timed.
-        precisions: precisions of the captured runs.
-        profile: list the kernels that take most of each captured run's time.
-        report: called with progress messages.
+    `profile` lists the kernels that take most of the time of each captured run.
     """
     cuda = device.type == "cuda"
     images, batch = (64, 32) if quick else (50_000, 256) if cuda else (512, 64)
@@ -59,7 +53,6 @@ def benchmark_resnet(
     candidates[:, 0] = True
     case = f"{images} images"
     recipe = Recipe(epochs=epochs + 1, batch_size=batch, learning_rate=0.05)
-    options = {"test": None, "epochs": recipe.epochs, "batch_size": batch}
 
     for subject, half in ((EAGER, False), (EAGER_HALF, True)):
         report(f"resnet: {subject}")
@@ -67,7 +60,7 @@ def benchmark_resnet(
         if half:
             net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             rows = x.contiguous(memory_format=torch.channels_last)
-        times = [epoch.training for epoch in eager_epochs(net, rows, candidates, half=half, **options)]  # type: ignore[arg-type]
+        times = [epoch.training for epoch in eager_epochs(net, rows, candidates, recipe, half=half)]
         baseline = EAGER if half else ""
         measurement = result.add(case, subject, times[1:], baseline=baseline, prepared=times[0])
         report(f"resnet: {measurement.value.median:.3g} s")
@@ -84,13 +77,11 @@ def benchmark_resnet(
                 measurement = result.add(case, subject, times[1:], baseline=EAGER, prepared=times[0])
                 report(f"resnet: {measurement.value.median:.3g} s")
                 if profile:
-                    result.notes += [
-                        f"Time per kernel in an epoch of {subject}:",
-                        *_top_kernels(train_epoch, device),
-                    ]
+                    kernels = _top_kernels(train_epoch, device)
+                    result.notes += [f"Time per kernel in an epoch of {subject}:", *kernels]
             if compiling and not quick and precision == "bfloat16":
                 claim = "seconds per epoch, compiled, captured bfloat16"
-                result.targets.append(Target(claim, measurement.value.median, maximum=MAXIMUM_SECONDS))
+                result.add_target(claim, measurement.value.median, maximum=MAXIMUM_SECONDS)
             del stack, train_epoch
     return result
 

@@ -1,7 +1,9 @@
 """Benchmark results: measurements with their spread, each compared with a baseline, and the machine."""
 
+import json
 import os
 import platform
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -28,20 +30,11 @@ FILE_KEYS = {
 
 @dataclass(frozen=True)
 class Spread:
-    """Repeated measurements of one quantity.
-
-    Attributes:
-        median: median; what ratios are computed from.
-        low: lower quartile.
-        high: upper quartile.
-        minimum: smallest value.
-        maximum: largest value.
-        repeats: number of measurements.
-    """
+    """Repeated measurements of one quantity; ratios are computed from the median."""
 
     median: float
-    low: float
-    high: float
+    low: float  # lower quartile
+    high: float  # upper quartile
     minimum: float
     maximum: float
     repeats: int
@@ -55,37 +48,20 @@ class Spread:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One measured quantity and its baseline.
+    """One measured quantity and its baseline."""
 
-    Attributes:
-        case: the problem, such as "65536 x 1000 float32"; measurements of one case belong together.
-        subject: what was measured.
-        value: the measurements.
-        unit: unit of the value: "ms", "s" or "MB".
-        baseline: subject of the measurement of the same case that this one is compared with; empty for none.
-        ratio: this median divided by the baseline's; below 1 is faster, or smaller.
-        extra: further numbers, by name.
-    """
-
-    case: str
+    case: str  # the problem, such as "65536 x 1000 float32"; measurements of one case belong together
     subject: str
     value: Spread
-    unit: str
-    baseline: str = ""
-    ratio: float | None = None
+    unit: str  # "ms", "s" or "MB"
+    baseline: str = ""  # subject of the measurement of the same case to compare with; empty for none
+    ratio: float | None = None  # to the median of the baseline; below 1 is faster, or smaller
     extra: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A target and the measured value.
-
-    Attributes:
-        claim: what is measured, in words.
-        value: the measured value.
-        minimum: smallest value that passes, or None.
-        maximum: largest value that passes, or None.
-    """
+    """A claim, the measured value, and the range in which it passes."""
 
     claim: str
     value: float
@@ -115,25 +91,15 @@ class Target:
 
 @dataclass
 class BenchmarkResult:
-    """The result of a benchmark.
-
-    Attributes:
-        name: name of the benchmark.
-        title: what was measured, in words.
-        unit: unit of measurements that do not say otherwise.
-        machine: hardware, versions, load, date.
-        measurements: the measurements.
-        targets: targets and measured values.
-        notes: how it was measured, one sentence each.
-    """
+    """The result of a benchmark."""
 
     name: str
     title: str
-    unit: str
+    unit: str  # of measurements that do not say otherwise
     machine: dict[str, Any]
     measurements: list[Measurement] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # how it was measured, one sentence each
 
     def add(
         self,
@@ -151,6 +117,11 @@ class BenchmarkResult:
         measurement = Measurement(case, subject, value, unit or self.unit, baseline, ratio, extra)
         self.measurements.append(measurement)
         return measurement
+
+    def add_target(self, claim: str, value: float | None, **limits: float) -> None:
+        """Add a target with a `minimum`, a `maximum`, or both."""
+        assert value is not None  # a ratio without a baseline
+        self.targets.append(Target(claim, value, **limits))
 
     def find(self, case: str, subject: str) -> Measurement:
         """Return the measurement of a subject in a case."""
@@ -170,14 +141,13 @@ class BenchmarkResult:
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
     """Hardware, versions, load and date of a benchmark."""
-    packages = ("torch", "numpy", "scikit-learn")
     machine: dict[str, Any] = {
         "hardware": hardware(device),
         "cpu": f"{_processor()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "load": f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown",
         "python": platform.python_version(),
-        **{name: version(name) for name in packages},
+        **{name: version(name) for name in ("torch", "numpy", "scikit-learn")},
         "propall": __version__,
         "commit": commit() or "unknown",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -188,10 +158,18 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
 
 
 def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    names = re.findall(r"^model name\s*:\s*(.*)", info.read_text(), re.MULTILINE) if info.exists() else []
+    return (names[0].strip() if names else platform.processor()) or platform.machine()
+
+
+def targets_table(folder: Path) -> str:
+    """Return a Markdown table of the targets and measured values in the JSON files of a folder."""
+    rows = ["| | target | measured | |", "| --- | --- | --: | --- |"]
+    for path in sorted(folder.glob("*.json")):
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        rows.append(f"| **{result['title']}** ({result['machine']['hardware']}) | | | |")
+        for entry in result["targets"]:
+            target = Target(*(entry[key] for key in ("claim", "value", "least", "most")))
+            rows.append(f"| {target.claim} | {target.range} | {target.value:.3g} | {target.verdict} |")
+    return "\n".join(rows)

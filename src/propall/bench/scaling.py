@@ -4,15 +4,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from propall import kernels
-from propall.bench.results import BenchmarkResult, Target, describe_machine
+from propall.bench.results import BenchmarkResult, describe_machine
 from propall.bench.timing import synchronize, time_in_turn, time_on_device
 from propall.data.dataset import PartialDataset
 from propall.methods.propall import ProPaLL, propall_loss
@@ -43,14 +43,7 @@ def benchmark_scaling(
     rows: int | None = None,
     report: Callable[[str], None] = print,
 ) -> BenchmarkResult:
-    """Measure how time grows with n and k, and the memory of a large fit.
-
-    Args:
-        device: where loss and training are measured; the memory of a fit is measured on the CPU.
-        quick: smaller sizes.
-        rows: rows of the large fit.
-        report: called with progress messages.
-    """
+    """Measure how time grows with n and k, and, on the CPU, the memory of a fit of `rows` rows."""
     title = "Growth of time and memory with rows and classes"
     result = BenchmarkResult("scale", title, "ms", describe_machine(device))
     result.notes = [
@@ -66,55 +59,49 @@ def benchmark_scaling(
     rows_of_loss = [1024 * large * p * (4 if device.type == "cuda" else 1) for p in powers]
     classes_of_loss = [100 * large * p for p in powers]
     seconds = 0.1 if quick else 0.5
-    growth = Growth(result, report)
-    growth.measure("loss, k = 100", "n", rows_of_loss, lambda n: _time_loss(n, 100, device, seconds))
-    growth.measure("loss, n = 1024", "k", classes_of_loss, lambda k: _time_loss(1024, k, device, seconds))
+    grow = partial(_measure_growth, result, report)
+    grow("loss, k = 100", "n", rows_of_loss, lambda n: _time_loss(n, 100, device, seconds))
+    grow("loss, n = 1024", "k", classes_of_loss, lambda k: _time_loss(1024, k, device, seconds))
     wider = WIDER if device.type == "cuda" else 1
     rows_of_fit = [512 * large * p * wider for p in powers]
     classes_of_fit = [16 * large * p for p in powers]
     rows_of_classes = (BATCH if quick else 32 * BATCH) * wider
-    growth.measure("training, k = 10", "n", rows_of_fit, lambda n: _time_epoch(n, 10, BATCH, device))
-    growth.measure(
-        f"training, n = {rows_of_classes}",
-        "k",
-        classes_of_fit,
-        lambda k: _time_epoch(rows_of_classes, k, wider * BATCH, device),
-    )
+    grow("training, k = 10", "n", rows_of_fit, lambda n: _time_epoch(n, 10, BATCH, device))
+    n, batch = rows_of_classes, wider * BATCH
+    grow(f"training, n = {n}", "k", classes_of_fit, lambda k: _time_epoch(n, k, batch, device))
     _measure_fit_memory(result, rows or (QUICK_ROWS if quick else ROWS), report)
     if device.type == "cuda":
         _measure_loss_memory(result, 64 if quick else 1024, 100_000, device, report)
     return result
 
 
-class Growth(NamedTuple):
-    """Adds series of measurements over growing sizes, with a target for their slope."""
-
-    result: BenchmarkResult
-    report: Callable[[str], None]
-
-    def measure(
-        self, case: str, varied: str, sizes: Sequence[int], time: Callable[[int], list[float]]
-    ) -> None:
-        """Time every size of `varied`; `time` returns samples in seconds."""
-        medians = []
-        for size in sizes:
-            self.report(f"scale: {case}, {varied} = {size}")
-            measurement = self.result.add(case, f"{varied} = {size}", [1e3 * s for s in time(size)])
-            medians.append(measurement.value.median)
-        claim = f"slope of time against {varied}, {case}"
-        self.result.targets.append(Target(claim, slope(sizes, medians), minimum=0.9, maximum=1.1))
+def _measure_growth(
+    result: BenchmarkResult,
+    report: Callable[[str], None],
+    case: str,
+    varied: str,
+    sizes: Sequence[int],
+    time: Callable[[int], list[float]],
+) -> None:
+    """Time every size of `varied`, with a target for the slope; `time` returns samples in seconds."""
+    medians = []
+    for size in sizes:
+        report(f"scale: {case}, {varied} = {size}")
+        measurement = result.add(case, f"{varied} = {size}", [1e3 * s for s in time(size)])
+        medians.append(measurement.value.median)
+    claim = f"slope of time against {varied}, {case}"
+    result.add_target(claim, slope(sizes, medians), minimum=0.9, maximum=1.1)
 
 
 def _time_loss(n: int, k: int, device: torch.device, seconds: float) -> list[float]:
     logits = torch.randn(n, k, device=device).requires_grad_()
     candidates = torch.rand(n, k, device=device) < 0.1
     candidates[:, 0] = True
-    return time_on_device(
-        lambda _: torch.autograd.grad(propall_loss(logits, candidates).mean(), logits),
-        1,
-        device,
-        seconds=seconds,
-    )
+
+    def gradient(_: int) -> object:
+        return torch.autograd.grad(propall_loss(logits, candidates).mean(), logits)
+
+    return time_on_device(gradient, 1, device, seconds=seconds)
 
 
 def _time_epoch(n: int, k: int, batch_size: int, device: torch.device) -> list[float]:
@@ -139,17 +126,10 @@ def _measure_fit_memory(result: BenchmarkResult, rows: int, report: Callable[[st
     copies = fitted["features"] + fitted["candidates"]
     data = "features and candidates"
     result.add(case, data, [copies / MEGABYTE], unit="MB")
-    measurement = result.add(
-        case,
-        "additional peak memory",
-        [fitted["grown"] / MEGABYTE],
-        unit="MB",
-        baseline=data,
-        seconds=fitted["seconds"],
-    )
+    grown, seconds = fitted["grown"] / MEGABYTE, fitted["seconds"]
+    result.add(case, "additional peak memory", [grown], unit="MB", baseline=data, seconds=seconds)
     claim = f"MB in addition to the data, {case} (a copy of each and {SLACK / MEGABYTE:.0f} MB)"
-    limit = (copies + SLACK) / MEGABYTE
-    result.targets.append(Target(claim, measurement.value.median, maximum=limit))
+    result.add_target(claim, grown, maximum=(copies + SLACK) / MEGABYTE)
 
 
 def print_fit_memory(rows: int) -> None:

@@ -62,11 +62,7 @@ def input_sets(size: int, device: torch.device) -> int:
 def time_on_device(work: Work, sets: int, device: torch.device, *, seconds: float = 0.5) -> list[float]:
     """Seconds per call without launch overhead: on a GPU replayed from a CUDA graph, timed by events.
 
-    Args:
-        work: takes the number of an input set.
-        sets: how many there are; a replay goes through all of them.
-        device: where it runs.
-        seconds: approximate duration of the measurement.
+    A replay goes through all input sets. `seconds` is the approximate duration of the measurement.
     """
     if device.type != "cuda":
         estimate = time_in_turn({"": lambda: work(0)}, 3)[""].wall
@@ -81,11 +77,7 @@ def time_queued(
 ) -> dict[str, list[float]]:
     """Seconds per eager call as a training loop sees it: calls are queued, then the device is synchronized.
 
-    Args:
-        implementations: take the number of an input set; timed in turn.
-        sets: how many there are; calls cycle through them.
-        device: where they run.
-        seconds: approximate duration of the measurement of each.
+    Calls cycle through the input sets. `seconds` is the approximate duration for each implementation.
     """
 
     def queue(work: Work) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from propall.bench.peers import EpochTime, eager_epochs
-from propall.bench.results import BenchmarkResult, Measurement, Target, describe_machine
+from propall.bench.results import BenchmarkResult, Measurement, describe_machine
 from propall.bench.timing import synchronize
 from propall.data.dataset import PartialDataset
 from propall.methods.cc import CC
@@ -30,23 +30,14 @@ CAPTURED = "captured without compiling"
 
 @dataclass(frozen=True)
 class TrainingSize:
-    """Size of the training benchmark.
-
-    Attributes:
-        rows: training rows.
-        test_rows: rows scored after every epoch.
-        features: features per row.
-        mixed: stacked runs of each of the five settings.
-        alike: stacked ProPaLL runs.
-        epochs: timed epochs, after a first one that is not timed.
-    """
+    """Size of the training benchmark."""
 
     rows: int
-    test_rows: int
+    test_rows: int  # scored after every epoch
     features: int
-    mixed: int
-    alike: int
-    epochs: int
+    mixed: int  # stacked runs of each of the five settings
+    alike: int  # stacked ProPaLL runs
+    epochs: int  # after a first one that is not timed
 
 
 GPU = TrainingSize(60_000, 10_000, 784, mixed=9, alike=100, epochs=5)
@@ -91,13 +82,7 @@ class Stopwatch(History):
 def benchmark_training(
     device: torch.device, *, quick: bool = False, report: Callable[[str], None] = print
 ) -> BenchmarkResult:
-    """Time training per step, and per run and epoch.
-
-    Args:
-        device: where to run.
-        quick: few rows, few runs.
-        report: called with progress messages.
-    """
+    """Time training per step, and per run and epoch."""
     cuda = device.type == "cuda"
     size = QUICK if quick else GPU if cuda else CPU
     precision: Precision = "tf32" if cuda else "float32"
@@ -114,9 +99,10 @@ def benchmark_training(
         else "On a CPU, steps are neither compiled nor captured.",
     ]
     x, test_x = (
-        _images(rows, size.features, device, seed) for seed, rows in enumerate((size.rows, size.test_rows))
+        torch.rand(n, size.features, generator=torch.Generator(device).manual_seed(seed), device=device)
+        for seed, n in enumerate((size.rows, size.test_rows))
     )
-    truth, test_truth = (_classes(len(rows), device) for rows in (x, test_x))
+    truth, test_truth = (torch.arange(len(rows), device=device) % CLASSES for rows in (x, test_x))
     clean = PartialDataset(x, one_hot(truth, CLASSES).bool())
     candidates = clean.candidates | (torch.rand(len(x), CLASSES, device=device) < 0.3)
     partial = PartialDataset(x, candidates)
@@ -126,11 +112,8 @@ def benchmark_training(
 
     report(f"train: {EAGER}")
     with matrix_precision(recipe):
-        test = (test_x, test_truth)
-        module = net((size.features,), CLASSES).to(device)
-        times = list(
-            eager_epochs(module, x, candidates, test=test, epochs=recipe.epochs, batch_size=recipe.batch_size)
-        )
+        module, test = net((size.features,), CLASSES).to(device), (test_x, test_truth)
+        times = list(eager_epochs(module, x, candidates, recipe, test=test))
     _add(result, case, EAGER, times, steps, runs=1)
 
     settings: list[tuple[Objective, PartialDataset]] = [
@@ -140,9 +123,7 @@ def benchmark_training(
         (PRODEN(), partial),
         (CC(), clean),
     ]
-    mixed = [
-        Run(data, seed, objective=objective) for objective, data in settings for seed in range(size.mixed)
-    ]
+    mixed = [Run(data, seed, objective=method) for method, data in settings for seed in range(size.mixed)]
     fast = True if cuda else None
     stacks = [
         ("1 run of ProPaLL", [Run(partial, 0)], fast),
@@ -161,7 +142,7 @@ def benchmark_training(
             single = len(runs) == 1
             ms = measurement.value.median if single else measurement.extra["per_run_and_epoch"]
             claim = f"ms per {'step' if single else 'run and epoch with evaluation'}, {subject}"
-            result.targets.append(Target(claim, ms, maximum=MAXIMUM_MS[len(runs)]))
+            result.add_target(claim, ms, maximum=MAXIMUM_MS[len(runs)])
     return result
 
 
@@ -182,11 +163,3 @@ def _add(
         times_faster_per_run=eager / per_run,
         prepared=times[0].total,
     )
-
-
-def _images(n: int, features: int, device: torch.device, seed: int) -> Tensor:
-    return torch.rand(n, features, generator=torch.Generator(device).manual_seed(seed), device=device)
-
-
-def _classes(n: int, device: torch.device) -> Tensor:
-    return torch.arange(n, device=device) % CLASSES

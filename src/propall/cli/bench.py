@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,15 +11,10 @@ import typer
 
 from propall import atomic_files
 from propall.cli.app import app
-from propall.cli.terminal import (
-    Device,
-    open_console,
-    plain_table,
-    print_note,
-)
+from propall.cli.terminal import Device, print_line, print_note, print_table
 
 if TYPE_CHECKING:
-    from propall.bench.results import BenchmarkResult
+    from propall.bench.results import BenchmarkResult, Measurement
 
 bench_app = typer.Typer(
     help="Measure speed and memory against a baseline measured in the same run.", no_args_is_help=True
@@ -33,18 +29,16 @@ ResultFile = Annotated[Path | None, typer.Option("--json", help="Also write the 
 def bench_loss(device: Device = "auto", quick: Quick = False, json_file: ResultFile = None) -> None:
     """Time ProPaLL's loss and gradient against a copy of the same bytes, the paper's form and BCE."""
     from propall.bench.loss import benchmark_loss
-    from propall.training.compiled import best_device
 
-    _print_result(benchmark_loss(best_device(device), quick=quick, report=print_note), json_file)
+    _run(benchmark_loss, device, json_file, quick=quick)
 
 
 @bench_app.command("train")
 def bench_train(device: Device = "auto", quick: Quick = False, json_file: ResultFile = None) -> None:
     """Time the training of MLP-5: one run, many stacked runs, and a plain PyTorch loop."""
     from propall.bench.training import benchmark_training
-    from propall.training.compiled import best_device
 
-    _print_result(benchmark_training(best_device(device), quick=quick, report=print_note), json_file)
+    _run(benchmark_training, device, json_file, quick=quick)
 
 
 @bench_app.command("resnet")
@@ -60,22 +54,17 @@ def bench_resnet(
 ) -> None:
     """Time an epoch of ResNet-32 on CIFAR-10-sized images: eager, captured, and compiled."""
     from propall.bench.resnet import benchmark_resnet
-    from propall.training.compiled import best_device
 
     options: dict[str, Any] = {"precisions": tuple(precision)} if precision else {}
-    result = benchmark_resnet(
-        best_device(device), quick=quick, epochs=epochs, profile=profile, report=print_note, **options
-    )
-    _print_result(result, json_file)
+    _run(benchmark_resnet, device, json_file, quick=quick, epochs=epochs, profile=profile, **options)
 
 
 @bench_app.command("cpu")
 def bench_cpu(quick: Quick = False, json_file: ResultFile = None) -> None:
     """Time the estimator against scikit-learn's on one core, and stacked against sequential runs."""
     from propall.bench.estimators import benchmark_estimators
-    from propall.training.compiled import best_device
 
-    _print_result(benchmark_estimators(best_device("cpu"), quick=quick, report=print_note), json_file)
+    _run(benchmark_estimators, "cpu", json_file, quick=quick)
 
 
 @bench_app.command("scale")
@@ -89,48 +78,45 @@ def bench_scale(
 ) -> None:
     """Measure how time and memory grow with rows and classes."""
     from propall.bench.scaling import benchmark_scaling
+
+    _run(benchmark_scaling, device, json_file, quick=quick, rows=rows)
+
+
+def _run(
+    benchmark: Callable[..., BenchmarkResult], device: str, json_file: Path | None, **options: Any
+) -> None:
     from propall.training.compiled import best_device
 
-    _print_result(
-        benchmark_scaling(best_device(device), quick=quick, rows=rows, report=print_note), json_file
-    )
-
-
-def _print_result(result: BenchmarkResult, json_file: Path | None) -> None:
-    console = open_console()
-    console.print(f"{result.title}\n", style="bold", highlight=False)
-    numbers = ("median", "quartiles", "range", "repeats", "ratio")
+    result = benchmark(best_device(device), report=print_note, **options)
+    print_line(f"{result.title}\n", style="bold")
     for case in dict.fromkeys(m.case for m in result.measurements):
-        table = plain_table(case, *numbers, "to", "more", numbers=numbers)
-        for measurement in result.measurements:
-            if measurement.case != case:
-                continue
-            value = measurement.value
-            table.add_row(
-                measurement.subject,
-                f"{value.median:.4g} {measurement.unit}",
-                f"{value.low:.4g} - {value.high:.4g}",
-                f"{value.minimum:.4g} - {value.maximum:.4g}",
-                str(value.repeats),
-                "" if measurement.ratio is None else f"{measurement.ratio:.3g}",
-                measurement.baseline,
-                ", ".join(f"{name.replace('_', ' ')} {x:.4g}" for name, x in measurement.extra.items()),
-            )
-        console.print(table)
-        console.print()
+        columns = (case, "median", "quartiles", "range", "repeats", "ratio", "to", "more")
+        measurements = [m for m in result.measurements if m.case == case]
+        print_table(columns, map(_measurement_row, measurements), numbers=slice(1, 6))
+        print_line()
     if result.targets:
-        table = plain_table("", "target", "measured", "result", numbers=("measured",))
-        for target in result.targets:
-            table.add_row(target.claim, target.range, f"{target.value:.3g}", target.verdict)
-        console.print(table)
-        console.print()
-    for note in result.notes:
-        console.print(note, highlight=False, markup=False)
+        rows = [(t.claim, t.range, f"{t.value:.3g}", t.verdict) for t in result.targets]
+        print_table(("", "target", "measured", "result"), rows, numbers=slice(2, 3))
+        print_line()
     machine = ", ".join(f"{name} {value}" for name, value in result.machine.items())
-    console.print(machine, highlight=False, markup=False)
+    print_line("\n".join([*result.notes, machine]))
     if json_file is not None:
         atomic_files.write_text(json_file, json.dumps(result.as_dict(), indent=2) + "\n")
         typer.echo(f"Written to {json_file}")
+
+
+def _measurement_row(measurement: Measurement) -> tuple[object, ...]:
+    value = measurement.value
+    return (
+        measurement.subject,
+        f"{value.median:.4g} {measurement.unit}",
+        f"{value.low:.4g} - {value.high:.4g}",
+        f"{value.minimum:.4g} - {value.maximum:.4g}",
+        value.repeats,
+        "" if measurement.ratio is None else f"{measurement.ratio:.3g}",
+        measurement.baseline,
+        ", ".join(f"{name.replace('_', ' ')} {x:.4g}" for name, x in measurement.extra.items()),
+    )
 
 
 @bench_app.command("figures")
@@ -138,6 +124,6 @@ def bench_figures(
     folder: Annotated[Path, typer.Argument(help="Folder of files written by --json.")] = Path("benchmarks"),
 ) -> None:
     """Print a Markdown table of targets and measured values from earlier results."""
-    from propall.bench.targets import targets_table
+    from propall.bench.results import targets_table
 
     typer.echo(targets_table(folder))

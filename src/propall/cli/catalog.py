@@ -13,13 +13,7 @@ import typer
 
 from propall.cli.app import app
 from propall.cli.option_groups import grouped_command
-from propall.cli.terminal import (
-    AsJson,
-    Device,
-    open_console,
-    plain_table,
-    print_json,
-)
+from propall.cli.terminal import AsJson, Device, open_console, print_json, print_line, print_table
 from propall.wording import duration, plural
 
 if TYPE_CHECKING:
@@ -59,7 +53,7 @@ def demo(
     path = write_demo(out / "index.html", results)
     accuracy = {**results.accuracy, BASELINE: results.baseline, CEILING: results.ceiling}
     if json_output:
-        print_json({"accuracy": accuracy, "provenance": results.provenance, "page": str(path)})
+        print_json({"accuracy": accuracy, "provenance": results.provenance, "page": path})
         return
     columns, rows = ("trained with", "test accuracy %", "std"), []
     for name, values in sorted(accuracy.items(), key=lambda item: -sum(item[1])):
@@ -68,19 +62,11 @@ def demo(
     if markdown:
         _print_markdown(columns, rows, numbers=columns[1:])
         return
-    table = plain_table(*columns, numbers=columns[1:])
-    for row in rows:
-        table.add_row(*row)
-    console = open_console()
-    console.print(
-        f"Digits with {results.mean_candidates:.1f} of 10 labels as candidates per image; "
-        f"{plural(seeds, 'seed')}.\n"
-    )
-    console.print(table)
-    console.print(f"\n{_DEMO_VARIES}", highlight=False)
-    console.print(
-        f"{plural(len(rows) * seeds, 'run')} in {duration(results.seconds)}. Page: {path}", highlight=False
-    )
+    mean_candidates = f"{results.mean_candidates:.1f} of 10 labels as candidates"
+    print_line(f"Digits with {mean_candidates} per image; {plural(seeds, 'seed')}.\n")
+    print_table(columns, rows, numbers=slice(1, None))
+    print_line(f"\n{_DEMO_VARIES}")
+    print_line(f"{plural(len(rows) * seeds, 'run')} in {duration(results.seconds)}. Page: {path}")
 
 
 def _print_markdown(
@@ -109,12 +95,8 @@ def methods(
     if markdown:
         _print_markdown(columns, [(f"`{row['name']}`", *list(row.values())[1:]) for row in rows])
         return
-    table = plain_table(*columns)
-    for row in rows:
-        table.add_row(*row.values())
-    console = open_console()
-    console.print(table)
-    console.print(f"\n{len(rows)} methods. Use one by name: PartialLabelClassifier(method='propall')")
+    print_table(columns, [tuple(row.values()) for row in rows])
+    print_line(f"\n{len(rows)} methods. Use one by name: PartialLabelClassifier(method='propall')")
 
 
 @data_app.command("list")
@@ -143,21 +125,14 @@ def data_list(json_output: AsJson = False) -> None:
     if json_output:
         print_json(rows)
         return
-    table = plain_table(
-        "name", "title", "kind", "rows", "test", "features", "classes", "present", numbers=_SIZES
-    )
-    for row in rows:
-        present = "yes" if row["here"] not in ("built in", "no") else row["here"]
-        table.add_row(*(str(row[column]) for column in ("name", "title", "kind", *_SIZES)), present)
-    console = open_console()
-    console.print(table)
-    console.print(
-        f"\nData folder: {data_root()} (set PROPALL_DATA to change it). Download one: propall data get NAME",
-        highlight=False,
-    )
-
-
-_SIZES = ("rows", "test", "features", "classes")
+    columns = ("name", "title", "kind", "rows", "test", "features", "classes")
+    cells = [
+        (*(row[column] for column in columns), row["here"] if row["here"] in ("built in", "no") else "yes")
+        for row in rows
+    ]
+    print_table((*columns, "present"), cells, numbers=slice(3, 7))
+    folder = f"Data folder: {data_root()} (set PROPALL_DATA to change it)."
+    print_line(f"\n{folder} Download one: propall data get NAME")
 
 
 @data_app.command("get")
@@ -196,20 +171,14 @@ def data_check(
     from propall.data.download import check, status
 
     checked = names or [row.loader.name for row in status() if row.present and row.where is not None]
-    table = plain_table("data set", "file", "state", "note")
-    bad = 0
-    for name in checked:
-        for file in check(name):
-            bad += file.state != "ok"
-            table.add_row(name, file.content, file.state, file.note)
-    console = open_console()
-    console.print(table)
+    rows = [(name, file.content, file.state, file.note) for name in checked for file in check(name)]
+    bad = sum(state != "ok" for _, _, state, _ in rows)
+    print_table(("data set", "file", "state", "note"), rows)
     if bad:
-        console.print(
-            f"\n{plural(bad, 'file')} missing or different from the published ones.", style="bold red"
-        )
+        text = f"\n{plural(bad, 'file')} missing or different from the published ones."
+        print_line(text, style="bold red")
         raise typer.Exit(1)
-    console.print(f"\n{plural(len(checked), 'data set')} checked; all files match.")
+    print_line(f"\n{plural(len(checked), 'data set')} checked; all files match.")
 
 
 class Optimizer(StrEnum):
@@ -309,19 +278,14 @@ def train(
         print_json([result.to_dict() for result in results])
         return
     first = specs[0]
-    console = open_console()
     drawn_by = "its own candidate sets" if first.corruption is None else repr(first.corruption)
-    console.print(
+    print_line(
         f"{data}: {drawn_by}; {results[0].candidates:.2f} candidates on average; {first.net}, "
-        f"{first.recipe.epochs} epochs\n",
-        highlight=False,
+        f"{first.recipe.epochs} epochs\n"
     )
-    columns = ("accuracy %", "std", "runs", "seconds")
-    table = plain_table("method", *columns, numbers=columns)
+    rows = []
     for row in custom_runs.summarize(results):
         std = "" if row.std is None else f"{row.std:.2f}"
-        table.add_row(row.method, f"{row.mean:.2f}", std, str(row.runs), f"{row.seconds:.1f}")
-    console.print(table)
-    console.print(
-        f"\n{plural(len(results), 'run')}; seconds: sum of run times. Results: {folder}", highlight=False
-    )
+        rows.append((row.method, f"{row.mean:.2f}", std, row.runs, f"{row.seconds:.1f}"))
+    print_table(("method", "accuracy %", "std", "runs", "seconds"), rows, numbers=slice(1, None))
+    print_line(f"\n{plural(len(results), 'run')}; seconds: sum of run times. Results: {folder}")

@@ -1,16 +1,17 @@
-"""Commands for experiments: compare methods, reproduce the paper, and manage stored results."""
+"""Commands for experiments: compare methods, reproduce and report the paper, manage stored results."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
+import webbrowser
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,10 +21,10 @@ from propall.cli.option_groups import grouped_command
 from propall.cli.terminal import (
     AsJson,
     Device,
-    open_console,
-    plain_table,
     print_json,
+    print_line,
     print_note,
+    print_table,
     split_words,
 )
 from propall.wording import approximate_duration, plural
@@ -74,46 +75,36 @@ def compare(
     if json_output:
         print_json(comparison.as_dicts(contenders, scores))
         return
-    console = open_console()
     for name in dict.fromkeys(contender.data for contender in contenders):
         of_data = [contender for contender in contenders if contender.data == name]
-        _print_comparison(console, of_data, [score for score in scores if score.contender.data == name])
+        _print_comparison(of_data, [score for score in scores if score.contender.data == name])
     if any(not contender.in_paper for contender in contenders):
-        console.print("* not in the paper's table: trained with ProPaLL's settings.")
-    console.print(
+        print_line("* not in the paper's table: trained with ProPaLL's settings.")
+    print_line(
         f"Mean and sample standard deviation over {folds} folds, {plural(seeds, 'run')} each; features "
         "standardized on the training rows; seconds: sum of run times. Paper: as published "
-        "[struski2022propall].",
-        highlight=False,
-        markup=False,
+        "[struski2022propall]."
     )
-    summary = comparison.summarize_scores(scores, seconds)
-    console.print(f"{summary} Results: {store.path}", highlight=False)
+    print_line(f"{comparison.summarize_scores(scores, seconds)} Results: {store.path}")
 
 
-def _print_comparison(
-    console: Any, contenders: Sequence[Contender], scores: Iterable[ContenderScore]
-) -> None:
+def _print_comparison(contenders: Sequence[Contender], scores: Iterable[ContenderScore]) -> None:
     from propall.data import DATASETS
 
-    numbers = ("accuracy %", "std", "paper %", "std ", "seconds")
-    table = plain_table("method", *numbers, numbers=numbers)
+    rows = []
     for score in sorted(scores, key=lambda score: -score.mean):
-        paper = score.contender.published
-        table.add_row(
-            score.contender.title + ("" if score.contender.in_paper else " *"),
-            f"{score.mean:.2f}",
-            "" if score.std is None else f"{score.std:.2f}",
-            "" if paper is None else f"{paper.mean:.2f}",
-            "" if paper is None else f"{paper.std:.2f}",
-            f"{score.seconds:.1f}",
-        )
-    console.print(f"{DATASETS[contenders[0].data].title}\n", style="bold")
-    console.print(table)
+        paper, title = score.contender.published, score.contender.title
+        std = "" if score.std is None else f"{score.std:.2f}"
+        published = ("", "") if paper is None else (f"{paper.mean:.2f}", f"{paper.std:.2f}")
+        title += "" if score.contender.in_paper else " *"
+        rows.append((title, f"{score.mean:.2f}", std, *published, f"{score.seconds:.1f}"))
+    print_line(f"{DATASETS[contenders[0].data].title}\n", style="bold")
+    columns = ("method", "accuracy %", "std", "paper %", "std ", "seconds")
+    print_table(columns, rows, numbers=slice(1, None))
     for contender in contenders:
         if contender.refused:
-            console.print(f"{contender.title}: not run. {contender.refused}", highlight=False, markup=False)
-    console.print()
+            print_line(f"{contender.title}: not run. {contender.refused}")
+    print_line()
 
 
 class Launcher(StrEnum):
@@ -216,7 +207,6 @@ def _print_tables(results: Sequence[CellResult], store: Path) -> None:
     from propall.paper import reproduction
     from propall.paper.tables import TABLES
 
-    console = open_console()
     by_table: dict[tuple[str, str, str], list[CellResult]] = {}
     for result in results:
         by_table.setdefault((result.cell.table, result.protocol, result.cell.data), []).append(result)
@@ -224,62 +214,63 @@ def _print_tables(results: Sequence[CellResult], store: Path) -> None:
     for (name, protocol, _), of_data in by_table.items():
         title = f"{TABLES[name].title}. {protocol}: {TABLES[name].describe(protocol)}\n"
         if title != heading:
-            console.print(title, style="bold", markup=False)
+            print_line(title, style="bold")
             heading = title
-        _print_data_set(console, of_data)
-    console.print(
-        "Percent: mean (sample standard deviation). Paper: as published [struski2022propall].",
-        highlight=False,
-        markup=False,
-    )
-    console.print(f"{reproduction.summarize_cells(results)} Results: {store}", highlight=False)
+        _print_data_set(of_data)
+    print_line("Percent: mean (sample standard deviation). Paper: as published [struski2022propall].")
+    print_line(f"{reproduction.summarize_cells(results)} Results: {store}")
 
 
-def _print_data_set(console: Any, results: Sequence[CellResult]) -> None:
+def _print_data_set(results: Sequence[CellResult]) -> None:
     """Print the part of a table that is about one data set."""
     from propall.data import DATASETS
 
     title = DATASETS[results[0].cell.data].title
-    if results[0].cell.candidates is not None:
-        table = _table_by_candidates(results)
+    sizes = [result.candidates for result in results if result.candidates is not None]
+    by_candidates = results[0].cell.candidates is not None
+    if sizes and not by_candidates:
+        title += f", {sum(sizes) / len(sizes):.2f} candidates on average"
+    print_line(title, style="bold")
+    if by_candidates:
+        _print_by_candidates(results)
     else:
-        sizes = [result.candidates for result in results if result.candidates is not None]
-        if sizes:
-            title += f", {sum(sizes) / len(sizes):.2f} candidates on average"
-        table = plain_table("method", "ours", "paper", "runs", numbers=("ours", "paper", "runs"))
+        rows = []
         for result in results:
             ours = _percent(result.mean, result.std) or result.note.partition(";")[0]
-            table.add_row(result.title, ours, _percent(*(result.published or (None, None))), str(result.runs))
-    console.print(title, style="bold", highlight=False)
-    console.print(table)
-    _print_notes(console, [(result.title, result.note) for result in results])
+            rows.append((result.title, ours, _published(result), result.runs))
+        print_table(("method", "ours", "paper", "runs"), rows, numbers=slice(1, None))
+    _print_notes([(result.title, result.note) for result in results])
     compared = [result for result in results if result.mean is not None and result.published is not None]
-    reasons = [(result.title, result.incomparable) for result in compared]
-    _print_notes(console, reasons, "not comparable with the paper: ")
-    console.print()
+    _print_notes([(r.title, r.incomparable) for r in compared], "not comparable with the paper: ")
+    print_line()
 
 
-def _table_by_candidates(results: Sequence[CellResult]) -> Any:
+def _print_by_candidates(results: Sequence[CellResult]) -> None:
+    from rich.text import Text
+
+    rows: list[list[object]] = []
+    for name in dict.fromkeys(result.cell.row for result in results):
+        of_row = [result for result in results if result.cell.row == name]
+        rows.append([of_row[0].title, *(_percent(result.mean, result.std) for result in of_row)])
+        rows.append([Text(cell, style="dim") for cell in ("  paper", *map(_published, of_row))])
     columns = [f"n = {n}" for n in dict.fromkeys(result.cell.candidates for result in results)]
-    table = plain_table("method", *columns, numbers=columns)
-    for row in dict.fromkeys(result.cell.row for result in results):
-        of_row = [result for result in results if result.cell.row == row]
-        table.add_row(of_row[0].title, *(_percent(result.mean, result.std) for result in of_row))
-        published = (_percent(*(result.published or (None, None))) for result in of_row)
-        table.add_row("  paper", *published, style="dim")
-    return table
+    print_table(("method", *columns), rows, numbers=slice(1, None))
+
+
+def _published(result: CellResult) -> str:
+    return _percent(*(result.published or (None, None)))
 
 
 def _percent(mean: float | None, std: float | None) -> str:
     return "" if mean is None else f"{mean:.2f}" + ("" if std is None else f" ({std:.2f})")
 
 
-def _print_notes(console: Any, notes: Sequence[tuple[str, str]], prefix: str = "") -> None:
+def _print_notes(notes: Sequence[tuple[str, str]], prefix: str = "") -> None:
     """Print every distinct note once, with the rows it applies to unless it applies to all."""
     for note in dict.fromkeys(note for _, note in notes if note):
         titles = list(dict.fromkeys(title for title, of_row in notes if of_row == note))
         rows = "" if len(titles) == len(dict(notes)) else f"{'; '.join(titles)}: "
-        console.print(f"{rows}{prefix}{note}", highlight=False, markup=False)
+        print_line(f"{rows}{prefix}{note}")
 
 
 def _print_plan(specs: Sequence[Spec], store: Store, device: str, json_output: bool) -> None:
@@ -302,28 +293,20 @@ def _print_plan(specs: Sequence[Spec], store: Store, device: str, json_output: b
             }
         )
         return
-    console = open_console()
     if groups:
-        numbers = ("epochs", "runs", "time")
-        table = plain_table("data", "methods", "net", *numbers, numbers=numbers)
-        for group in groups:
-            epochs, methods = str(group.epochs or ""), ", ".join(group.methods)
-            table.add_row(group.data, methods, group.net, epochs, str(group.runs), _time(group))
-        console.print(table)
+        rows = [(g.data, ", ".join(g.methods), g.net, g.epochs or "", g.runs, _time(g)) for g in groups]
+        print_table(("data", "methods", "net", "epochs", "runs", "time"), rows, numbers=slice(3, None))
     known = sum(group.seconds for group in groups if group.seconds is not None)
     guessed = sum(group.guess or 0 for group in groups if group.seconds is None)
     parts = [f"about {approximate_duration(known)}"] if known else []
     parts += [f"about {approximate_duration(guessed)} *"] if guessed else []
     parts += [f"time unknown for {untimed} of them"] if untimed else []
     total = f" ({', '.join(parts)})" if parts else ""
-    console.print(
-        f"\n{plural(len(plan.missing), 'run')} to do{total}; {plan.stored} already in the store.",
-        highlight=False,
-    )
+    print_line(f"\n{plural(len(plan.missing), 'run')} to do{total}; {plan.stored} already in the store.")
     if guessed:
-        console.print(f"* as measured on {estimates.other_hardware}; not timed here yet.", highlight=False)
+        print_line(f"* as measured on {estimates.other_hardware}; not timed here yet.")
     if absent:
-        console.print(f"Data not available: {', '.join(absent)} ({plural(len(plan.absent), 'run')}).")
+        print_line(f"Data not available: {', '.join(absent)} ({plural(len(plan.absent), 'run')}).")
 
 
 def _time(group: RuntimeForecast) -> str:
@@ -364,29 +347,68 @@ def annotators(
     """
     from propall.paper.studies.annotators import StudySetting, run_study, table_rows
 
-    setting = StudySetting(
-        net=study.net,
-        epochs=study.epochs,
-        folds=study.folds,
-        rows=study.rows,
-        precision=study.precision,
-        seed=study.seed,
-    )
+    setting = StudySetting(**vars(study))
     report = run_study(out, setting=setting, methods=split_words(methods), device=device, note=print_note)
     if json_output:
         print_json(report)
         return
-    console = open_console()
     for heading, rows in table_rows(report).items():
-        table = plain_table(heading, "accuracy %", numbers=("accuracy %",))
-        for name, percent in rows:
-            table.add_row(name, f"{percent:.2f}")
-        console.print(table)
-        console.print()
-    console.print(
-        f"{report['people']['rows']} images, {study.folds} folds, {study.epochs} epochs. All numbers: {out}",
-        highlight=False,
-    )
+        cells = [(name, f"{percent:.2f}") for name, percent in rows]
+        print_table((heading, "accuracy %"), cells, numbers=slice(1, None))
+        print_line()
+    images = f"{report['people']['rows']} images"
+    print_line(f"{images}, {study.folds} folds, {study.epochs} epochs. All numbers: {out}")
+
+
+class RankBlocks(StrEnum):
+    """What critical-difference diagrams rank over."""
+
+    data_sets = "data-sets"
+    runs = "runs"
+
+
+@app.command()
+def report(
+    store: Annotated[Path, typer.Option(help="Results file written by `propall reproduce`.")] = STORE,
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Folder written by `propall results export`, instead of --store."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="HTML page to write.")] = Path("runs/report.html"),
+    export: Annotated[
+        Path | None, typer.Option(help="Folder for every table and figure as CSV, LaTeX, SVG and PNG.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Markdown file to write: claims, verdicts and tables.")
+    ] = None,
+    blocks: Annotated[
+        RankBlocks,
+        typer.Option(help="Rank over data sets, or over single runs (overstates significance)."),
+    ] = RankBlocks.data_sets,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Report stored results next to the paper's tables and figures, as one HTML page.
+
+    Example: propall report --results results/ --out report.html
+    """
+    from propall.paper import pages, results_io
+    from propall.paper.evidence import Evidence
+    from propall.paper.store import Store
+    from propall.report.exhibits import export_exhibits
+
+    with Store(store, create=False) if results is None else results_io.open_folder(results) as opened:
+        evidence = Evidence(opened)
+        page = pages.report_page(evidence, blocks="runs" if blocks is RankBlocks.runs else "data sets")
+        page.write(out)
+        typer.echo("\n".join([page.finding, *pages.describe_costs(evidence)]))
+        typer.echo(f"{out} ({max(0.1, out.stat().st_size / 1e6):.1f} MB)")
+        if markdown is not None:
+            atomic_files.write_text(markdown, pages.reproduction_markdown(evidence))
+            typer.echo(f"{markdown}")
+        if export is not None:
+            typer.echo(f"{len(export_exhibits(page, export))} files in {export}")
+    if open_page:
+        webbrowser.open(out.resolve().as_uri())
 
 
 results_app = typer.Typer(help="List, show, export and import stored results.", no_args_is_help=True)
@@ -421,26 +443,15 @@ def results_list(
     if json_output:
         print_json(lines)
         return
-    columns = ("key", "data", "method", "protocol", "fold", "seed", "accuracy %", "seconds", "date")
-    table = plain_table(*columns, numbers=("fold", "seed", "accuracy %", "seconds"))
+    rows = []
     for line in lines:
         fold = json.loads(line["spec"])["split"]["fold"]
-        table.add_row(
-            line["key"][:10],
-            line["data"],
-            line["method"],
-            line["protocol"],
-            "" if fold is None else str(fold),
-            str(line["seed"]),
-            f"{100 * line['accuracy']:.2f}",
-            f"{line['seconds']:.1f}",
-            line["when"],
-        )
-    console = open_console()
-    console.print(table)
-    console.print(
-        f"\n{plural(len(lines), 'result')} in {store}. Show one: propall results show KEY", highlight=False
-    )
+        run = (line["key"][:10], line["data"], line["method"], line["protocol"], "" if fold is None else fold)
+        percent, seconds = f"{100 * line['accuracy']:.2f}", f"{line['seconds']:.1f}"
+        rows.append((*run, line["seed"], percent, seconds, line["when"]))
+    columns = ("key", "data", "method", "protocol", "fold", "seed", "accuracy %", "seconds", "date")
+    print_table(columns, rows, numbers=slice(4, 8))
+    print_line(f"\n{plural(len(lines), 'result')} in {store}. Show one: propall results show KEY")
 
 
 @results_app.command("show")
@@ -467,15 +478,13 @@ def results_show(
         print_json(values)
         return
     curve, confusions = values.pop("curve"), values.pop("confusions")
-    table = plain_table("", " ")
-    for name, value in values.items():
-        table.add_row(name, json.dumps(value) if isinstance(value, dict) else str(value))
+    rows = [(name, json.dumps(value) if isinstance(value, dict) else value) for name, value in values.items()]
     if curve:
         shown = [epoch for i, epoch in enumerate(curve) if i % max(1, len(curve) // 12) == 0]
-        table.add_row("curve", "  ".join(f"{epoch}: {100 * curve[epoch]:.1f}" for epoch in shown))
+        rows.append(("curve", "  ".join(f"{epoch}: {100 * curve[epoch]:.1f}" for epoch in shown)))
     if confusions:
-        table.add_row("confusions", f"of {plural(len(confusions), 'epoch')}")
-    open_console().print(table, highlight=False)
+        rows.append(("confusions", f"of {plural(len(confusions), 'epoch')}"))
+    print_table(("", " "), rows)
 
 
 @results_app.command("export")

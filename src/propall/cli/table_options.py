@@ -13,8 +13,6 @@ from propall.cli.option_groups import Setting
 from propall.cli.terminal import split_words
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from propall.tables.fitting import FitOptions
     from propall.tables.label_source import LabelSource
 
@@ -31,6 +29,7 @@ OutFile = Annotated[Path, _output("--out", "-o", help="File to write: the table 
 Embeddings = Annotated[
     Path | None, _feature(help="Precomputed features: a .npy file with one row per table row.")
 ]
+Probabilities = Annotated[bool, _output("--probabilities", help="Also write the probability of every class.")]
 Quiet = Annotated[bool, _output("--quiet", "-q", help="Print the last line only.")]
 JsonOutput = Annotated[bool, _output("--json", help="Print JSON instead of text.")]
 
@@ -115,13 +114,14 @@ class FeatureOptions:
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of `fit_table`."""
+        from propall.tables.fitting import load_embedding
         from propall.tables.images import ImageColumn
 
         return {
             "columns": list(self.features) or None,
             "without": _names(self.ignore),
             "images": None if self.images is None else ImageColumn(self.images, self.image_size),
-            "embedding": load_embeddings(self.embeddings),
+            "embedding": load_embedding(self.embeddings),
         }
 
 
@@ -172,12 +172,12 @@ class OutputOptions:
     page: Annotated[bool, Setting("Write a report as an HTML page")] = True
 
 
+@dataclass(frozen=True)
+class ResolveOptions(OutputOptions):
+    """Output options of `resolve`."""
+
+    alternatives: Annotated[int, Setting("Number of alternative labels per row", minimum=1)] = 3
+
+
 def _names(text: str | None) -> tuple[str, ...]:
     return tuple(split_words(text or ""))
-
-
-def load_embeddings(path: Path | None) -> NDArray[Any] | None:
-    """Precomputed features from a file, if there are any."""
-    from propall.tables.fitting import load_embedding
-
-    return None if path is None else load_embedding(path)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from propall.atomic_files import write_text
 from propall.cli.app import app
-from propall.cli.option_groups import Setting, as_dict, as_words, grouped_command
+from propall.cli.option_groups import as_dict, as_words, grouped_command
 from propall.cli.table_options import (
     LABELS,
     OUTPUT,
@@ -24,12 +24,13 @@ from propall.cli.table_options import (
     ModelFolder,
     OutFile,
     OutputOptions,
+    Probabilities,
     Quiet,
+    ResolveOptions,
     TableFile,
     TrainingOptions,
-    load_embeddings,
 )
-from propall.cli.terminal import open_console, plain_table, print_json, print_note
+from propall.cli.terminal import print_json, print_line, print_note, print_table
 from propall.wording import duration, plural
 
 if TYPE_CHECKING:
@@ -45,13 +46,6 @@ MOST_CLASSES = 30
 FEW_PER_FOLD = 10
 
 FIT_FIRST = "Fit a model first: propall fit FILE --label COLUMN --out model; then use --model model."
-
-
-@dataclass(frozen=True)
-class ResolveOptions(OutputOptions):
-    """Output options of `resolve`."""
-
-    alternatives: Annotated[int, Setting("Number of alternative labels per row", minimum=1)] = 3
 
 
 @grouped_command(app)
@@ -70,27 +64,22 @@ def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = Fal
     if json_output:
         print_json(summary.as_dict())
         return
-    console = open_console()
-    _print_columns(console, summary)
+    _print_columns(summary)
     if not labels.are_given:
-        _print_notes(console, summary.notes)
-        _print(
-            console,
-            f"\nWhich column holds the labels?{suggest_label_column(table.raw)} Use --label COLUMN, "
-            "--annotators A,B,C or --votes A,B,C.",
-        )
+        _print_notes(summary.notes)
+        question = f"\nWhich column holds the labels?{suggest_label_column(table.raw)}"
+        print_line(f"{question} Use --label COLUMN, --annotators A,B,C or --votes A,B,C.")
         return
-    _print_labels(console, summary)
-    _print_notes(console, summary.notes)
+    _print_labels(summary)
+    _print_notes(summary.notes)
     have, next_step = "have labels", ""
     if summary.has_features:
         have = "can be used for training"
         words = [shlex.quote(str(file)), *as_words(labels)]
         next_step = f" Next: propall fit {' '.join(words)} --out model"
-    _print(
-        console,
+    print_line(
         f"\n{summary.used} of {plural(summary.rows, 'row')} {have}: {len(summary.classes)} classes, "
-        f"{_candidates(summary.mean_size)} per row.{next_step}",
+        f"{_candidates(summary.mean_size)} per row.{next_step}"
     )
 
 
@@ -110,6 +99,7 @@ def fit(
 
     Example: propall fit birds.csv --label species --out model
     """
+    from propall.report.model_pages import write_fit_page
     from propall.tables.fitting import fit_table
     from propall.tables.label_columns import open_table
     from propall.tables.model import CONTENTS, OPTIONS, PAGE, check_model_folder
@@ -132,20 +122,18 @@ def fit(
     account["options"] = as_dict(labels, features, training)
     fitted.model.save(out)
     write_text(out / OPTIONS, json.dumps(account["options"], indent=1, ensure_ascii=False) + "\n")
-    page = None
-    if output.page:
-        from propall.report.model_pages import write_fit_page
-
-        page = write_fit_page(out / PAGE, fitted)
+    page = write_fit_page(out / PAGE, fitted) if output.page else None
     if output.json:
-        print_json({**account, "model": str(out), "page": None if page is None else str(page)})
+        print_json({**account, "model": out, "page": page})
         return
-    console = open_console()
     if not output.quiet:
-        _print_fit(console, fitted)
-    where = f"Model: {out}{' (replaces the previous one)' * replaces}"
-    where += "" if page is None else f". Report: {page}"
-    _print(console, f"{_fit_result(fitted)} {where}")
+        _print_fit(fitted)
+    where = f"Model: {out}{' (replaces the previous one)' * replaces}{_report_at(page)}"
+    print_line(f"{_fit_result(fitted)} {where}")
+
+
+def _report_at(page: Path | None) -> str:
+    return "" if page is None else f". Report: {page}"
 
 
 def _fit_result(fitted: Fitted) -> str:
@@ -186,37 +174,28 @@ def resolve(
 
     Example: propall resolve birds.csv --model model --out resolved.csv
     """
-    from propall.tables import resolution
+    from propall.report.model_pages import write_resolve_page
+    from propall.tables.fitting import load_embedding
     from propall.tables.model import TableModel
+    from propall.tables.resolution import SURE, resolve_file
     from propall.tables.writing import write_table
 
     _check_out(out, file)
-    resolved = resolution.resolve_file(
-        TableModel.load(model),
-        file,
-        labels.source() if labels.are_given else None,
-        embedding=load_embeddings(embeddings),
-    )
+    source = labels.source() if labels.are_given else None
+    resolved = resolve_file(TableModel.load(model), file, source, embedding=load_embedding(embeddings))
     write_table(resolved.frame(output.alternatives), out, separator=resolved.raw.separator)
-    page = None
-    if output.page:
-        from propall.report.model_pages import write_resolve_page
-
-        page = write_resolve_page(out.with_suffix(".html"), resolved)
+    page = write_resolve_page(out.with_suffix(".html"), resolved) if output.page else None
     if output.json:
-        print_json({**resolved.as_dict(), "out": str(out), "page": None if page is None else str(page)})
+        print_json({**resolved.as_dict(), "out": out, "page": page})
         return
-    console = open_console()
     if not output.quiet:
-        _print_resolved(console, resolved)
+        _print_resolved(resolved)
     if resolved.unfinished:
         print_note("The fit of this model was interrupted: it is overconfident on rows it was fitted on.")
     doubted = f"; in {plural(resolved.doubted, 'row')} all candidates are probably wrong"
-    where = f"Table: {out}" + ("" if page is None else f". Report: {page}")
-    _print(
-        console,
+    print_line(
         f"{plural(resolved.ambiguous, 'ambiguous row')} resolved, {resolved.sure} of them with a probability "
-        f"of at least {resolution.SURE}{doubted if resolved.doubted else ''}. {where}",
+        f"of at least {SURE}{doubted if resolved.doubted else ''}. Table: {out}{_report_at(page)}"
     )
 
 
@@ -227,12 +206,7 @@ def predict(
     model: ModelFolder,
     embeddings: Embeddings = None,
     out: OutFile,
-    probabilities: Annotated[
-        bool,
-        typer.Option(
-            "--probabilities", help="Also write the probability of every class.", rich_help_panel=OUTPUT
-        ),
-    ] = False,
+    probabilities: Probabilities = False,
     quiet: Quiet = False,
     json_output: JsonOutput = False,
 ) -> None:
@@ -240,31 +214,26 @@ def predict(
 
     Example: propall predict new.csv --model model --out predicted.csv
     """
+    from propall.tables.fitting import load_embedding
     from propall.tables.model import TableModel
     from propall.tables.resolution import predict_file
     from propall.tables.writing import write_table
 
     _check_out(out, file)
     predicted = predict_file(
-        TableModel.load(model), file, embedding=load_embeddings(embeddings), all_probabilities=probabilities
+        TableModel.load(model), file, embedding=load_embedding(embeddings), all_probabilities=probabilities
     )
     write_table(predicted.frame, out, separator=predicted.separator)
     if json_output:
-        print_json({**predicted.as_dict(), "out": str(out)})
+        print_json({**predicted.as_dict(), "out": out})
         return
-    console = open_console()
     if not quiet:
-        table = plain_table("label", "rows", "mean probability", numbers=("rows", "mean probability"))
-        for name, rows, probability in predicted.counts()[:MOST_CLASSES]:
-            table.add_row(_literal(name), str(rows), f"{probability:.2f}")
-        console.print(table, highlight=False)
-        _print_notes(console, predicted.notes)
-        console.print()
-    _print(
-        console,
-        f"{plural(len(predicted.labels), 'row')} predicted, mean probability "
-        f"{predicted.mean_probability:.2f}. Table: {out}",
-    )
+        rows = [(name, n, f"{mean:.2f}") for name, n, mean in predicted.counts()[:MOST_CLASSES]]
+        print_table(("label", "rows", "mean probability"), rows, numbers=slice(1, None))
+        _print_notes(predicted.notes)
+        print_line()
+    mean = f"mean probability {predicted.mean_probability:.2f}"
+    print_line(f"{plural(len(predicted.labels), 'row')} predicted, {mean}. Table: {out}")
 
 
 @app.command()
@@ -283,24 +252,22 @@ def evaluate(
     Example: propall evaluate birds.csv --model model --truth checked
     """
     from propall.tables import evaluation
+    from propall.tables.fitting import load_embedding
     from propall.tables.model import TableModel
     from propall.tables.reading import read_table
 
-    result = evaluation.evaluate(
-        TableModel.load(model), read_table(file), truth, embedding=load_embeddings(embeddings)
-    )
+    loaded, embedding = TableModel.load(model), load_embedding(embeddings)
+    result = evaluation.evaluate(loaded, read_table(file), truth, embedding=embedding)
     if json_output:
         print_json(result.as_dict())
         return
-    console = open_console()
     if not quiet:
-        _print_confusion(console, result)
-        _print_notes(console, result.notes)
-        console.print()
-    _print(
-        console,
+        _print_confusion(result)
+        _print_notes(result.notes)
+        print_line()
+    print_line(
         f"Accuracy {100 * result.accuracy:.2f} % on {plural(result.rows, 'row')}; "
-        f"expected calibration error {result.reliability.error:.3f}.",
+        f"expected calibration error {result.reliability.error:.3f}."
     )
 
 
@@ -338,74 +305,50 @@ def _check_out(out: Path, file: Path) -> None:
         raise ValueError(f"out: {out} is the input file; choose another name so that nothing is overwritten.")
 
 
-def _print_columns(console: Any, summary: Summary) -> None:
-    _print(
-        console,
-        f"{summary.source}: {plural(summary.rows, 'row')}, {plural(len(summary.columns), 'column')}\n",
-        style="bold",
-    )
-    table = plain_table(
-        "column", "used as", "missing", "distinct", "example", numbers=("missing", "distinct")
-    )
-    for column in summary.columns:
-        example = column.example if len(column.example) <= 48 else column.example[:47] + "…"
-        table.add_row(
-            _literal(column.name), column.role, str(column.missing), str(column.distinct), _literal(example)
-        )
-    console.print(table, highlight=False)
+def _print_columns(summary: Summary) -> None:
+    size = f"{plural(summary.rows, 'row')}, {plural(len(summary.columns), 'column')}"
+    print_line(f"{summary.source}: {size}\n", style="bold")
+    examples = [row.example if len(row.example) <= 48 else row.example[:47] + "…" for row in summary.columns]
+    rows = [(*row[:-1], example) for row, example in zip(summary.columns, examples, strict=True)]
+    print_table(("column", "used as", "missing", "distinct", "example"), rows, numbers=slice(2, 4))
 
 
-def _print_labels(console: Any, summary: Summary) -> None:
-    _print(console, f"\nLabels: {summary.where}", style="bold")
+def _print_labels(summary: Summary) -> None:
+    print_line(f"\nLabels: {summary.where}", style="bold")
     written = ", ".join(f"{kind} {rows}" for kind, rows in summary.kinds.items())
     sizes = ", ".join(f"{size} in {plural(rows, 'row')}" for size, rows in summary.sizes.items())
-    _print(console, f"as written  {written}")
-    _print(console, f"candidates  {sizes}")
-    _print(console, f"no information in {plural(summary.uninformative, 'row')}: every class is possible\n")
-    columns = ("alone", "among others", "excluded")
-    table = plain_table("class", *columns, numbers=columns)
-    for row in summary.classes[:MOST_CLASSES]:
-        table.add_row(_literal(row.name), str(row.alone), str(row.among), str(row.ruled_out))
-    console.print(table, highlight=False)
+    print_line(f"as written  {written}\ncandidates  {sizes}")
+    print_line(f"no information in {plural(summary.uninformative, 'row')}: every class is possible\n")
+    columns = ("class", "alone", "among others", "excluded")
+    print_table(columns, summary.classes[:MOST_CLASSES], numbers=slice(1, None))
     if len(summary.classes) > MOST_CLASSES:
-        _print(console, f"and {len(summary.classes) - MOST_CLASSES} more classes; --json lists all")
+        print_line(f"and {len(summary.classes) - MOST_CLASSES} more classes; --json lists all")
     if summary.never_alone:
         names = ", ".join(summary.never_alone[:8]) + (", ..." if len(summary.never_alone) > 8 else "")
-        _print(console, f"never alone: {names}")
+        print_line(f"never alone: {names}")
     if summary.pairs:
-        console.print()
-        share = "share of the rarer one"
-        table = plain_table("often together", "rows", share, numbers=("rows", share))
-        for pair in summary.pairs:
-            table.add_row(_literal(f"{pair.one}, {pair.other}"), str(pair.rows), f"{100 * pair.share:.0f} %")
-        console.print(table, highlight=False)
+        print_line()
+        pairs = [(f"{p.one}, {p.other}", p.rows, f"{100 * p.share:.0f} %") for p in summary.pairs]
+        print_table(("often together", "rows", "share of the rarer one"), pairs, numbers=slice(1, None))
     if summary.agreement is not None:
-        _print(
-            console,
+        print_line(
             f"\nAgreement: {100 * summary.agreement.pairwise:.1f} % of pairs of answers are equal, "
-            f"Krippendorff's alpha {summary.agreement.alpha:.2f} (1: full agreement, 0: chance)",
+            f"Krippendorff's alpha {summary.agreement.alpha:.2f} (1: full agreement, 0: chance)"
         )
         if summary.agreement.annotators:
-            numbers = ("answers", "agree with the others")
-            table = plain_table("annotator", *numbers, numbers=numbers)
-            for name, answers, agreeing in summary.agreement.annotators:
-                table.add_row(_literal(name), str(answers), f"{100 * agreeing:.1f} %")
-            console.print(table, highlight=False)
+            rows = [(name, n, f"{100 * share:.1f} %") for name, n, share in summary.agreement.annotators]
+            print_table(("annotator", "answers", "agree with the others"), rows, numbers=slice(1, None))
 
 
-def _print_fit(console: Any, fitted: Fitted) -> None:
+def _print_fit(fitted: Fitted) -> None:
     account = fitted.model.account
-    _print(
-        console,
+    print_line(
         f"{account['source']}: {account['used']} of {plural(account['rows'], 'row')}, "
         f"{len(account['classes'])} classes, {_candidates(account['mean_candidates'])} per row\n",
         style="bold",
     )
-    table = plain_table("column", "kind", "encoding")
-    for row in account["columns"]:
-        table.add_row(*map(_literal, row))
-    console.print(table, highlight=False)
-    _print_notes(console, [note for note in fitted.notes if note.action != "noted"])
+    print_table(("column", "kind", "encoding"), account["columns"])
+    _print_notes([note for note in fitted.notes if note.action != "noted"])
     chosen = ", ".join(
         f"{name.replace('_', ' ')} {f'{value:g}' if isinstance(value, float) else value}"
         for name, value in account["chosen"].items()
@@ -413,80 +356,53 @@ def _print_fit(console: Any, fitted: Fitted) -> None:
     )
     compared = account["settings_compared"]
     how = f"Chosen among {compared} settings" if compared > 1 else "Default settings, judged"
-    _print(
-        console,
-        f"\n{how} on {account['folds']} folds, without true labels: {chosen}; "
-        f"{plural(account['members'], 'network')}.",
-    )
+    networks = plural(account["members"], "network")
+    print_line(f"\n{how} on {account['folds']} folds, without true labels: {chosen}; {networks}.")
     if account["doubted"]:
-        _print(
-            console,
-            f"In {plural(account['doubted'], 'row')} all candidates are probably wrong; see the report or "
-            "`propall resolve`.",
-        )
+        rows = plural(account["doubted"], "row")
+        print_line(f"In {rows} all candidates are probably wrong; see the report or `propall resolve`.")
 
 
-def _print_resolved(console: Any, resolved: ResolvedTable) -> None:
-    numbers = ("certain before", "resolved", "mean probability")
-    table = plain_table("label", *numbers, numbers=numbers)
-    for row in resolved.counts()[:MOST_CLASSES]:
-        table.add_row(_literal(row.name), str(row.before), str(row.after), f"{row.probability:.2f}")
-    console.print(table, highlight=False)
+def _print_resolved(resolved: ResolvedTable) -> None:
+    columns = ("label", "certain before", "resolved", "mean probability")
+    rows = [(*row[:-1], f"{row.probability:.2f}") for row in resolved.counts()[:MOST_CLASSES]]
+    print_table(columns, rows, numbers=slice(1, None))
     if resolved.annotators:
-        shares = ", ".join(
-            f"{name} {100 * share:.0f} %" for name, share in resolved.annotators[:MOST_CLASSES]
-        )
-        _print(console, f"\nEstimated accuracy: {shares}")
-    _print_notes(console, [note for note in resolved.notes if note.action == "row dropped"])
-    console.print()
+        shares = [f"{name} {100 * share:.0f} %" for name, share in resolved.annotators[:MOST_CLASSES]]
+        print_line(f"\nEstimated accuracy: {', '.join(shares)}")
+    _print_notes([note for note in resolved.notes if note.action == "row dropped"])
+    print_line()
 
 
-def _print_confusion(console: Any, result: Evaluation) -> None:
+def _print_confusion(result: Evaluation) -> None:
     predicted = result.classes if len(result.classes) <= 12 else ()
-    columns = ("rows", "recall %", *predicted)
-    table = plain_table("true class", *columns, numbers=columns)
-    for i, (name, rows, share) in enumerate(result.recalls[:MOST_CLASSES]):
-        counts = [str(result.confusion[i, j]) for j in range(len(predicted))]
-        table.add_row(_literal(name), str(rows), "" if not rows else f"{100 * share:.1f}", *counts)
-    console.print(table, highlight=False)
+    rows = [
+        (name, n, f"{100 * share:.1f}" if n else "", *counts[: len(predicted)])
+        for (name, n, share), counts in zip(result.recalls[:MOST_CLASSES], result.confusion, strict=False)
+    ]
+    print_table(("true class", "rows", "recall %", *predicted), rows, numbers=slice(1, None))
     if predicted:
-        _print(console, "columns on the right: number of rows predicted as each class\n", style="dim")
+        print_line("columns on the right: number of rows predicted as each class\n", style="dim")
     if result.seen:
-        _print(
-            console,
-            f"{plural(result.seen, 'row')} of the training data: predicted by cross-validation models that "
-            "did not see them.",
+        seen = plural(result.seen, "row")
+        print_line(
+            f"{seen} of the training data: predicted by cross-validation models that did not see them."
         )
     if result.resolved is not None:
-        _print(
-            console,
+        print_line(
             f"Of {plural(result.with_candidates, 'row')} with candidates, {100 * result.resolved:.2f} % "
-            f"resolve to the true label; it is among the candidates in {100 * (result.covered or 0):.2f} %.",
+            f"resolve to the true label; it is among the candidates in {100 * (result.covered or 0):.2f} %."
         )
 
 
-def _print_notes(console: Any, notes: Sequence[DataNote]) -> None:
+def _print_notes(notes: Sequence[DataNote]) -> None:
     from propall.tables.reading import ACTIONS
 
-    if not notes:
-        return
-    console.print()
-    table = plain_table("what", "action", "details")
-    for note in sorted(notes, key=lambda note: ACTIONS.index(note.action)):
-        table.add_row(note.kind, note.action, _literal(str(note)))
-    console.print(table, highlight=False)
-
-
-def _literal(text: str) -> Any:
-    """Text from a file, whose brackets are not markup."""
-    from rich.text import Text
-
-    return Text(text)
-
-
-def _print(console: Any, text: str, **style: Any) -> None:
-    """Print text literally; the terminal wraps the lines."""
-    console.print(text, highlight=False, markup=False, soft_wrap=True, **style)
+    if notes:
+        print_line()
+        by_severity = sorted(notes, key=lambda note: ACTIONS.index(note.action))
+        rows = [(note.kind, note.action, note) for note in by_severity]
+        print_table(("what", "action", "details"), rows)
 
 
 def _candidates(mean: float) -> str:

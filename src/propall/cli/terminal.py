@@ -5,13 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 #: Line width of output that is not a terminal.
@@ -29,20 +26,28 @@ def open_console(*, stderr: bool = False) -> Any:
     return console
 
 
-def plain_table(*columns: str, numbers: Iterable[str] = ()) -> Table:
-    """Create a table without borders; the columns named in `numbers` are right-aligned."""
+def print_line(text: str = "", **style: Any) -> None:
+    """Print text literally; the terminal wraps the lines."""
+    open_console().print(text, highlight=False, markup=False, soft_wrap=True, **style)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: slice = slice(0)) -> None:
+    """Print a table without borders; the columns in `numbers` are right-aligned, and cells are literal."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    numeric = set(numbers)
+    right = columns[numbers]
     for column in columns:
-        table.add_column(column, justify="right" if column in numeric else "left", no_wrap=column == "name")
-    return table
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=column == "name")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    open_console().print(table, highlight=False)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON."""
-    typer.echo(json.dumps(value, indent=2))
+    """Print a value as JSON, with paths as text."""
+    typer.echo(json.dumps(value, indent=2, default=str))
 
 
 def print_note(line: str) -> None:

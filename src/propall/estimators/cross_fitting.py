@@ -15,7 +15,7 @@ from propall.estimators.folds import Fold
 from propall.estimators.scorers import Criterion, score_or_nan
 from propall.labels.candidates import CandidateLabels
 from propall.training.contract import Classifier, Monitor, Objective, Run
-from propall.training.metrics import Together
+from propall.training.metrics import CombinedMonitor
 
 #: Number of epochs at which early stopping may stop.
 EARLY_STOPS = 20
@@ -132,7 +132,7 @@ class CrossFitting:
         curves = None
         if criterion is not None and isinstance(leader.method, Objective):
             curves = _HeldOutCurves(criterion, owners, held_out)
-        together = Together(*(m for m in (curves, monitor) if m is not None))
+        together = CombinedMonitor(curves, monitor)
         classifiers = leader.algorithm(weighted=self.weight is not None).fit(runs, monitor=together)
         members: dict[tuple[int, int], list[Classifier]] = {}
         for owner, classifier in zip(owners, classifiers, strict=True):

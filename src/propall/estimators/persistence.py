@@ -15,8 +15,8 @@ from propall import __version__, counter_rng
 from propall.estimators.ensemble import Ensemble, Standardization
 from propall.methods import METHODS
 from propall.training.checkpoint import write_tensors
-from propall.training.contract import Classifier, NetFactory, Objective, State
-from propall.training.networks import NetClassifier
+from propall.training.contract import Algorithm, Classifier, NetFactory, State
+from propall.training.networks import NetClassifier, seeded_generator
 
 if TYPE_CHECKING:
     from propall.estimators.classifier import PartialLabelClassifier
@@ -151,15 +151,18 @@ def _build_classifier(
 ) -> Classifier:
     method = ensemble.method
     if member["classifier"] != NetClassifier.name:
-        kind = method.classifier  # type: ignore[union-attr]
+        assert isinstance(method, Algorithm)
+        kind = method.classifier
         assert kind.name == member["classifier"]
-        return kind(**tensors, **member["plain"])  # type: ignore[no-any-return]
+        fitted: Classifier = kind(**tensors, **member["plain"])
+        return fitted
     net = ensemble.net
-    module = copy.deepcopy(net) if isinstance(net, nn.Module) else net(in_shape, n_classes)
+    with seeded_generator(0):  # the initial weights are discarded
+        module = copy.deepcopy(net) if isinstance(net, nn.Module) else net(in_shape, n_classes)
     weights = _with_prefix(tensors, "net/")
     module = module.to(next(iter(weights.values())).dtype)
     module.load_state_dict(weights)
     module.eval()
-    objective = method if isinstance(method, Objective) else method.objective()  # type: ignore[attr-defined]
+    objective = method.scoring_objective()
     state = State(*(_with_prefix(tensors, f"{part}/") for part in State._fields))
     return NetClassifier(module.to(ensemble.device), objective, state)

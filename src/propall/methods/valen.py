@@ -35,7 +35,7 @@ from propall.training.contract import (
 from propall.training.networks import SCORING_CHUNK, NetClassifier, build, starting_weights
 from propall.training.recipe import Recipe
 from propall.training.stack import Stack
-from propall.training.trainer import Progress, Trainer, fit_in_stacks, train_stack
+from propall.training.trainer import Progress, fit_in_stacks, train_stack
 
 #: Added to probabilities inside logarithms.
 LOG_FLOOR = 1e-12
@@ -259,9 +259,8 @@ class VALEN(Algorithm):
             stack=setup.stack or self.stack,
         )
 
-    @staticmethod
-    def objective() -> Objective:
-        """Objective of the warm-up, which also decodes the outputs of the fitted classifier."""
+    def scoring_objective(self) -> Objective:
+        """The objective of the warm-up."""
         return PRODEN(log_floor=LOG_FLOOR)
 
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
@@ -346,7 +345,8 @@ class _Training:
         """The classifiers after the first phase, with their label weights."""
         method = self.method
         recipe = replace(self.recipe, epochs=method.warm_up)
-        trainer = Trainer(method.objective(), self.net, recipe, method.checkpoint, method.fast, method.stack)
+        setup = TrainingSetup(self.net, recipe, method.checkpoint, method.fast, method.stack)
+        trainer = method.scoring_objective().with_training(setup)
         return cast(list[NetClassifier], trainer.fit(runs, monitor=monitor))
 
     @torch.no_grad()
@@ -387,7 +387,7 @@ class _Training:
         """The classifier of the two networks, with its final targets."""
         assert isinstance(twins.net, Twins)
         rows = {name: twins.state.rows[name] for name in ("weights", "sampled")}
-        return NetClassifier(twins.net.classifier, self.method.objective(), State(rows=rows))
+        return NetClassifier(twins.net.classifier, self.method.scoring_objective(), State(rows=rows))
 
 
 class _WarmUpMonitor(Monitor):

@@ -19,8 +19,8 @@ from propall.paper.results import RunResult
 from propall.paper.specs import TIMED, Spec
 from propall.paper.store import Store
 from propall.paper.tables import TABLES, find_cell
-from propall.paper.tables.baselines import NO_NOISE
 from propall.paper.tables.paper_table import PaperCell, PaperTable, PublishedAccuracy
+from propall.paper.tables.rows import NO_NOISE
 from propall.paper.workers import Launcher
 from propall.registry import UnknownNameError
 from propall.report.numbers import mean_and_std

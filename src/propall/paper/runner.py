@@ -35,7 +35,7 @@ from propall.training import compiled
 from propall.training.checkpoint import Checkpoint, write_tensors
 from propall.training.compiled import best_device
 from propall.training.contract import Classifier, Monitor, Objective, Run, TrainingSetup
-from propall.training.metrics import Together
+from propall.training.metrics import CombinedMonitor
 from propall.training.trainer import Trainer
 
 #: File in the checkpoint folder of a stack that lists the keys of its runs.
@@ -157,7 +157,7 @@ def _run_stack(
     ]
     saved = None if checkpoint is None else Checkpoint(checkpoint)
     setup = TrainingSetup(NETS[specs[0].net], specs[0].recipe, saved)
-    monitors = Together(curves, *([] if monitor is None else [monitor]))
+    monitors = CombinedMonitor(curves, monitor)
     classifiers = specs[0].method.with_training(setup).fit(runs, monitor=monitors)
     device = runs[0].train.x.device
     if device.type == "cuda":

@@ -6,9 +6,10 @@ and stores the results. Several processes may work on the same store: locks keep
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 
@@ -53,7 +54,7 @@ class RunPlan:
         stored: number of distinct runs that already have a result.
         groups: the other runs, grouped by what is trained together.
         absent: runs whose data set is not available.
-        failures: groups that failed during execution; the other groups still ran.
+        failures: groups that failed; the others still ran.
     """
 
     stored: int
@@ -73,11 +74,8 @@ def plan_runs(specs: Iterable[Spec], store: Store, root: Path | None = None) -> 
     stored = store.keys() & distinct.keys()
     available = {data: is_data_available(data, root) for data in {spec.data for spec in distinct.values()}}
     missing = [spec for key, spec in distinct.items() if key not in stored]
-    return RunPlan(
-        stored=len(stored),
-        groups=stackable([spec for spec in missing if available[spec.data]]),
-        absent=[spec for spec in missing if not available[spec.data]],
-    )
+    groups = stackable([spec for spec in missing if available[spec.data]])
+    return RunPlan(len(stored), groups, absent=[spec for spec in missing if not available[spec.data]])
 
 
 def run_missing(
@@ -94,17 +92,8 @@ def run_missing(
     """Run the specs without a result; returns the executed plan.
 
     The results of a stack are stored in one transaction. Checkpoints, and the teachers of instance-dependent
-    candidate sets, are kept in folders next to the store.
-
-    Args:
-        specs: the requested runs.
-        store: earlier results; new ones are added to it.
-        device: device to run on.
-        root: folder of the data sets.
-        progress: receives the progress.
-        confusions: selects the specs whose confusion matrices are recorded.
-        recalls: selects the specs whose per-class recall is recorded.
-        pool: workers that execute the groups; None for this process.
+    candidate sets, are kept in folders next to the store. `confusions` and `recalls` select the specs whose
+    confusion matrices and per-class recalls are recorded. Without a `pool`, this process runs everything.
     """
     device = best_device(device) if isinstance(device, str) else device
     listener = progress or ProgressListener()
@@ -175,22 +164,16 @@ def _lock_groups(
             yield missing
 
 
-class RunLocks:
+class RunLocks(AbstractContextManager["RunLocks"]):
     """Locks on runs, so that processes with the same store do not run the same spec. A context manager.
 
-    Locks are held until the context ends, and released by the system if the process dies. On systems without
-    file locks, every run can be acquired.
-
-    Args:
-        path: lock file; each run locks one byte of it.
+    Each run locks one byte of the file until the context ends or the process dies. On systems without file
+    locks, every run can be acquired.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._file = path, path.open("wb")
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         # A process that opens the file right now holds locks nobody sees: that may cost work, never results.
@@ -205,10 +188,10 @@ class RunLocks:
     def _lock(self, length: int = 0, start: int = 0) -> bool:
         try:
             import fcntl
+
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
         except ImportError:
             return True
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
         except (BlockingIOError, PermissionError):
             return False
         return True

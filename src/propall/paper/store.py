@@ -5,9 +5,9 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from propall.paper.results import BY_EPOCH, RunResult
 from propall.paper.specs import Spec
@@ -19,40 +19,27 @@ SCHEMA_VERSION = 2
 #: How long a writer waits for another one, in seconds.
 LOCK_TIMEOUT = 60.0
 
-_SCHEMA = """
+#: One statement each: a script would commit the transaction that it runs in.
+_SCHEMA = (
+    """
 CREATE TABLE results (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    digest TEXT NOT NULL UNIQUE,
-    key TEXT NOT NULL,
-    data TEXT NOT NULL,
-    method TEXT NOT NULL,
-    net TEXT NOT NULL,
-    protocol TEXT NOT NULL,
-    seed INTEGER NOT NULL,
-    spec TEXT NOT NULL,
-    accuracy REAL NOT NULL,
-    last10 REAL NOT NULL,
-    covered REAL NOT NULL,
-    transductive REAL NOT NULL,
-    candidates REAL NOT NULL,
-    seconds REAL NOT NULL,
-    stack INTEGER NOT NULL,
-    curve TEXT NOT NULL,
-    confusions TEXT NOT NULL,
-    recalls TEXT NOT NULL,
-    times TEXT NOT NULL,
-    version TEXT NOT NULL,
-    "commit" TEXT NOT NULL,
-    torch TEXT NOT NULL,
-    hardware TEXT NOT NULL,
+    number INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, key TEXT NOT NULL,
+    data TEXT NOT NULL, method TEXT NOT NULL, net TEXT NOT NULL, protocol TEXT NOT NULL,
+    seed INTEGER NOT NULL, spec TEXT NOT NULL,
+    accuracy REAL NOT NULL, last10 REAL NOT NULL, covered REAL NOT NULL, transductive REAL NOT NULL,
+    candidates REAL NOT NULL, seconds REAL NOT NULL, stack INTEGER NOT NULL,
+    curve TEXT NOT NULL, confusions TEXT NOT NULL, recalls TEXT NOT NULL, times TEXT NOT NULL,
+    version TEXT NOT NULL, "commit" TEXT NOT NULL, torch TEXT NOT NULL, hardware TEXT NOT NULL,
     "when" TEXT NOT NULL
-);
-CREATE INDEX results_by_key ON results (key);
-CREATE TRIGGER results_are_kept BEFORE DELETE ON results
-BEGIN SELECT RAISE(ABORT, 'results are never deleted'); END;
-CREATE TRIGGER results_stay_as_they_are BEFORE UPDATE ON results
-BEGIN SELECT RAISE(ABORT, 'results are never changed'); END;
-"""
+)""",
+    "CREATE INDEX results_by_key ON results (key)",
+    "CREATE TRIGGER results_are_kept BEFORE DELETE ON results "
+    "BEGIN SELECT RAISE(ABORT, 'results are never deleted'); END",
+    "CREATE TRIGGER results_stay_as_they_are BEFORE UPDATE ON results "
+    "BEGIN SELECT RAISE(ABORT, 'results are never changed'); END",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+)
 
 #: Fields of a spec that are columns of their own, for queries.
 _SPEC_FIELDS = ("data", "net", "protocol", "seed")
@@ -67,15 +54,11 @@ class StoreError(ValueError):
     """A file that is not a store of results, or a damaged one. The file is not changed."""
 
 
-class Store:
-    """A file of results, created if it does not exist.
+class Store(AbstractContextManager["Store"]):
+    """A file of results. A missing file is created, or with `create=False` an error.
 
     Every result carries its spec, versions, commit, hardware and time. Results are added, never changed or
     deleted: if a run was repeated, the newest result is shown.
-
-    Args:
-        path: the file.
-        create: create a missing file; otherwise it is an error.
     """
 
     def __init__(self, path: Path | str, *, create: bool = True) -> None:
@@ -98,10 +81,8 @@ class Store:
             tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             application = self._pragma("application_id")
         if application != APPLICATION_ID and (application != 0 or tables):
-            raise StoreError(
-                f"store: {self.path} is a database of another application, and was not changed; choose "
-                "another file."
-            )
+            problem = "is a database of another application, and was not changed; choose another file."
+            raise StoreError(f"store: {self.path} {problem}")
         if application and (state := self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(state)
         self._use_write_ahead_log()
@@ -110,10 +91,8 @@ class Store:
             with self._transaction():
                 # Another process may have created the tables in the meantime.
                 if self._pragma("application_id") == 0:
-                    for statement in _statements(_SCHEMA):
+                    for statement in _SCHEMA:
                         self._connection.execute(statement)
-                    self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                    self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         if (version := self._pragma("user_version")) != SCHEMA_VERSION:
             raise StoreError(
                 f"store: {self.path} has layout {version}; this version of propall reads layout "
@@ -144,10 +123,8 @@ class Store:
         except sqlite3.OperationalError as error:
             raise StoreError(f"store: cannot use {self.path} ({error}).") from error
         except sqlite3.DatabaseError as error:
-            raise StoreError(
-                f"store: {self.path} {problem} or is damaged ({error}), and was not changed; choose another "
-                "file."
-            ) from error
+            message = f"{problem} or is damaged ({error}), and was not changed; choose another file."
+            raise StoreError(f"store: {self.path} {message}") from error
 
     @contextmanager
     def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
@@ -167,18 +144,11 @@ class Store:
         """Close the file."""
         self._connection.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def add(self, *results: RunResult) -> int:
-        """Add results, all of them or none; returns the number of new ones.
-
-        The results of a stack are added in one transaction, so that a stack interrupted by a kill is run
-        again as a whole.
-        """
+        """Add results, all of them or none; returns the number of new ones."""
         names = ("digest", *COLUMNS, "spec", *BY_EPOCH)
         columns, places = ", ".join(f'"{name}"' for name in names), ", ".join("?" * len(names))
         insert = f"INSERT INTO results ({columns}) VALUES ({places}) ON CONFLICT (digest) DO NOTHING"
@@ -227,16 +197,6 @@ class Store:
     def __len__(self) -> int:
         (row,) = self._select("SELECT count(*) FROM results")
         return int(row[0])
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Split a script into statements; semicolons inside a trigger do not end one."""
-    statement = ""
-    for line in script.splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
 
 
 def _to_row(result: RunResult) -> tuple[Any, ...]:

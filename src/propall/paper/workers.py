@@ -9,10 +9,10 @@ import json
 import multiprocessing
 import os
 import socket
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -33,36 +33,27 @@ Launcher = Literal["local", "ray"]
 class WorkerMessage(NamedTuple):
     """A message from a worker: results of a stack, the end of its group, an error, or its death."""
 
-    slot: Hashable
+    slot: int
     kind: Literal["results", "done", "failed", "lost"]
     results: Sequence[RunResult] = ()
     reason: str = ""
 
 
-class WorkerPool(ABC):
-    """Slots that execute one group of runs at a time. A context manager."""
+class WorkerPool(AbstractContextManager["WorkerPool"]):
+    """Numbered slots that execute one group of runs at a time. A context manager."""
 
-    @property
-    @abstractmethod
-    def slots(self) -> Sequence[Hashable]:
-        """Names of the slots."""
+    slots: Sequence[int]
 
     @abstractmethod
-    def start(self, slot: Hashable, task: RunTask) -> None:
+    def start(self, slot: int, task: RunTask) -> None:
         """Start a group in a free slot."""
 
     @abstractmethod
     def next_message(self) -> WorkerMessage:
         """Wait for a message from any slot."""
 
-    def close(self) -> None:  # noqa: B027 - a pool without workers has nothing to stop
-        """Stop all workers."""
-
-    def __enter__(self) -> "WorkerPool":
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Stop all workers."""
 
 
 def execute(
@@ -75,16 +66,12 @@ def execute(
 ) -> None:
     """Execute groups, keeping all workers busy; a group whose worker died is started again.
 
-    Args:
-        tasks: the groups; the next one is taken when a worker is free.
-        pool: the workers.
-        started: called when a group starts.
-        finished: called with the results of each stack.
-        failed: called with a group that raised an error, or whose workers died `ATTEMPTS` times.
+    The next group is taken when a worker is free. `started` receives a group that starts, `finished` the
+    results of each stack, `failed` a group that raised an error or whose workers died `ATTEMPTS` times.
     """
     new_tasks, retries = ((task, 1) for task in tasks), deque[tuple[RunTask, int]]()
     free = deque(pool.slots)
-    busy: dict[Hashable, tuple[RunTask, int, set[str]]] = {}
+    busy: dict[int, tuple[RunTask, int, set[str]]] = {}
     while True:
         while free and (pending := next(new_tasks, None) or (retries.popleft() if retries else None)):
             slot, (task, attempt) = free.popleft(), pending
@@ -111,68 +98,55 @@ def execute(
                 failed(rest, f"its worker died {attempt} times; last: {message.reason}")
 
 
-def _run(task: RunTask, monitor: Monitor | None = None) -> Iterator[tuple[str, Any]]:
-    """Run a group; yields the kind and the content of every message a worker sends about it."""
+def _run(slot: int, task: RunTask, monitor: Monitor | None = None) -> Iterator[WorkerMessage]:
+    """Run a group; yields every message a worker sends about it."""
     try:
         for results in run_stacks(task, monitor):
-            yield "results", results
+            yield WorkerMessage(slot, "results", results)
     except (ValueError, RuntimeError, OSError) as error:  # out of memory, for example
-        yield "failed", str(error)
+        yield WorkerMessage(slot, "failed", reason=str(error))
     else:
-        yield "done", ""
+        yield WorkerMessage(slot, "done")
 
 
-def _read_message(slot: Hashable, kind: Any, content: Any) -> WorkerMessage:
-    if kind == "results":
-        return WorkerMessage(slot, kind, [RunResult.from_dict(values) for values in content])
-    return WorkerMessage(slot, kind, reason=content)
+# JSON, not objects: nothing from another process is ever unpickled.
+def _encode(message: WorkerMessage) -> str:
+    return json.dumps([message.kind, [result.to_dict() for result in message.results], message.reason])
+
+
+def _decode(slot: int, text: str | bytes) -> WorkerMessage:
+    kind, results, reason = json.loads(text)
+    return WorkerMessage(slot, kind, [RunResult.from_dict(values) for values in results], reason)
 
 
 class InProcess(WorkerPool):
-    """Runs groups in this process, one after another.
-
-    Args:
-        monitor: receives the progress of training.
-    """
+    """Runs groups in this process, one after another; `monitor` receives the progress of training."""
 
     slots = (0,)
 
     def __init__(self, monitor: Monitor | None = None) -> None:
         self._monitor = monitor
 
-    def start(self, slot: Hashable, task: RunTask) -> None:
+    def start(self, slot: int, task: RunTask) -> None:
         """Prepare the group; `next_message` runs it."""
-        self._messages = _run(task, self._monitor)
+        self._messages = _run(slot, task, self._monitor)
 
     def next_message(self) -> WorkerMessage:
         """Run the next stack."""
-        kind, content = next(self._messages)
-        if kind == "results":
-            return WorkerMessage(0, "results", content)
-        return _read_message(0, kind, content)
+        return next(self._messages)
 
 
 class ProcessPool(WorkerPool):
-    """One process per device on this machine.
-
-    Args:
-        devices: their names, such as "cuda:0" and "cuda:1"; a device named twice gets two processes.
-    """
+    """One process per device on this machine; a device named twice gets two processes."""
 
     def __init__(self, devices: Sequence[str]) -> None:
-        self._devices = list(devices)
+        self._devices, self.slots = devices, range(len(devices))
         # A process that has used a GPU cannot be forked.
         self._context = multiprocessing.get_context("spawn")
         self._running: dict[int, tuple[multiprocessing.process.BaseProcess, Connection]] = {}
 
-    @property
-    def slots(self) -> Sequence[int]:
-        """Indices of the devices."""
-        return range(len(self._devices))
-
-    def start(self, slot: Hashable, task: RunTask) -> None:
+    def start(self, slot: int, task: RunTask) -> None:
         """Send the group to the process of the device, which is started first if there is none."""
-        assert isinstance(slot, int)
         if slot not in self._running:
             ours, theirs = self._context.Pipe()
             process = self._context.Process(target=_work, args=(theirs,), daemon=True)
@@ -190,7 +164,7 @@ class ProcessPool(WorkerPool):
         assert isinstance(pipe, Connection)
         slot = by_pipe[pipe]
         try:
-            return _read_message(slot, *json.loads(pipe.recv_bytes()))
+            return _decode(slot, pipe.recv_bytes())
         except (EOFError, ConnectionError):
             process, _ = self._running.pop(slot)
             process.join()
@@ -198,11 +172,7 @@ class ProcessPool(WorkerPool):
             reason = f"exit code {process.exitcode} on {self._devices[slot]}"
             return WorkerMessage(slot, "lost", reason=reason)
 
-    def pids(self) -> list[int]:
-        """Return the process ids."""
-        return [process.pid for process, _ in self._running.values() if process.pid is not None]
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the pipes, which ends idle processes; terminate busy ones."""
         for process, pipe in self._running.values():
             pipe.close()
@@ -217,12 +187,8 @@ def _work(pipe: Connection) -> None:
     """Run one group after another until the pipe is closed."""
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         while True:
-            task = RunTask.from_json(pipe.recv_bytes().decode())
-            for kind, content in _run(task, _ExitIfOrphaned()):
-                if kind == "results":
-                    content = [result.to_dict() for result in content]
-                # JSON, not objects: nothing from another process is ever unpickled.
-                pipe.send_bytes(json.dumps([kind, content]).encode())
+            for message in _run(0, RunTask.from_json(pipe.recv_bytes().decode()), _ExitIfOrphaned()):
+                pipe.send_bytes(_encode(message).encode())
 
 
 class _ExitIfOrphaned(Monitor):
@@ -239,20 +205,16 @@ class RayPool(WorkerPool):
     """Tasks on an existing Ray cluster: the one this process is connected to, or the one at RAY_ADDRESS.
 
     Each group is one task that requests a CPU, and a GPU if it runs on one. The nodes need propall and the
-    data sets (in `PROPALL_DATA` or the default folder). Results come back to this process.
-
-    Args:
-        device: "cuda" or "cpu"; "auto" uses GPUs if the cluster has any.
-        at_once: number of groups submitted at once; by default as many as the cluster has devices.
+    data sets (in `PROPALL_DATA` or the default folder). Results come back to this process. There are as many
+    slots as the cluster has devices; device "auto" uses GPUs if there are any.
     """
 
-    def __init__(self, device: str = "auto", *, at_once: int | None = None) -> None:
+    def __init__(self, device: str = "auto") -> None:
         try:
             import ray
         except ImportError as error:
-            raise ValueError(
-                "launcher: ray is not installed; run pip install 'propall[ray]', or omit --launcher."
-            ) from error
+            hint = "run pip install 'propall[ray]', or omit --launcher."
+            raise ValueError(f"launcher: ray is not installed; {hint}") from error
         self._ray = ray
         if not ray.is_initialized():
             address = os.environ.get("RAY_ADDRESS", "auto")
@@ -260,29 +222,22 @@ class RayPool(WorkerPool):
                 _check_reachable(address)
                 ray.init(address=address, log_to_driver=False)
             except (OSError, ConnectionError) as error:
-                raise ValueError(
-                    "launcher: no Ray cluster answers; start one with `ray start --head`, or set RAY_ADDRESS."
-                ) from error
+                hint = "start one with `ray start --head`, or set RAY_ADDRESS."
+                raise ValueError(f"launcher: no Ray cluster answers; {hint}") from error
         resources = ray.cluster_resources()
         gpu = resources.get("GPU", 0) >= 1 if device == "auto" else device.startswith("cuda")
         self._device = "cuda" if gpu else "cpu"  # a task sees only the GPUs assigned to it
         count = resources.get("GPU" if gpu else "CPU", 0)
         if count < 1:
             raise ValueError(f"launcher: the Ray cluster has no {'GPU' if gpu else 'CPU'}; see --device.")
-        self._slots = range(at_once or int(count))
+        self.slots = range(int(count))
         # `execute` counts retries, for all pools alike.
         self._remote = ray.remote(max_retries=0, num_cpus=1, num_gpus=1 if gpu else 0)(execute_task)
         self._running: dict[Any, int] = {}
         self._messages: deque[WorkerMessage] = deque()
 
-    @property
-    def slots(self) -> Sequence[int]:
-        """One index per group that runs at the same time."""
-        return self._slots
-
-    def start(self, slot: Hashable, task: RunTask) -> None:
+    def start(self, slot: int, task: RunTask) -> None:
         """Submit the group."""
-        assert isinstance(slot, int)
         # A node uses this folder of data sets if it has the same one, else its own default.
         folder = task.root or os.environ.get("PROPALL_DATA")
         root = None if folder is None else Path(folder)
@@ -296,21 +251,17 @@ class RayPool(WorkerPool):
         ended, _ = self._ray.wait(list(self._running), num_returns=1)
         slot = self._running.pop(ended[0])
         errors = self._ray.exceptions
+        deaths = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError)
         try:
-            messages = json.loads(self._ray.get(ended[0]))
-        except (
-            errors.WorkerCrashedError,
-            errors.NodeDiedError,
-            errors.OutOfMemoryError,
-            errors.LocalRayletDiedError,
-        ) as error:
+            messages = self._ray.get(ended[0])
+        except (*deaths, errors.LocalRayletDiedError) as error:
             return WorkerMessage(slot, "lost", reason=type(error).__name__)
         except errors.RayTaskError as error:
             return WorkerMessage(slot, "failed", reason=str(error.cause or error).splitlines()[-1])
-        self._messages.extend(_read_message(slot, kind, content) for kind, content in messages)
+        self._messages.extend(_decode(slot, message) for message in messages)
         return self._messages.popleft()
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Cancel running tasks; the cluster and the connection to it stay."""
         for reference in self._running:
             self._ray.cancel(reference, force=True)
@@ -324,17 +275,12 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=5).close()
 
 
-def execute_task(text: str) -> str:
+def execute_task(text: str) -> list[str]:
     """Run a task given as JSON on a Ray worker; returns its messages as JSON."""
     task = RunTask.from_json(text)
     if task.root is not None and not task.root.is_dir():
         task = replace(task, root=None)
-    return json.dumps(
-        [
-            [kind, [result.to_dict() for result in content] if kind == "results" else content]
-            for kind, content in _run(task)
-        ]
-    )
+    return [_encode(message) for message in _run(0, task)]
 
 
 def parse_devices(name: str) -> list[str]:

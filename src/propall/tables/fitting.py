@@ -328,9 +328,10 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | dict | None) else repr(value)
 
 
-def load_embedding(path: str | Path) -> NDArray[Any]:
-    """Read precomputed features from a .npy file, without pickle."""
-    path = Path(path)
+def load_embedding(path: Path | None) -> NDArray[Any] | None:
+    """Read precomputed features from a .npy file, if any, without pickle."""
+    if path is None:
+        return None
     try:
         values: NDArray[Any] = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:

@@ -1,1 +1,1 @@
-"""How anything is fitted; knows no method by name."""
+"""Training of any method; knows no method by name."""

@@ -1,4 +1,4 @@
-"""Progress of a training on disk: written whole or not at all, recognised by what it is the progress of."""
+"""Checkpoints of training runs, identified by a fingerprint of everything the result depends on."""
 
 import json
 import time
@@ -14,15 +14,15 @@ from propall import atomic_files
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """A file of tensors; it appears under its name only when it is complete.
+    """Write a safetensors file; it appears under its name only when it is complete.
 
-    Whoever may read its folder may read it; of `safetensors.torch.save_file` that is not true.
+    Unlike `safetensors.torch.save_file`, it gives the file the permissions of any new file.
     """
     atomic_files.write_bytes(path, save(tensors, metadata))
 
 
 class Saved(NamedTuple):
-    """What a checkpoint holds: completed epochs, the stack's tensors, the monitor's memory."""
+    """Contents of a checkpoint: completed epochs, tensors of the stack, state of the monitor."""
 
     epoch: int
     tensors: dict[str, Tensor]
@@ -33,12 +33,12 @@ class Saved(NamedTuple):
 class Checkpoint:
     """A folder with one file per stack of runs, named by the stack's fingerprint.
 
-    A file appears under its name only when it is complete, so a process killed while saving leaves the
-    progress saved before. Other data, seeds or settings have another fingerprint and another file.
+    A process killed while saving leaves the previous file. Other data, seeds or settings have another
+    fingerprint and hence another file.
 
     Attributes:
-        folder: made when it is not there.
-        seconds: how long to train between saves; the last epoch is always saved.
+        folder: created if it does not exist.
+        seconds: time between saves; the last epoch is always saved.
     """
 
     folder: Path
@@ -50,7 +50,7 @@ class Checkpoint:
         return self.folder / f"{fingerprint}.safetensors"
 
     def open(self, fingerprint: str) -> Saved | None:
-        """The progress saved for this stack, or None."""
+        """The checkpoint of a stack, or None."""
         path = self.path(fingerprint)
         if not path.exists():
             return None
@@ -60,23 +60,22 @@ class Checkpoint:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
             raise ValueError(
-                f"checkpoint: {path} is not a readable checkpoint ({error}). Delete it to train anew."
+                f"checkpoint: {path} is not a readable checkpoint ({error}). Delete it to start over."
             ) from error
         parts: dict[str, dict[str, Tensor]] = {"stack": {}, "monitor": {}}
         for name, tensor in tensors.items():
-            owner, _, own_name = name.partition(":")
-            parts[owner][own_name] = tensor
+            part, _, name_in_part = name.partition(":")
+            parts[part][name_in_part] = tensor
         return Saved(int(header["epoch"]), parts["stack"], parts["monitor"])
 
     def due(self, epoch: int, epochs: int) -> bool:
-        """Whether it is time to save after this epoch."""
+        """Whether to save after this epoch."""
         return epoch == epochs or time.monotonic() - self._last >= self.seconds
 
     def save(
         self, fingerprint: str, epoch: int, tensors: dict[str, Tensor], monitor: dict[str, Tensor]
     ) -> None:
-        """Write the progress beside its place, then move it there in one step."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Replace the checkpoint of a stack."""
         named = {f"stack:{name}": tensor for name, tensor in tensors.items()}
         named |= {f"monitor:{name}": tensor for name, tensor in monitor.items()}
         named = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}

@@ -1,4 +1,4 @@
-"""Where a stack is trained, and what makes its step fast without changing its meaning: compiled, captured."""
+"""Devices, threads and memory of a stack, and the compiled and captured forms of its step."""
 
 import contextlib
 import warnings
@@ -10,47 +10,49 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from propall.training.contract import Run
+from propall.training.networks import seeded_generator
 from propall.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from propall.training.stack import Stack
 
-#: Steps before the capture, so that libraries choose their kernels outside of it.
+#: Steps before the capture, so that libraries select their kernels outside of it.
 WARM_UP_STEPS = 3
-#: Steps, times runs, from which on it pays to compile them on a GPU; before, they are captured as they are.
-#: Compiling takes some 15 seconds and saves some 0.2 milliseconds a step and run; with convolutions, a minute
-#: and a millisecond.
+#: Steps times runs from which compiling pays on a GPU; below, the plain step is captured. Compiling takes
+#: about 15 seconds and saves about 0.2 ms per step and run; with convolutions, a minute and 1 ms.
 COMPILING_PAYS_FROM, CONVOLUTIONS_PAY_FROM = 80_000, 40_000
-#: Operations of a step from which on a CPU's threads share them. Below, they gain little where cores are idle
-#: and lose tenfold where another program wants one: every step waits for the slowest, hundreds of times.
+#: Operations per step from which several CPU threads pay. Below, they gain little on idle cores and lose
+#: tenfold on busy ones: each of the many short operations waits for the slowest thread.
 THREADS_PAY_FROM = 100e6
-#: Share of the free memory that a stack may plan with.
+#: Convolution layers of any dimension.
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+#: Fraction of the free memory that a stack may use.
 MEMORY_SHARE = 0.7
-#: Copies of its parameters that a run needs while it trains: moments, gradients, and what the step returns.
+#: Copies of the parameters that training a run needs: moments, gradients, and results of the step.
 PARAMETER_COPIES = 8
-#: Numbers kept per instance of a batch and parameter row, from one pass to the other.
+#: Numbers stored per instance of a batch and row of a parameter between forward and backward pass.
 ACTIVATION_COPIES = 6
 
 
 def best_device(name: str = "auto") -> torch.device:
-    """The named device, or for "auto" a GPU where there is one; one that cannot be used is refused."""
+    """The named device; "auto" selects a GPU if there is one. Raises ValueError if it cannot be used."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise ValueError(
-            f"device: {name!r} given, which torch does not know. Use 'cpu', 'cuda', 'cuda:1' or 'auto'."
+            f"device: got {name!r}, which torch does not know. Use 'cpu', 'cuda', 'cuda:1' or 'auto'."
         ) from error
     if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
-        there = f"only {count} of them" if count else "no CUDA device that torch can use"
-        raise ValueError(f"device: {name!r} given, but this machine has {there}. Use 'cpu' or 'auto'.")
+        usable = f"only {count} of them" if count else "no CUDA device that torch can use"
+        raise ValueError(f"device: got {name!r}, but this machine has {usable}. Use 'cpu' or 'auto'.")
     return device
 
 
 @contextlib.contextmanager
 def matrix_precision(recipe: Recipe) -> Iterator[None]:
-    """Whether float32 matrix products may use the tensor cores' shorter mantissa, as the recipe says."""
+    """Allow TF32 in float32 matrix products inside the block if the recipe says so."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if recipe.precision == "tf32" else "highest")
     try:
@@ -61,12 +63,12 @@ def matrix_precision(recipe: Recipe) -> Iterator[None]:
 
 @contextlib.contextmanager
 def few_threads(stack: "Stack") -> Iterator[None]:
-    """One thread for a stack of small steps on a CPU; afterwards as many as before."""
+    """Use one thread inside the block for a stack of small steps on a CPU."""
     before = torch.get_num_threads()
     products = 6 * sum(t.numel() for t in stack.parameters.values()) * max(stack.batch_sizes, default=0)
-    alone = stack.stream.device.type == "cpu" and products < THREADS_PAY_FROM
-    # What convolutions do is not to be told from their parameters.
-    if alone and not has_convolutions(stack.skeleton):
+    is_small = stack.stream.device.type == "cpu" and products < THREADS_PAY_FROM
+    # The cost of convolutions does not follow from the number of their parameters.
+    if is_small and not has_convolutions(stack.skeleton):
         torch.set_num_threads(1)
     try:
         yield
@@ -75,22 +77,24 @@ def few_threads(stack: "Stack") -> Iterator[None]:
 
 
 def has_convolutions(module: nn.Module) -> bool:
-    """Whether some layer is a convolution."""
-    # torch has no public base class of its convolutions.
-    base = nn.modules.conv._ConvNd  # noqa: SLF001
-    return any(isinstance(part, base) for part in module.modules())
+    """Whether any layer is a convolution."""
+    return any(isinstance(part, CONVOLUTIONS) for part in module.modules())
 
 
 def stack_limit(net: Any, recipe: Recipe, run: Run, runs: int) -> int:
-    """How many such runs are trained at once: as many as memory takes, convolutions on a GPU one by one.
+    """Number of such runs to train at once: as many as fit in memory; with convolutions on a GPU, one.
 
-    A stack of convolutions is one grouped convolution, which a GPU computes more slowly than one after the
-    other; matrix products gain from being stacked.
+    A GPU computes a stack of convolutions (one grouped convolution) more slowly than the single ones in turn;
+    matrix products gain from being stacked.
     """
     device = run.train.x.device
     if device.type != "cuda" or runs == 1:
         return runs
-    module = net if isinstance(net, nn.Module) else net(run.train.in_shape, run.train.n_classes)
+    if isinstance(net, nn.Module):
+        module = net
+    else:
+        with seeded_generator(0):  # only the shapes matter
+            module = net(run.train.in_shape, run.train.n_classes)
     if has_convolutions(module):
         return 1
     size = run.train.x.element_size()
@@ -106,14 +110,14 @@ def stack_limit(net: Any, recipe: Recipe, run: Run, runs: int) -> int:
 
 
 class Captured:
-    """A stack whose step is compiled where that pays and, on a GPU, replayed from a graph.
+    """A stack whose step is compiled if that pays and, on a GPU, replayed from a CUDA graph.
 
-    The graph reads and writes the stack's own tensors, so everything else works as without it. Where a
-    network or objective cannot be compiled or captured, training goes on without, with a warning.
+    The graph reads and writes the stack's own tensors. If a network or objective cannot be compiled or
+    captured, training continues with the plain step and a warning.
 
     Args:
-        stack: the runs; training goes on from where they are.
-        compiling: whether to compile before capturing; None: where it pays.
+        stack: the runs, in any state of training.
+        compiling: whether to compile before capturing; None: if it pays.
     """
 
     def __init__(self, stack: "Stack", compiling: bool | None = None) -> None:
@@ -121,7 +125,7 @@ class Captured:
         stream = stack.stream
         runs, device = len(stack.runs), stream.device
         self.batch_size = stack.batch_sizes[0]
-        self.whole = sum(size == self.batch_size for size in stack.batch_sizes)
+        self.full_batches = sum(size == self.batch_size for size in stack.batch_sizes)
         self.order = torch.zeros(runs, stream.n, dtype=torch.int64, device=device)
         self.position = torch.zeros((), dtype=torch.int64, device=device)
         self.losses = torch.zeros(runs, dtype=stack.rate.dtype, device=device)
@@ -148,10 +152,10 @@ class Captured:
                     return self._captured(step)
                 except torch.OutOfMemoryError:
                     raise
-                except Exception as error:  # whatever it is, the plain step still works
+                except Exception as error:  # the plain step works in any case
                     warnings.warn(
-                        f"the step could not be {what} ({type(error).__name__}: {str(error)[:200]}); "
-                        "training goes on without, more slowly.",
+                        f"the training step could not be {what} ({type(error).__name__}: "
+                        f"{str(error)[:200]}); training continues without, more slowly.",
                         RuntimeWarning,
                         stacklevel=2,
                     )
@@ -162,7 +166,7 @@ class Captured:
 
     def _compiling_pays(self) -> bool:
         stack = self.stack
-        convolves = has_convolutions(stack.skeleton)  # made here: no compiler could trace that
+        convolves = has_convolutions(stack.skeleton)  # creates the skeleton, which a compiler could not trace
         if self.compiling is not None:
             return self.compiling
         steps = (stack.total_steps - int(stack.step)) * len(stack.runs)
@@ -188,30 +192,30 @@ class Captured:
 
     @torch.no_grad()
     def train_epoch(self, epoch: int) -> Float[Tensor, "r"]:
-        """Every step of one epoch; returns each run's mean loss. Nothing waits for the device."""
+        """Every step of one epoch; returns each run's mean loss without waiting for the device."""
         self.order.copy_(self.stack.stream.order(epoch))
         if self._replay is None:
             self._replay = self._prepare()
         self.position.zero_()
         self.losses.zero_()
-        for _ in range(self.whole):
+        for _ in range(self.full_batches):
             self._replay()
         total = self.losses.clone()
-        for batch, noises in self.stack.batches(epoch, first=self.whole):
+        for batch, noises in self.stack.batches(epoch, first=self.full_batches):
             total += self.stack.advance(batch, noises)
         return total / len(self.stack.batch_sizes)
 
     def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "r n k"]:
-        """Every run's scores of the same x, in evaluation mode."""
+        """Scores of all runs for the same x, in evaluation mode."""
         return self.stack.decode(self._scoring.logits(x))
 
-    def forget(self) -> None:
-        """Let go of the test set."""
+    def release_scoring(self) -> None:
+        """Release the test set and its graph."""
         self._scoring = Scoring(self.stack)
 
 
 class Scoring:
-    """Outputs for a test set that is asked for again and again: on a GPU replayed from a graph."""
+    """Outputs for a test set that is scored repeatedly, on a GPU replayed from a CUDA graph."""
 
     def __init__(self, stack: "Stack") -> None:
         self.stack = stack
@@ -223,7 +227,7 @@ class Scoring:
     def logits(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "r n k"]:
         """See `Stack.logits`."""
         if x is not self._seen or not x.is_cuda:
-            # Once, x is scored as it comes, which also lets libraries choose their kernels.
+            # The first time without a graph, which also lets libraries select their kernels.
             self._seen, self._graph, self._logits = x, None, None
             return self.stack.logits(x)
         if self._graph is None:
@@ -236,54 +240,54 @@ class Scoring:
         return self._logits.clone()
 
 
-#: What was captured on a GPU, while nobody trains with it; the latest last.
+#: Captures on a GPU that are not in use, the most recent last.
 _idle: list[Captured] = []
-#: How many captures are kept: the methods of a table take turns, on one data set after the other.
+#: Number of captures kept: the methods of a table take turns on each data set.
 KEPT = 8
 
 
 @contextlib.contextmanager
 def captured(stack: "Stack", compiling: bool | None = None) -> Iterator[Captured]:
-    """A captured stack. The last captures on a GPU are kept: a stack of the same shape takes one's place.
+    """A captured stack; on a GPU it reuses the memory and graph of an earlier capture of the same shape.
 
-    What that stack was is then gone; so everything of it has to be copied (`classifiers` does) in time.
+    The earlier stack is overwritten, so its results must have been copied (`classifiers` does).
     """
     if stack.stream.device.type != "cuda":
         yield Captured(stack, compiling)
         return
     shape = stack.shape()
     alike = (old for old in reversed(_idle) if old.stack.net == stack.net and old.compiling == compiling)
-    own = next((old for old in alike if old.stack.shape() == shape), None)
-    if own is not None:
-        _idle.remove(own)
-        own.stack.adopt(stack)
+    capture = next((old for old in alike if old.stack.shape() == shape), None)
+    if capture is not None:
+        _idle.remove(capture)
+        capture.stack.adopt(stack)
     else:
         stack.stream.copy_data()
-        own = Captured(stack, compiling)
-    yield own
-    own.forget()
-    _idle.append(own)
+        capture = Captured(stack, compiling)
+    yield capture
+    capture.release_scoring()
+    _idle.append(capture)
     del _idle[:-KEPT]
 
 
 @contextlib.contextmanager
 def training(stack: "Stack", fast: bool | None) -> "Iterator[Captured | Stack]":
-    """What trains a stack: its captured form or itself, with matrix products as its recipe says.
+    """Yield what trains the stack: its captured form or itself.
 
     Args:
         stack: the runs.
-        fast: None: captured on a CUDA device, and compiled where that pays; True: both, anywhere; False: no.
+        fast: see `TrainingSetup`.
     """
     with matrix_precision(stack.recipe), few_threads(stack):
         if fast or (fast is None and stack.stream.device.type == "cuda"):
-            with captured(stack, fast) as quick:
-                yield quick
+            with captured(stack, fast) as capture:
+                yield capture
         else:
             yield stack
 
 
 def release() -> bool:
-    """Give back the memory of what was captured and is not in use; returns whether there was any."""
+    """Free the memory of captures that are not in use; returns whether there were any."""
     any_idle = bool(_idle)
     _idle.clear()
     if any_idle:

@@ -27,12 +27,12 @@ BatchLoss: TypeAlias = Float[Tensor, ""]
 
 
 class State(NamedTuple):
-    """What an objective remembers; dicts of tensors, passed in and handed back, never written to.
+    """The memory of an objective: dicts of tensors, passed in and returned, never modified in place.
 
     Attributes:
-        rows: memory with one row per training instance; `loss` and `update` see only the batch's rows.
-        shared: memory of the whole run, such as class priors.
-        trained: tensors that the optimiser trains together with the network.
+        rows: one row per training instance; `loss` and `update` see only the rows of the batch.
+        shared: values of the whole run, such as class priors.
+        trained: tensors that the optimizer trains together with the network.
     """
 
     rows: dict[str, Tensor] = {}  # noqa: RUF012
@@ -40,22 +40,22 @@ class State(NamedTuple):
     trained: dict[str, Tensor] = {}  # noqa: RUF012
 
     def with_rows(self, **rows: Tensor) -> "State":
-        """The same state with some of its row memory replaced."""
+        """A copy with some entries of `rows` replaced."""
         return self._replace(rows={**self.rows, **rows})
 
     def with_shared(self, **shared: Tensor) -> "State":
-        """The same state with some of its shared memory replaced."""
+        """A copy with some entries of `shared` replaced."""
         return self._replace(shared={**self.shared, **shared})
 
 
 class Step(NamedTuple):
-    """When a step happens and what it may use; tensors, so that a captured graph sees them change.
+    """Time, noise and weights of one training step; tensors, so that they can change in a captured graph.
 
     Attributes:
-        progress: share of all training steps already taken, 0-d, from 0 to just below 1.
+        progress: fraction of all training steps already taken, 0-d, in [0, 1).
         epoch: number of completed epochs, 0-d.
         uniform: (b, k) draws on the open interval (0, 1) if the objective `needs_noise`.
-        weight: (b,) instance weights, or None where all are equal.
+        weight: (b,) instance weights; None: all equal.
         teacher: (b, k) logits of an averaged network, if the recipe's views take their targets from one.
     """
 
@@ -67,20 +67,20 @@ class Step(NamedTuple):
 
 
 def weighted_mean(losses: Float[Tensor, "*r b"], weight: Float[Tensor, "*r b"] | None) -> Float[Tensor, "*r"]:
-    """Mean over the batch, or sum(w l) / sum(w); 0 where all weights are."""
+    """Mean over the batch, or sum(w l) / sum(w); 0 if all weights are 0."""
     return losses.mean(-1) if weight is None else (losses * weight).sum(-1) / total_weight(weight)
 
 
 def total_weight(weight: Float[Tensor, "*r b"]) -> Float[Tensor, "*r"]:
-    """What to divide by for a weighted mean over the batch: the sum, or 1 where all weights are 0."""
+    """Divisor of a weighted mean over the batch: the sum of the weights, or 1 if all are 0."""
     total = weight.sum(-1)
     return total.where(total > 0, 1)
 
 
 def check_weight(weight: Float[Tensor, "..."]) -> None:
-    """Refuse weights below 0."""
+    """Raise ValueError for negative weights."""
     if (weight < 0).any():
-        raise ValueError(f"weight: {weight.min().item()} is among them; expected 0 or more.")
+        raise ValueError(f"weight: contains {weight.min().item()}; expected 0 or more.")
 
 
 @dataclass(frozen=True)
@@ -145,14 +145,18 @@ class Method(ABC):
     def with_training(self, setup: TrainingSetup) -> "Algorithm":
         """The algorithm that fits this method in the given setup."""
 
+    def scoring_objective(self) -> "Objective":
+        """The objective that decodes the outputs of a network fitted by this method."""
+        raise TypeError(f"{self.title} trains no network.")
+
 
 class Objective(Method):
-    """A loss on the logits of a batch, with or without memory. Subclasses are frozen, final dataclasses.
+    """A loss on the logits of a batch, with or without memory. Subclasses are final.
 
-    The engine stacks, compiles and captures an objective, so `loss` and `update` are pure (no input is
-    written to, no tensor kept on `self`), have static shapes (`where` and `masked_fill`, no `if` on a
-    tensor), draw nothing themselves (`step.uniform`) and take time from `step`. Fields that are numbers may
-    arrive as 0-d tensors: that is how runs of one stack differ in a hyper-parameter.
+    Training stacks, compiles and captures objectives. Therefore `loss` and `update` are pure (they modify no
+    input and keep no tensor on `self`), have static shapes (`where` and `masked_fill`, no `if` on a tensor),
+    draw no random numbers (`step.uniform` has them) and take the time from `step`. Numeric fields may be 0-d
+    tensors: that is how the runs of one stack differ in a hyper-parameter.
     """
 
     cost: ClassVar[str] = "1 forward + 1 backward"
@@ -169,34 +173,43 @@ class Objective(Method):
 
         return Trainer(self, setup.net, setup.recipe, setup.checkpoint, setup.fast, setup.stack)
 
+    def scoring_objective(self) -> "Objective":
+        """The objective itself."""
+        return self
+
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """The state before the first step. Runs once, eagerly; refuses data the formula cannot take.
+        """The state before the first step; raises ValueError for data that the formula does not cover.
 
         Args:
-            candidates: the whole training set's candidate matrix.
-            weight: instance weights, where given; only objectives with class priors need them.
+            candidates: candidate matrix of the whole training set.
+            weight: instance weights; only objectives with class priors use them.
         """
         return State()
+
+    @property
+    def updates_state(self) -> bool:
+        """Whether the objective overrides `update`."""
+        return type(self).update is not Objective.update
 
     @abstractmethod
     def loss(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> Float[Tensor, ""]:
-        """The batch's loss, 0-d, differentiable in the logits and in `state.trained`."""
+        """Loss of the batch, 0-d, differentiable in the logits and in `state.trained`."""
 
     def update(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> State:
-        """The state after the step, from detached logits of this step (see `fresh_logits`)."""
+        """State after the step, from the detached logits of this step (see `fresh_logits`)."""
         return state
 
     def scores(self, logits: Float[Tensor, "b k"], state: State) -> Float[Tensor, "b k"]:
-        """What prediction ranks classes by; the logits, unless the method decodes them (CPE)."""
+        """Class scores for prediction: the logits, unless the method decodes them (CPE)."""
         return logits
 
 
 class RowwiseObjective(Objective):
-    """An objective that is a (weighted) mean of one loss per instance; nearly all are."""
+    """An objective that is the (weighted) mean of one loss per instance, as nearly all are."""
 
     @abstractmethod
     def losses(
@@ -207,13 +220,13 @@ class RowwiseObjective(Objective):
     def loss(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> Float[Tensor, ""]:
-        """Mean over the batch of `losses`, weighted where the step brings weights."""
+        """Mean of `losses` over the batch, weighted if the step has weights."""
         return weighted_mean(self.losses(logits, candidates, state, step), step.weight)
 
     def losses_and_gradients(
         self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b k"]]:
-        """`losses`, and the gradient of each in its logits: by autograd, unless a subclass writes it out."""
+        """`losses` and their gradients in the logits, by autograd unless a subclass has a closed form."""
         with torch.enable_grad():
             leaf = logits.detach().requires_grad_()
             losses = self.losses(leaf, candidates, state, step)
@@ -237,16 +250,16 @@ class StatelessObjective(RowwiseObjective):
 
 @dataclass(frozen=True)
 class Run:
-    """One training run of a stack: its data, its seed, and where it differs from its neighbours.
+    """One training run: its data, its seed, and its own settings.
 
     Attributes:
-        train: what to learn from; the run happens on the device these tensors are on.
+        train: training data; the run uses the device of these tensors.
         seed: the only source of randomness.
         weight: (n,) instance weights, or None.
-        keys: (n,) whole numbers that name the instances in the random streams; their index by default.
-        objective: this run's own, in place of the trainer's.
-        learning_rate: this run's own, in place of the recipe's.
-        weight_decay: this run's own, in place of the recipe's.
+        keys: (n,) integers that identify the instances in the random streams; None: their index.
+        objective: replaces that of the trainer.
+        learning_rate: replaces that of the recipe.
+        weight_decay: replaces that of the recipe.
     """
 
     train: PartialDataset
@@ -259,29 +272,29 @@ class Run:
 
 
 class Classifier(ABC):
-    """What a fitted run leaves behind. Subclasses are dataclasses whose fields are tensors or plain JSON."""
+    """The result of a run. Subclasses are dataclasses whose fields are tensors or plain JSON values."""
 
-    #: The name a saved model is recognised by; lower case, unique.
+    #: Identifies the class in saved models; lower case, unique.
     name: ClassVar[str]
 
     @abstractmethod
     def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
-        """Scores of every class, higher is likelier; the prediction is the argmax, lowest index on ties."""
+        """Scores of all classes; the prediction is the highest, on ties the lowest index."""
 
     def probabilities(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
-        """The scores as a distribution: their softmax, unless the method has one of its own."""
+        """Class probabilities: the softmax of the scores, unless the method defines others."""
         return self.scores(x).softmax(-1)
 
     def predict(self, x: Float[Tensor, "n ..."]) -> Int[Tensor, "n"]:
-        """The likeliest class of each row."""
+        """The most probable class of each row."""
         return self.scores(x).argmax(-1)
 
 
 class Monitor:
-    """Looks on while an algorithm trains: progress bars, learning curves. This one does nothing."""
+    """Callbacks during training, for progress bars and learning curves; this base class does nothing."""
 
     def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
-        """Training of these runs (their positions in `fit`'s list) starts, or resumes after `done` epochs."""
+        """Training of the runs at these positions starts, or resumes after `done` epochs."""
 
     def epoch(
         self,
@@ -290,21 +303,23 @@ class Monitor:
         losses: Float[Tensor, "r"],
         scores: Callable[[Tensor], Float[Tensor, "r n k"]],
     ) -> None:
-        """An epoch (counted from 1) ended; `scores(x)` gives these runs' scores in evaluation mode."""
+        """An epoch (counted from 1) has ended; `scores(x)` gives the runs' scores in evaluation mode."""
 
     def state(self) -> dict[str, Tensor]:
-        """What has to be remembered when training is interrupted here."""
+        """Tensors to save in a checkpoint."""
         return {}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from a remembered `state`."""
+        """Continue from a saved `state`."""
 
 
 class Algorithm(Method):
-    """A method with its own training loop."""
+    """A method with its own training loop, which draws random numbers from `run.seed` only."""
 
     kind: ClassVar[str] = "classical"
     trains_network: ClassVar[bool] = False
+    #: Class of the fitted classifiers of methods without a network.
+    classifier: ClassVar[type[Classifier]]
 
     def with_training(self, setup: TrainingSetup) -> "Algorithm":
         """The algorithm itself: without a network, it has no use for the setup."""
@@ -312,4 +327,4 @@ class Algorithm(Method):
 
     @abstractmethod
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
-        """One classifier per run, drawing from `run.seed` only; without epochs `monitor` is not called."""
+        """Fit one classifier per run; `monitor` is called by algorithms that have epochs."""

@@ -1,4 +1,4 @@
-"""What is measured while a stack trains: accuracy, per-class recall, losses; and the bar that shows it."""
+"""Metrics collected during training, and a progress bar."""
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def accuracy(scores: Float[Tensor, "*r n k"], truth: Int[Tensor, "n"]) -> Float[Tensor, "*r"]:
-    """Share of rows whose highest score is the true class."""
+    """Fraction of rows whose highest score is that of the true class."""
     hits: Tensor = scores.argmax(-1).eq(truth)
     return hits.double().mean(-1)
 
@@ -31,13 +31,13 @@ def confusion(scores: Float[Tensor, "*r n k"], truth: Int[Tensor, "n"]) -> Int[T
 
 
 class History(Monitor):
-    """Accuracy on a test set after every epoch, for all runs; kept on the device until it is read.
+    """Training loss and test accuracy of all runs by epoch, stored on the device until they are read.
 
     Args:
         x: test features.
         truth: true classes of the test rows.
         every: epochs between measurements; the last epoch is always measured.
-        confusions: also keep the confusion matrix of each measurement.
+        confusions: also store the confusion matrix of each measurement.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class History(Monitor):
         self._measured: dict[str, Tensor] = {}
 
     def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
-        """Remember how long training lasts."""
+        """Store the number of epochs."""
         self._epochs = epochs
 
     def epoch(
@@ -58,7 +58,7 @@ class History(Monitor):
         losses: Float[Tensor, "r"],
         scores: Callable[[Tensor], Float[Tensor, "r n k"]],
     ) -> None:
-        """Measure the runs when it is their turn."""
+        """Store the losses and, if a measurement is due, the accuracy of the runs."""
         for run, loss in zip(runs, losses.unbind(), strict=True):
             self._measured[f"loss/{run}/{epoch}"] = loss
         if epoch % self.every and epoch != self._epochs:
@@ -72,20 +72,20 @@ class History(Monitor):
                 self._measured[f"confusion/{run}/{epoch}"] = counts
 
     def series(self, what: str, run: int) -> dict[int, Tensor]:
-        """One run's measurements by epoch; `what` is "accuracy", "loss" or "confusion"."""
-        found = {}
+        """Measurements of one run by epoch; `what` is "accuracy", "loss" or "confusion"."""
+        values = {}
         for name, value in self._measured.items():
             kind, of_run, epoch = name.split("/")
             if kind == what and int(of_run) == run:
-                found[int(epoch)] = value.cpu()
-        return dict(sorted(found.items()))
+                values[int(epoch)] = value.cpu()
+        return dict(sorted(values.items()))
 
     def accuracies(self, run: int) -> dict[int, float]:
-        """One run's accuracy by epoch."""
+        """Accuracy of one run by epoch."""
         return {epoch: float(value) for epoch, value in self.series("accuracy", run).items()}
 
     def losses(self, run: int) -> dict[int, float]:
-        """One run's mean training loss by epoch."""
+        """Mean training loss of one run by epoch."""
         return {epoch: float(value) for epoch, value in self.series("loss", run).items()}
 
     def state(self) -> dict[str, Tensor]:
@@ -93,18 +93,18 @@ class History(Monitor):
         return self._measured
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take up earlier measurements."""
+        """Add earlier measurements."""
         self._measured |= state
 
 
-class Together(Monitor):
-    """Several monitors as one."""
+class CombinedMonitor(Monitor):
+    """Calls several monitors; None stands for none."""
 
-    def __init__(self, *monitors: Monitor) -> None:
-        self.monitors = monitors
+    def __init__(self, *monitors: Monitor | None) -> None:
+        self.monitors = [monitor for monitor in monitors if monitor is not None]
 
     def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
-        """Pass on."""
+        """Call each monitor."""
         for monitor in self.monitors:
             monitor.begin(epochs, runs, done)
 
@@ -115,23 +115,23 @@ class Together(Monitor):
         losses: Float[Tensor, "r"],
         scores: Callable[[Tensor], Float[Tensor, "r n k"]],
     ) -> None:
-        """Pass on."""
+        """Call each monitor."""
         for monitor in self.monitors:
             monitor.epoch(epoch, runs, losses, scores)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything they remember, by position."""
+        """The states of all monitors, prefixed with their positions."""
         return {f"{i}|{k}": v for i, monitor in enumerate(self.monitors) for k, v in monitor.state().items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Give each its own memory back."""
+        """Restore each monitor."""
         for i, monitor in enumerate(self.monitors):
-            own = {k.partition("|")[2]: v for k, v in state.items() if k.partition("|")[0] == str(i)}
-            monitor.restore(own)
+            prefix = f"{i}|"
+            monitor.restore({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
 
 
 class ProgressBar(Monitor):
-    """Epochs done and time left, on a terminal; silent elsewhere. A context manager."""
+    """A progress bar of epochs with the time left; a context manager. Silent outside a terminal."""
 
     def __init__(self, what: str = "training", *, transient: bool = True) -> None:
         from rich.console import Console
@@ -173,6 +173,6 @@ class ProgressBar(Monitor):
         losses: Float[Tensor, "r"],
         scores: Callable[[Tensor], Float[Tensor, "r n k"]],
     ) -> None:
-        """Move the bar."""
+        """Advance the bar."""
         if self._task is not None:
             self._bar.update(self._task, completed=epoch)

@@ -1,4 +1,4 @@
-"""SGD and Adam on dicts of stacked tensors, in place, one learning rate per run."""
+"""SGD and Adam on dicts of stacked tensors, in place, with one learning rate per run."""
 
 import math
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from propall.numerics import is_traced
 from propall.training.recipe import Recipe
 
 Tensors = dict[str, Tensor]
@@ -17,7 +18,7 @@ ADAM_EPSILON = 1e-8
 
 
 def start(recipe: Recipe, parameters: Tensors) -> dict[str, Tensors]:
-    """Moments before the first step: all zero."""
+    """Moments before the first step: zeros."""
     names = ("first", "second") if recipe.optimizer == "adam" else ("first",)
     return {name: {key: torch.zeros_like(p) for key, p in parameters.items()} for name in names}
 
@@ -33,29 +34,29 @@ def advance(
     steps: Tensor,
     factors: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
-    """One step of the recipe's optimiser, in place; agrees with `torch.optim.SGD` and `torch.optim.Adam`.
+    """One step of the recipe's optimizer, in place; agrees with `torch.optim.SGD` and `torch.optim.Adam`.
 
     Args:
-        recipe: which optimiser, and its momentum.
-        parameters: stacked over runs on the first axis, or one run's as they are; they move.
-        gradients: of the sum over runs, so each run's own on its slice; shaped like the parameters.
-        moments: from `start`; they are brought up to date.
+        recipe: selects the optimizer and its momentum.
+        parameters: stacked over runs on the first axis, or those of one run without it.
+        gradients: of each run's loss, shaped like the parameters.
+        moments: from `start`; updated.
         rate: learning rate of each run.
-        weight_decay: of each run; None where no run has any.
+        weight_decay: of each run; None: no run has any.
         steps: steps taken before this one, 0-d.
         factors: factor on the learning rate of some parameters; their weight decay is divided by it.
     """
     if not parameters:
         return
-    numbers = None if factors else common(rate, weight_decay)
-    if numbers is not None:
-        advance_fused(recipe, parameters, gradients, moments, *numbers, steps)
+    shared_rates = None if factors else common(rate, weight_decay)
+    if shared_rates is not None:
+        advance_fused(recipe, parameters, gradients, moments, *shared_rates, steps)
         return
     first, second = moments["first"], moments.get("second", {})
     beta1, beta2 = ADAM_BETAS
     if recipe.optimizer == "adam":
         taken = (steps + 1).to(rate.dtype)
-        # 1 - beta^t without cancellation: float32 would lose half its digits in the first steps.
+        # 1 - beta^t without cancellation: float32 would lose half of its digits in the first steps.
         rate = rate / -torch.expm1(taken * math.log(beta1))
         correction = -torch.expm1(taken * math.log(beta2))
     for key, p in parameters.items():
@@ -76,8 +77,8 @@ def advance(
 
 
 def common(rate: Float[Tensor, "r"], weight_decay: Float[Tensor, "r"] | None) -> tuple[float, float] | None:
-    """Both as numbers where all runs have the same; None too where a device would have to be waited for."""
-    if torch.compiler.is_compiling() or rate.device.type != "cpu":
+    """Both as numbers if all runs share them; None otherwise, or if reading them would wait for a device."""
+    if is_traced() or rate.device.type != "cpu":
         return None
     rates, decays = set(rate.tolist()), {0.0} if weight_decay is None else set(weight_decay.tolist())
     return (rates.pop(), decays.pop()) if len(rates) == len(decays) == 1 else None
@@ -92,14 +93,14 @@ def advance_fused(
     weight_decay: float,
     steps: Tensor,
 ) -> None:
-    """The same step by the kernels behind `torch.optim`'s `fused=True`: one call, one pass over memory."""
+    """The same step with the kernels of `torch.optim`'s `fused=True`: one call, one pass over memory."""
     tensors, first = list(parameters.values()), [moments["first"][key] for key in parameters]
-    # The kernels walk through memory as it lies.
-    slopes = [gradients[key].contiguous() for key in parameters]
+    # The kernels expect contiguous memory.
+    dense = [gradients[key].contiguous() for key in parameters]
     if recipe.optimizer == "sgd":
         torch._fused_sgd_(
             tensors,
-            slopes,
+            dense,
             first,
             lr=rate,
             weight_decay=weight_decay,
@@ -112,7 +113,7 @@ def advance_fused(
         return
     torch._fused_adam_(
         tensors,
-        slopes,
+        dense,
         first,
         [moments["second"][key] for key in parameters],
         [],

@@ -1,4 +1,4 @@
-"""How long and with what a network is trained; the loss is the objective's business."""
+"""How a network is trained, apart from its loss: epochs, batches, optimizer."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from torch import Tensor
 from propall.registry import check_choices, check_integers
 from propall.training.views import Views
 
-#: What matrix products are computed in.
+#: Precision of matrix products.
 Precision = Literal["float32", "tf32", "bfloat16"]
 
 
@@ -21,25 +21,24 @@ ADDED_FIELDS = ("schedule", "warm_up", "nesterov", "norm_rate", "lookahead", "vi
 
 @dataclass(frozen=True)
 class Recipe:
-    """Epochs, batches, optimiser, schedule, augmentation.
+    """Epochs, batches, optimizer, schedule, augmentation, precision.
 
     Attributes:
-        epochs: passes over the training set.
-        batch_size: instances per step; the whole set where it is smaller.
-        optimizer: "sgd" (with momentum) or "adam"; weight decay is the coupled L2 penalty of both, on
-            every parameter.
-        learning_rate: the start of the schedule.
+        epochs: number of epochs.
+        batch_size: instances per step; the whole training set if it is smaller.
+        optimizer: "sgd" (with momentum) or "adam".
+        learning_rate: initial learning rate.
         momentum: of SGD.
-        weight_decay: factor of the L2 penalty.
-        decay: the learning rate is multiplied by this ...
-        decay_every: ... every so many epochs.
-        smooth_decay: spread that factor over all epochs instead of stepping.
-        last_batch: "keep" an incomplete last batch of an epoch, or "drop" it. One of a single row is always
-            dropped: batch norm has no variance there.
-        augmentation: "none", "flip_crop" (mirror, and shift by up to 4 pixels) or "rotate_flip" (up to 30
-            degrees either way, and mirror) for images, fresh at every visit.
-        precision: "float32" computes in the data's own precision; "tf32" lets a GPU's tensor cores round the
-            factors of matrix products to 10 bits; "bfloat16" runs the network under autocast.
+        weight_decay: factor of the L2 penalty on all parameters, added to the gradient for both optimizers.
+        decay: factor of the learning rate, applied every `decay_every` epochs.
+        decay_every: epochs between two decays.
+        smooth_decay: spread the factor evenly over these epochs.
+        last_batch: "keep" or "drop" an incomplete last batch. A single row is always dropped: batch norm
+            needs two.
+        augmentation: of images, drawn anew in every epoch: "none", "flip_crop" (horizontal flip, shift by up
+            to 4 pixels) or "rotate_flip" (rotation by up to 30 degrees, horizontal flip).
+        precision: "float32" keeps the precision of the data; "tf32" lets a GPU round the factors of matrix
+            products to 10 bits; "bfloat16" runs the network under autocast.
         schedule: "decay" multiplies the learning rate by `decay`; "linear" and "cosine" lower it to 0 over
             training.
         warm_up: share of the steps over which "linear" and "cosine" first raise it from a fifth.
@@ -74,7 +73,7 @@ class Recipe:
         for name in ("learning_rate", "weight_decay", "momentum", "decay"):
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
-                raise ValueError(f"{name}: {value!r} given; a finite number of at least 0 is needed.")
+                raise ValueError(f"{name}: got {value!r}; expected a finite number of at least 0.")
         check_choices(self)
 
     @property
@@ -109,7 +108,7 @@ class Recipe:
         return cls(**{**values, "views": None if views is None else Views.from_dict(views)})
 
     def batch_sizes(self, n: int) -> list[int]:
-        """The sizes of an epoch's batches on n rows."""
+        """Sizes of the batches of one epoch on n rows."""
         size = min(self.batch_size, n)
         whole, rest = divmod(n, size)
         keep = self.last_batch == "keep" and rest > 1

@@ -52,7 +52,6 @@ class Section:
         self.runs = runs
         self.objectives = objectives
         self.objective = objectives[0]
-        self.updates_state = type(self.objective).update is not Objective.update
         self.varied: Tensors = {}
         for name in self.objective.hyperparameters():
             values = [getattr(objective, name) for objective in objectives]

@@ -67,7 +67,7 @@ class Stack:
         self.common_rates = optim.common(self.rate, self.weight_decay) if simple else None
         self._rate_factors = _norm_factors(nets[0], recipe.norm_rate)
         self.averages = Averages(self)
-        self._updating = [i for i, section in enumerate(self.sections) if section.updates_state]
+        self._updating = [i for i, section in enumerate(self.sections) if section.objective.updates_state]
         self._noisy = [section.runs if section.objective.needs_noise else None for section in self.sections]
         self._traceable = StackedBackend(self)
         self._eager = SingleBackend(self, nets[0]) if len(runs) == 1 else self._traceable

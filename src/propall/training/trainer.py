@@ -64,6 +64,10 @@ class Trainer(Algorithm):
         """The same objective in another setup."""
         return self.objective.with_training(setup)
 
+    def scoring_objective(self) -> Objective:
+        """The objective."""
+        return self.objective
+
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
         """Train all runs, those of equal shape together."""
         for train in {id(run.train): run.train for run in runs}.values():  # runs may share their data

@@ -38,7 +38,7 @@ from propall.tables.consensus import combine_answers
 from propall.training.checkpoint import write_tensors
 from propall.training.compiled import best_device
 from propall.training.contract import Classifier, Monitor, Objective, Run
-from propall.training.metrics import History, Together
+from propall.training.metrics import CombinedMonitor, History
 from propall.training.recipe import Precision, Recipe
 from propall.training.trainer import Trainer
 
@@ -288,7 +288,7 @@ class JobRunner:
             train = PartialDataset(x[selected], candidates[selected])
             runs.append(Run(train, counter_rng.seed_for(self.setting.seed, f"part {number}")))
         notes = _ProgressNotes(job.key, len(parts), self.note)
-        monitors = Together(notes, *([] if history is None else [history]))
+        monitors = CombinedMonitor(notes, history)
         return Trainer(objective, NETS[self.setting.net], self.setting.recipe).fit(runs, monitor=monitors)
 
     @functools.cached_property

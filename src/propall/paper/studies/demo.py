@@ -18,7 +18,7 @@ from propall.nets import NETS
 from propall.paper.pages.demo import BASELINE, CEILING, DemoResults
 from propall.provenance import commit, hardware
 from propall.training.contract import Monitor, Objective, Run
-from propall.training.metrics import History, Together
+from propall.training.metrics import CombinedMonitor, History
 from propall.training.recipe import Recipe
 from propall.training.trainer import Trainer
 
@@ -56,7 +56,7 @@ def run_demo(*, q: float = 0.5, seeds: int = 5, monitor: Monitor | None = None) 
             assert isinstance(method, Objective)
             runs.append((title, Run(PartialDataset(first.train.x, matrix), seed, objective=method)))
     history = History(first.test_x, first.test_truth)
-    monitors = Together(history, *([] if monitor is None else [monitor]))
+    monitors = CombinedMonitor(history, monitor)
     trainer = Trainer(CC(), partial(NETS["mlp"], widths=WIDTHS), RECIPE)
     classifiers = trainer.fit([run for _, run in runs], monitor=monitors)
     curves: dict[str, list[list[float]]] = {}

@@ -10,12 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 from propall.data import DATASETS
 from propall.paper.specs import TEACHER, TIMED, Spec
+from propall.paper.tables.rows import PaperRow
 from propall.registry import UnknownNameError
 from propall.training.contract import Algorithm, Objective
 from propall.training.recipe import Precision, Recipe
-
-#: Citation key of the article that the numbers in `published.csv` come from.
-REFERENCE = "struski2022propall"
 
 #: Protocol of smoke runs, and their training.
 SHORT = "short"
@@ -27,11 +25,8 @@ _PROTOCOL = re.compile(r"(?P<base>.+?)(?P<same>\+same-rates)?(-(?P<epochs>[1-9]\
 #: Precision of networks on a GPU; float32 if not listed. TF32 was PyTorch's default for perceptrons when the
 #: compared code was published.
 _PRECISIONS: Mapping[str, Precision] = {
-    "mlp5": "tf32",
-    "mlp500": "tf32",
-    "valen_mlp4": "tf32",
-    "resnet32": "bfloat16",
-    "densenet161": "bfloat16",
+    **dict.fromkeys(("mlp5", "mlp500", "valen_mlp4"), "tf32"),
+    **dict.fromkeys(("resnet32", "densenet161"), "bfloat16"),
 }
 #: Rows whose training time is compared.
 TIMED_ROWS = ("propall", "proden", "valen")
@@ -39,13 +34,7 @@ TIMED_ROWS = ("propall", "proden", "valen")
 
 @dataclass(frozen=True)
 class MethodSetting:
-    """How a method is trained on one data set.
-
-    Attributes:
-        method: method with its hyper-parameters.
-        net: name of the network.
-        recipe: epochs, batches, optimizer.
-    """
+    """How a method is trained on one data set."""
 
     method: Objective | Algorithm
     net: str
@@ -62,13 +51,12 @@ class MethodSetting:
         An objective adopts the whole recipe. An algorithm that trains a network (VALEN) keeps its batches and
         adopts learning rate and weight decay; a method without a network does not change.
         """
+        recipe, theirs = self.recipe, other.recipe
         if isinstance(self.method, Objective):
-            return replace(self, recipe=other.recipe)
-        if self.method.trains_network:
-            ours = other.recipe
-            recipe = replace(self.recipe, learning_rate=ours.learning_rate, weight_decay=ours.weight_decay)
-            return replace(self, recipe=recipe)
-        return self
+            recipe = theirs
+        elif self.method.trains_network:
+            recipe = replace(recipe, learning_rate=theirs.learning_rate, weight_decay=theirs.weight_decay)
+        return replace(self, recipe=recipe)
 
 
 class PublishedAccuracy(NamedTuple):
@@ -78,29 +66,8 @@ class PublishedAccuracy(NamedTuple):
     std: float
 
 
-class PaperRow(NamedTuple):
-    """A row of a table: a method in one setting.
-
-    Attributes:
-        name: name on the command line.
-        title: name as printed.
-        published: the paper's row it is compared with; several of our rows may share one.
-    """
-
-    name: str
-    title: str
-    published: str
-
-
 class PaperCell(NamedTuple):
-    """A cell of a table.
-
-    Attributes:
-        table: name of the table.
-        data: name of the data set.
-        row: name of the row.
-        candidates: number of candidates, in tables that vary it.
-    """
+    """A cell of a table; `candidates` is their number, in tables that vary it."""
 
     table: str
     data: str
@@ -114,13 +81,7 @@ class PaperCell(NamedTuple):
 
 
 class ProtocolParts(NamedTuple):
-    """The parts of a protocol name.
-
-    Attributes:
-        base: what is run.
-        same_rates: whether every method is trained like ProPaLL.
-        epochs: number of epochs for all networks; None for the number of each method.
-    """
+    """The parts of a protocol name; without a number of `epochs`, each method has its own."""
 
     base: str
     same_rates: bool
@@ -188,27 +149,23 @@ class PaperTable:
 
     def row(self, name: str) -> PaperRow:
         """Return a row by its name."""
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise UnknownNameError(
-            f"method: table {self.name} has no row {name!r}; expected one of "
-            f"{', '.join(row.name for row in self.rows)}."
-        )
+        rows = {row.name: row for row in self.rows}
+        if name not in rows:
+            known = ", ".join(rows)
+            raise UnknownNameError(f"method: table {self.name} has no row {name!r}; expected one of {known}.")
+        return rows[name]
 
     def cells(
         self, *, data: Sequence[str] | None = None, rows: Sequence[str] | None = None
     ) -> list[PaperCell]:
         """Return all cells, or those of some data sets and rows, the rows in the given order."""
-        picked = (
-            self.rows if rows is None else [row for name in rows for row in self.rows if row.name == name]
-        )
+        known = [row.name for row in self.rows]
         return [
-            PaperCell(self.name, name, row.name, n)
+            PaperCell(self.name, name, row, n)
             for name in self.data
             if data is None or name in data
             for n in self.candidates or (None,)
-            for row in picked
+            for row in (known if rows is None else [row for row in rows if row in known])
         ]
 
     def published(self, cell: PaperCell) -> PublishedAccuracy | None:
@@ -250,10 +207,7 @@ class PaperTable:
     def specs(self, cell: PaperCell, protocol: str | None = None, *, seeds: int | None = None) -> list[Spec]:
         """Return the runs behind a cell; empty if the protocol leaves it out, see `left_out`.
 
-        Args:
-            cell: one of `cells`.
-            protocol: name of a protocol; None for the default.
-            seeds: number of seeds, instead of the protocol's.
+        `seeds` overrides the protocol's number of seeds.
         """
         protocol = self.protocol(protocol)
         if self.left_out(cell, protocol):
@@ -294,29 +248,21 @@ def _with_precision(spec: Spec) -> Spec:
 
 def _shorten(spec: Spec) -> Spec:
     """Shorten a run from hours to seconds, to test that everything works."""
-    split = spec.split
+    split, teacher, recipe = spec.split, spec.teacher, replace(spec.recipe, epochs=SHORT_EPOCHS)
     if split.fold is None:
         split = replace(split, per_class=SHORT_PER_CLASS)
-    teacher = spec.teacher
     if spec.corruption is not None and spec.corruption.needs_scores:
         teacher = replace(teacher or TEACHER, epochs=SHORT_EPOCHS)
-    return replace(
-        spec,
-        method=spec.method.shortened(),
-        recipe=replace(spec.recipe, epochs=SHORT_EPOCHS),
-        split=split,
-        teacher=teacher,
-        seed=0,
-    )
+    method = spec.method.shortened()
+    return replace(spec, method=method, recipe=recipe, split=split, teacher=teacher, seed=0)
 
 
 def _with_epochs(epochs: int, spec: Spec) -> Spec:
     """Set the number of epochs; returns the same spec if it has no epochs, or this number."""
     if not spec.trains_network or spec.recipe.epochs == epochs:
         return spec
-    return replace(
-        spec, recipe=replace(spec.recipe, epochs=epochs), protocol=f"{spec.protocol}-{epochs}epochs"
-    )
+    recipe = replace(spec.recipe, epochs=epochs)
+    return replace(spec, recipe=recipe, protocol=f"{spec.protocol}-{epochs}epochs")
 
 
 @functools.cache
