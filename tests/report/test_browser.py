@@ -7,7 +7,8 @@ import pytest
 
 from propall.paper.pages.demo import write_demo
 from propall.paper.pages.tables import compare_with_paper
-from propall.report.charts import CDDiagram, Grid, HeatMap
+from propall.report.charts.heat import Grid, HeatMap
+from propall.report.charts.ranks import CDDiagram
 from propall.report.page import Page, Section
 from propall.report.tables import TableCell
 

@@ -11,23 +11,12 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from propall.report.charts import (
-    BarChart,
-    CDDiagram,
-    Curve,
-    DotChart,
-    ExampleSheet,
-    FilmStrip,
-    Grid,
-    HeatMap,
-    Line,
-    LineChart,
-    LogLineChart,
-    Reference,
-)
-from propall.report.charts.examples import png, to_uint8
-from propall.report.charts.figure import NARROW, WIDE
-from propall.report.charts.heat import DARKEST_UNDER_TEXT
+from propall.report.charts.bars import BarChart, DotChart
+from propall.report.charts.examples import ExampleSheet, png, to_uint8
+from propall.report.charts.figure import NARROW, WIDE, Reference
+from propall.report.charts.heat import DARKEST_UNDER_TEXT, FilmStrip, Grid, HeatMap
+from propall.report.charts.lines import Curve, Line, LineChart, LogLineChart
+from propall.report.charts.ranks import CDDiagram
 from propall.report.charts.svg import element, spread_apart, text
 from propall.report.colors import DARK, LIGHT, blend, contrast, method_style, series_color
 
@@ -248,7 +237,8 @@ def test_svg_text_is_escaped():
 
 
 def test_pages_need_neither_matplotlib_nor_torch():
-    code = "import sys, propall.report.page, propall.report.charts\n"
+    code = "import sys, propall.report.page, propall.report.exhibits\n"
+    code += "from propall.report.charts import bars, examples, heat, lines, ranks\n"
     code += "print(sorted({'matplotlib', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

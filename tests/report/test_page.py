@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from propall.report.charts import BarChart
+from propall.report.charts.bars import BarChart
 from propall.report.page import KeyFigure, Page, Section
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
 

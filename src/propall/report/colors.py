@@ -41,17 +41,11 @@ REFERENCES = ("random_candidate", "clean_labels", "chance")
 
 
 class MethodStyle(NamedTuple):
-    """How a method is drawn.
+    """How a method is drawn."""
 
-    Attributes:
-        color: 0 for the accent, 1 to 7 for a series color, -1 for the muted color.
-        dash: SVG dash pattern; empty for a solid line.
-        marker: one of `MARKERS`.
-    """
-
-    color: int
-    dash: str
-    marker: str
+    color: int  # 0 for the accent, 1 to 7 for a series color, -1 for the muted color
+    dash: str  # SVG dash pattern; empty for a solid line
+    marker: str  # one of `MARKERS`
 
 
 def method_key(method: str) -> str:

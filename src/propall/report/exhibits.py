@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from propall import atomic_files
-from propall.report.charts import Figure
+from propall.report.charts.figure import Figure
 from propall.report.charts.plots import open_canvas
 from propall.report.colors import LIGHT, text_color
 from propall.report.page import Page, format_provenance
@@ -18,15 +18,9 @@ PICTURE_SUFFIXES = (".svg", ".png")
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A table or figure with a name and its provenance.
+    """A table or figure with its provenance."""
 
-    Attributes:
-        name: stem of its files, such as `uniform-q0.5`.
-        block: the table or figure.
-        provenance: data, corruption, protocol, seeds, epochs, precision, hardware, version, commit, date.
-    """
-
-    name: str
+    name: str  # stem of its files, such as `uniform-q0.5`
     block: ReportTable | Figure
     provenance: Mapping[str, str] = field(default_factory=dict)
 

@@ -34,21 +34,13 @@ class KeyFigure:
 
 @dataclass(frozen=True)
 class Section:
-    """One result with the charts and tables that show it.
+    """One result with the charts and tables that show it."""
 
-    Attributes:
-        heading: the result in one sentence.
-        body: one or more charts or tables.
-        text: one or two sentences; paragraphs are separated by an empty line, `code` is in backticks.
-        provenance: data, corruption, q, protocol, seeds, epochs, hardware, version, commit, date.
-        label: entry in the table of contents; the heading if empty.
-    """
-
-    heading: str
+    heading: str  # the result in one sentence
     body: Block | Sequence[Block]
-    text: str = ""
-    provenance: Mapping[str, str] = field(default_factory=dict)
-    label: str = ""
+    text: str = ""  # paragraphs are separated by an empty line, `code` is in backticks
+    provenance: Mapping[str, str] = field(default_factory=dict)  # data, seeds, hardware, version, date etc.
+    label: str = ""  # in the table of contents; the heading if empty
 
     @property
     def blocks(self) -> Sequence[Block]:
@@ -58,19 +50,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the report.
-
-    Attributes:
-        title: what the page is about.
-        finding: the main result in one sentence.
-        figures: three to five key figures.
-        sections: the results in detail.
-        footer: the last line; the version of propall by default.
-    """
+    """A page of the report."""
 
     title: str
-    finding: str
-    figures: Sequence[KeyFigure] = ()
+    finding: str  # the main result in one sentence
+    figures: Sequence[KeyFigure] = ()  # three to five
     sections: Sequence[Section] = ()
     footer: str = f"Made with propall {__version__}."
 
@@ -87,7 +71,7 @@ class Page:
                 "blocks": [
                     Markup(block.to_html(f"s{number}-{i}")) for i, block in enumerate(section.blocks, 1)
                 ],
-                "paragraphs": [Markup(inline_html(part)) for part in _paragraphs(section.text)],
+                "paragraphs": [Markup(inline_html(part)) for part in section.text.split("\n\n") if part],
                 "provenance": format_provenance(section.provenance),
             }
             for number, section in enumerate(self.sections, 1)
@@ -106,10 +90,6 @@ class Page:
         path = Path(path)
         atomic_files.write_text(path, self.to_html())
         return path
-
-
-def _paragraphs(text: str) -> list[str]:
-    return [part.strip() for part in text.split("\n\n") if part.strip()]
 
 
 def format_provenance(provenance: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from itertools import groupby
-from typing import Literal
+from typing import Literal, Self
 
 from propall.report.colors import method_style
 from propall.report.numbers import Number, format_mean, format_number
@@ -20,21 +20,15 @@ Format = Literal["CSV", "Markdown", "LaTeX"]
 class Column:
     """A column after the first, which holds the row titles.
 
-    Attributes:
-        title: heading.
-        group: heading above adjacent columns of the same group.
-        kind: "number" for `mean (std)`, "difference" for signed numbers with ▲ or ▼, or "text".
-        decimals: digits after the decimal point.
-        best: which numbers are better; the best is bold. For differences it sets the direction of ▲.
-        wraps: wrap long texts instead of widening the table.
+    Numbers are shown as `mean (std)`, the best of them bold; differences are signed, with ▲ where better.
     """
 
     title: str
-    group: str = ""
+    group: str = ""  # heading above adjacent columns of the same group
     kind: Literal["number", "difference", "text"] = "number"
     decimals: int = 2
     best: Literal["highest", "lowest"] | None = None
-    wraps: bool = False
+    wraps: bool = False  # wrap long texts instead of widening the table
 
     @property
     def full_title(self) -> str:
@@ -44,23 +38,14 @@ class Column:
 
 @dataclass(frozen=True)
 class TableCell:
-    """A number, a text, or the reason why there is neither.
-
-    Attributes:
-        mean: the number.
-        std: its standard deviation over runs.
-        text: shown instead of a number; in an empty cell the reason (`not run`, `data not available`).
-        close: not significantly worse than the best of its column; underlined.
-        hatched: why the number cannot be compared with the others; such a cell is never the best.
-        remark: another footnote.
-    """
+    """A number, a text, or the reason why there is neither."""
 
     mean: Number | None = None
-    std: Number | None = None
-    text: str = ""
-    close: bool = False
-    hatched: str = ""
-    remark: str = ""
+    std: Number | None = None  # over runs
+    text: str = ""  # instead of a number; in an empty cell the reason, such as `not run`
+    close: bool = False  # not significantly worse than the best of its column; underlined
+    hatched: str = ""  # why the number cannot be compared with the others; such a cell is never the best
+    remark: str = ""  # another footnote
 
     @property
     def footnotes(self) -> list[str]:
@@ -76,26 +61,23 @@ class TableRow:
     cells: Sequence[TableCell]
     method: str = ""
 
+    @classmethod
+    def of(cls, title: str, *values: Number | str | None, method: str = "") -> Self:
+        """Build from numbers and texts."""
+        cells = [TableCell(text=value) if isinstance(value, str) else TableCell(value) for value in values]
+        return cls(title, cells, method)
+
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table with caption and footnotes.
+    """A table with caption and footnotes."""
 
-    Attributes:
-        columns: the columns after the first.
-        rows: rows with one cell per column.
-        caption: what the numbers are, and over how many runs.
-        row_title: heading of the first column.
-        formats: formats of the copy buttons.
-        best_in: mark the best number of each of the "columns" or of the "rows".
-    """
-
-    columns: Sequence[Column]
+    columns: Sequence[Column]  # after the first
     rows: Sequence[TableRow]
-    caption: str = ""
-    row_title: str = "method"
-    formats: Sequence[Format] = ("CSV", "Markdown", "LaTeX")
-    best_in: Literal["columns", "rows"] = "columns"
+    caption: str = ""  # what the numbers are, and over how many runs
+    row_title: str = "method"  # heading of the first column
+    formats: Sequence[Format] = ("CSV", "Markdown", "LaTeX")  # of the copy buttons
+    best_in: Literal["columns", "rows"] = "columns"  # mark the best number of each
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -187,10 +169,8 @@ class ReportTable:
         lines.append(" & ".join(map(_tex, [self.row_title, *(c.title for c in self.columns)])) + r" \\")
         lines.append(r"\midrule")
         for r, row in enumerate(self.rows):
-            lines.append(
-                " & ".join([_tex(row.title), *(self._tex_cell(r, c) for c in range(len(row.cells)))])
-            )
-            lines[-1] += r" \\"
+            cells = (self._tex_cell(r, c) for c in range(len(row.cells)))
+            lines.append(" & ".join([_tex(row.title), *cells]) + r" \\")
         lines += [r"\bottomrule", r"\end{tabular}"]
         lines += [rf"\par\footnotesize {note}" for note in map(_tex, self._numbered_notes("({}) {}"))]
         text = "\n".join([*lines, r"\end{table}", ""])
@@ -225,9 +205,8 @@ class ReportTable:
             cells = "".join(self._html_cell(r, c) for c in range(len(row.cells)))
             parts.append(f'<tr><th scope="row">{mark}{escape(row.title)}</th>{cells}</tr>')
         parts.append("</tbody></table></div>")
-        notes = self._numbered_notes("<sup>{}</sup> {}", quote=escape)
-        if notes:
-            parts.append("".join(f'<p class="note">{note}</p>' for note in notes))
+        notes = self._numbered_notes('<p class="note"><sup>{}</sup> {}</p>', quote=escape)
+        parts += ["".join(notes)] if notes else []
         return "\n".join([*parts, self._copy_buttons(), "</div>"])
 
     def _html_head(self) -> str:
@@ -261,11 +240,8 @@ class ReportTable:
             body = escape(format_number(cell.mean, column.decimals))
             body = f"<b>{body}</b>" if self.is_best(r, c) else body
             body = f"<u>{body}</u>" if cell.close else body
-            body += (
-                f" <small>({format_number(cell.std, column.decimals)})</small>"
-                if cell.std is not None
-                else ""
-            )
+            if cell.std is not None:
+                body += f" <small>({format_number(cell.std, column.decimals)})</small>"
         if cell.hatched:
             classes.append("hatched")
         if cell.footnotes:
@@ -276,13 +252,10 @@ class ReportTable:
 
     def _copy_buttons(self) -> str:
         renderings = {"CSV": self.to_csv, "Markdown": self.to_markdown, "LaTeX": self.to_latex}
-        buttons = "".join(
-            f'<button type="button" data-copy="{name}">Copy {name}</button>' for name in self.formats
-        )
-        return (
-            f'<p class="copy" hidden>{buttons}<span role="status"></span></p>'
-            f"{json_script({name: renderings[name]() for name in self.formats})}"
-        )
+        button = '<button type="button" data-copy="{0}">Copy {0}</button>'
+        buttons = "".join(map(button.format, self.formats))
+        texts = json_script({name: renderings[name]() for name in self.formats})
+        return f'<p class="copy" hidden>{buttons}<span role="status"></span></p>{texts}'
 
     def _mark(self, cell: TableCell, shape: str) -> str:
         numbers = ",".join(str(self.footnotes.index(note) + 1) for note in cell.footnotes)

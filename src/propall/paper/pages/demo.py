@@ -7,7 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from propall.report.charts import DotChart, ExampleSheet, Line, LineChart, Reference
+from propall.report.charts.bars import DotChart
+from propall.report.charts.examples import ExampleSheet
+from propall.report.charts.figure import Reference
+from propall.report.charts.lines import Line, LineChart
 from propall.report.numbers import format_number, format_percent, mean_and_std
 from propall.report.page import KeyFigure, Page, Section
 from propall.report.tables import Column, ReportTable, TableCell, TableRow

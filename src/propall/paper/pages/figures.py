@@ -20,17 +20,10 @@ from propall.paper.verdicts.critical_differences import (
     rank_published,
 )
 from propall.paper.verdicts.speed import Timing, timings
-from propall.report.charts import (
-    CDDiagram,
-    Curve,
-    FilmStrip,
-    Grid,
-    HeatMap,
-    Line,
-    LineChart,
-    LogLineChart,
-    Reference,
-)
+from propall.report.charts.figure import Reference
+from propall.report.charts.heat import FilmStrip, Grid, HeatMap
+from propall.report.charts.lines import Curve, Line, LineChart, LogLineChart
+from propall.report.charts.ranks import CDDiagram
 from propall.report.exhibits import Exhibit
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
 from propall.wording import plural

@@ -1,24 +1,18 @@
 """Sheets of example images with their candidate, recovered and true labels."""
 
-from __future__ import annotations
-
-import struct
-import zlib
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from propall.report.charts.figure import Drawing, Figure
+from propall.report.charts.plots import Canvas
 from propall.report.colors import LIGHT
-from propall.report.tables import Column, ReportTable, TableCell, TableRow
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
+from propall.report.tables import Column, ReportTable, TableRow
 
 
 def to_uint8(images: NDArray[np.generic]) -> NDArray[np.uint8]:
@@ -37,42 +31,23 @@ def png(image: NDArray[np.uint8]) -> bytes:
             f"image: {image.dtype} of shape {image.shape}; expected uint8 of shape (h, w) or (h, w, 3). "
             "Convert it with to_uint8 and put the channels last."
         )
+    from PIL import Image  # a dependency of matplotlib
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    height, width = image.shape[:2]
-    header = struct.pack(">IIBBBBB", width, height, 8, 0 if image.ndim == 2 else 2, 0, 0, 0)
-    rows = image.reshape(height, -1)
-    # Each row of pixels starts with its filter type, 0 for none.
-    data = zlib.compress(np.hstack([np.zeros((height, 1), np.uint8), rows]).tobytes(), 9)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
-
-
-def data_uri(image: NDArray[np.uint8]) -> str:
-    """Return the image as a data URI."""
-    return "data:image/png;base64," + b64encode(png(image)).decode()
+    file = BytesIO()
+    Image.fromarray(image).save(file, "png", optimize=True)
+    return file.getvalue()
 
 
 @dataclass(frozen=True)
 class ExampleSheet(Figure):
-    """Images with their candidates as chips: the recovered label filled, the true one checked.
-
-    Attributes:
-        caption: what is shown.
-        images: (n, h, w) or (n, h, w, 3), of any numeric type.
-        candidates: candidate labels of each image, as class names.
-        recovered: the label chosen for each image.
-        truth: the true label of each image, where known.
-        inverted: draw large values dark, like ink on paper; for gray images.
-    """
+    """Images with their candidates as chips: the recovered label filled, the true one checked."""
 
     caption: str
-    images: NDArray[np.generic]
+    images: NDArray[np.generic]  # (n, h, w) or (n, h, w, 3), of any numeric type
     candidates: Sequence[Sequence[str]]
     recovered: Sequence[str]
-    truth: Sequence[str | None]
-    inverted: bool = False
+    truth: Sequence[str | None]  # None where not known
+    inverted: bool = False  # draw large values dark, like ink on paper; for gray images
 
     def __post_init__(self) -> None:
         lengths = {len(self.images), len(self.candidates), len(self.recovered), len(self.truth)}
@@ -99,17 +74,10 @@ class ExampleSheet(Figure):
         """Return one row per image."""
         columns = [Column(name, kind="text") for name in ("candidates", "recovered", "true")]
         rows = [
-            TableRow(
-                str(i),
-                [
-                    TableCell(text=" ".join(s)),
-                    TableCell(text=r),
-                    TableCell(text="not known" if t is None else t),
-                ],
-            )
+            TableRow.of(str(i), " ".join(s), r, "not known" if t is None else t)
             for i, (s, r, t) in enumerate(zip(self.candidates, self.recovered, self.truth, strict=True), 1)
         ]
-        return ReportTable(columns, rows, "Candidate, recovered and true labels", "image", formats=("CSV",))
+        return ReportTable(columns, rows, "Candidate, recovered and true labels", "image")
 
     def body(self, anchor: str) -> str:
         """Return the sheet as HTML, which fits any width."""
@@ -121,8 +89,9 @@ class ExampleSheet(Figure):
             missing = [label for label in dict.fromkeys([recovered, truth]) if label and label not in labels]
             chips = "".join(_chip(label, recovered, truth, label in missing) for label in [*labels, *missing])
             missed = ' class="missed"' if truth is not None and recovered != truth else ""
+            source = f"data:image/png;base64,{b64encode(png(image)).decode()}"
             cards.append(
-                f'<li{missed}><img src="{data_uri(image)}" alt="{escape(alt)}">'
+                f'<li{missed}><img src="{source}" alt="{escape(alt)}">'
                 f'<span class="chips" aria-hidden="true">{chips}</span></li>'
             )
         legend = (

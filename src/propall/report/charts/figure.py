@@ -1,21 +1,16 @@
 """The base of all figures: drawn at two widths, described in words, with its data in a table."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from propall.report.charts import plots, svg
 from propall.report.colors import LIGHT
 from propall.report.numbers import Number, format_number, format_tick
 from propall.report.tables import ReportTable, json_script
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
 
 #: Widths in pixels. Phones show the narrower drawing, so that text keeps its size.
 WIDE, NARROW = 720, 340
@@ -29,13 +24,9 @@ class Drawing(NamedTuple):
 
 
 class Figure(ABC):
-    """A figure made from plain data. Subclasses are frozen dataclasses.
+    """A figure made from plain data. Subclasses are frozen dataclasses."""
 
-    Attributes:
-        caption: what is shown, and over how many runs.
-    """
-
-    caption: str
+    caption: str  # what is shown, and over how many runs
 
     @abstractmethod
     def description(self) -> str:
@@ -50,7 +41,7 @@ class Figure(ABC):
         """Draw the figure as SVG, `width` pixels wide."""
 
     @abstractmethod
-    def plot(self, canvas: Canvas) -> None:
+    def plot(self, canvas: plots.Canvas) -> None:
         """Draw the figure with matplotlib."""
 
     def size(self) -> tuple[float, float]:
@@ -75,13 +66,14 @@ class Figure(ABC):
 
     def to_html(self, anchor: str) -> str:
         """Return a `figure` with text alternative, hover texts and a collapsed data table."""
+        data = replace(self.table(), formats=("CSV",))
         parts = [
             f'<figure id="{escape(anchor)}" class="chart">',
             f'<p class="visually-hidden" id="{escape(anchor)}-text">{escape(self.description())}</p>',
             self.body(anchor),
             f"<figcaption>{escape(self.caption)}</figcaption>",
             json_script(self.tooltips()) if self.tooltips() else "",
-            f"<details><summary>Data</summary>{self.table().to_html(f'{anchor}-data')}</details>",
+            f"<details><summary>Data</summary>{data.to_html(f'{anchor}-data')}</details>",
             "</figure>",
         ]
         return "\n".join(part for part in parts if part)
@@ -113,19 +105,15 @@ class Reference:
         dash = tuple(float(part) for part in self.dash.split())
         return {"color": LIGHT.muted, "linewidth": 1, "linestyle": (0, dash)}
 
-    def describe(self, decimals: int) -> str:
-        """Return label and value."""
-        return f"{self.label} {format_number(self.value, decimals)}"
+    @property
+    def text(self) -> str:
+        """Label and value."""
+        return f"{self.label} {format_number(self.value)}"
 
     def line(self, x1: Number, x2: Number, y1: Number, y2: Number) -> str:
         """Return the line as an SVG element."""
         dash = f"stroke-dasharray:{self.dash}"
         return svg.element("line", x1=x1, x2=x2, y1=y1, y2=y2, class_="reference-line", style=dash)
-
-
-def describe_references(references: Sequence[Reference], decimals: int) -> str:
-    """Return the end of a chart's description."""
-    return "".join(f"; {reference.describe(decimals)}" for reference in references)
 
 
 def axis_title(title: str, low: Number) -> str:

@@ -1,21 +1,13 @@
 """Heat maps: classes over time, confusion matrices, and film strips of confusion matrices."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from propall.report.charts import plots, svg
 from propall.report.charts.figure import WIDE, Drawing, Figure
 from propall.report.colors import LIGHT
 from propall.report.numbers import Number, format_number, format_tick
-from propall.report.tables import Column, ReportTable, TableCell, TableRow
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
+from propall.report.tables import Column, ReportTable, TableRow
 
 #: Film strips omit cells fainter than this share of the full accent.
 FAINTEST = 0.015
@@ -42,45 +34,35 @@ class Grid:
     @property
     def high(self) -> float:
         """The value drawn in the full accent color."""
-        return max((value for row in self.values for value in row), default=1.0) or 1.0
+        return max((value for _, _, value in self.cells()), default=1.0) or 1.0
+
+    def cells(self) -> Iterator[tuple[int, int, Number]]:
+        """Iterate over row, column and value."""
+        return ((r, c, value) for r, row in enumerate(self.values) for c, value in enumerate(row))
 
     def table_rows(self, prefix: str = "") -> list[TableRow]:
         """Return the matrix as rows of a table."""
-        return [
-            TableRow(f"{prefix}{name}", [TableCell(value) for value in values])
-            for name, values in zip(self.rows, self.values, strict=True)
-        ]
+        pairs = zip(self.rows, self.values, strict=True)
+        return [TableRow.of(f"{prefix}{name}", *values) for name, values in pairs]
 
 
 @dataclass(frozen=True)
 class HeatMap(Figure):
-    """A matrix as shades of the accent color, from the page color at 0 to the full accent at `high`.
-
-    Attributes:
-        caption: what is shown.
-        grid: the values, all nonnegative.
-        row_title: what the rows are, such as "class" or "true class".
-        column_title: what the columns are, such as "epoch" or "predicted class".
-        value_title: what a cell holds, such as "sensitivity".
-        high: the value drawn in the full accent; the largest by default.
-        marks: (row, column, text), such as where a class is learned; drawn as a ring, shown on hover.
-        decimals: digits of the exact values, and of those printed in large enough cells.
-        square: draw square cells, as for a confusion matrix.
-    """
+    """A matrix as shades of the accent color, from the page color at 0 to the full accent at `high`."""
 
     caption: str
-    grid: Grid
-    row_title: str
-    column_title: str
-    value_title: str
-    high: Number | None = None
-    marks: Sequence[tuple[int, int, str]] = ()
+    grid: Grid  # no negative values
+    row_title: str  # such as "class" or "true class"
+    column_title: str  # such as "epoch" or "predicted class"
+    value_title: str  # such as "sensitivity"
+    high: Number | None = None  # the largest value by default
+    marks: Sequence[tuple[int, int, str]] = ()  # (row, column, text): drawn as rings, shown on hover
     decimals: int = 2
-    square: bool = False
+    square: bool = False  # draw square cells, as for a confusion matrix
 
     def description(self) -> str:
         """Return size, range of values, and the marks."""
-        flat = [value for row in self.grid.values for value in row]
+        flat = [value for _, _, value in self.grid.cells()]
         marks = "".join(f" {self._place(r, c)}: {text}." for r, c, text in self.marks)
         return (
             f"Heat map of {self.value_title}, {len(self.grid.rows)} rows ({self.row_title}) by "
@@ -94,8 +76,7 @@ class HeatMap(Figure):
     def table(self) -> ReportTable:
         """Return the matrix."""
         columns = [Column(name, self.column_title, decimals=self.decimals) for name in self.grid.columns]
-        rows = self.grid.table_rows()
-        return ReportTable(columns, rows, self.value_title, self.row_title, formats=("CSV",))
+        return ReportTable(columns, self.grid.table_rows(), self.value_title, self.row_title)
 
     def tooltips(self) -> list[str]:
         """Return each cell's place, value and mark."""
@@ -103,8 +84,7 @@ class HeatMap(Figure):
         return [
             f"{self._place(r, c)}\n{self.value_title} {format_number(value, self.decimals)}"
             + marks.get((r, c), "")
-            for r, row in enumerate(self.grid.values)
-            for c, value in enumerate(row)
+            for r, c, value in self.grid.cells()
         ]
 
     def draw(self, width: int) -> Drawing:
@@ -142,12 +122,11 @@ class HeatMap(Figure):
 
     def _cell_texts(self, left: Number, top: Number, side: Number) -> list[str]:
         texts = []
-        for r, row in enumerate(self.grid.values):
-            for c, value in enumerate(row):
-                text = format_number(value, self.decimals)
-                x, y = left + side * (c + 0.5), top + side * (r + 0.5) + 4
-                if float(text):
-                    texts.append(svg.text(text, x, y, class_="incell", text_anchor="middle"))
+        for r, c, value in self.grid.cells():
+            text = format_number(value, self.decimals)
+            x, y = left + side * (c + 0.5), top + side * (r + 0.5) + 4
+            if float(text):
+                texts.append(svg.text(text, x, y, class_="incell", text_anchor="middle"))
         return texts
 
     @property
@@ -160,9 +139,8 @@ class HeatMap(Figure):
 
     def _scale(self, x: Number, y: Number, darkest: Number) -> list[str]:
         box = {"y": y, "width": 12.0, "height": 10.0}
-        shades = [
-            svg.element("rect", x=x + 12 * i, fill_opacity=f"{darkest * i / 5:.2f}", **box) for i in range(6)
-        ]
+        opacities = [f"{darkest * i / 5:.2f}" for i in range(6)]
+        shades = [svg.element("rect", x=x + 12 * i, fill_opacity=o, **box) for i, o in enumerate(opacities)]
         return [
             svg.element("g", *shades, class_="cells"),
             svg.element("rect", x=x, y=y, width=72, height=10, class_="frame"),
@@ -173,7 +151,7 @@ class HeatMap(Figure):
         """Return about a square for a confusion matrix."""
         return (5.4, 5.0) if self.square else (7.2, 1.4 + 0.22 * len(self.grid.rows))
 
-    def plot(self, canvas: Canvas) -> None:
+    def plot(self, canvas: plots.Canvas) -> None:
         """Plot the matrix and its marks."""
         axes = canvas.add_subplot()
         _plot_image(axes, self.grid, self.high or self.grid.high, self.square)
@@ -189,23 +167,13 @@ class HeatMap(Figure):
 
 @dataclass(frozen=True)
 class FilmStrip(Figure):
-    """Small matrices side by side, one per moment: how a confusion matrix develops.
-
-    Attributes:
-        caption: what is shown.
-        frames: (moment, matrix), all of the same shape.
-        row_title: what the rows are.
-        column_title: what the columns are.
-        value_title: what a cell holds.
-        decimals: digits of the exact values.
-    """
+    """Small matrices side by side, one per moment: how a confusion matrix develops."""
 
     caption: str
-    frames: Sequence[tuple[str, Grid]]
+    frames: Sequence[tuple[str, Grid]]  # (moment, matrix), all of the same shape
     row_title: str = "true class"
     column_title: str = "predicted class"
     value_title: str = "share of the class"
-    decimals: int = 2
 
     @property
     def _high(self) -> float:
@@ -214,37 +182,27 @@ class FilmStrip(Figure):
     def description(self) -> str:
         """Return the moments."""
         moments = ", ".join(name for name, _ in self.frames)
-        return (
-            f"{len(self.frames)} matrices of {self.value_title} ({self.row_title} by {self.column_title}): "
-            f"{moments}."
-        )
+        axes = f"{self.row_title} by {self.column_title}"
+        return f"{len(self.frames)} matrices of {self.value_title} ({axes}): {moments}."
 
     def table(self) -> ReportTable:
         """Return one row per moment and matrix row."""
-        names = self.frames[0][1].columns
-        columns = [Column(name, self.column_title, decimals=self.decimals) for name in names]
-        rows = [
-            row for moment, grid in self.frames for row in grid.table_rows(f"{moment}, {self.row_title} ")
-        ]
-        return ReportTable(columns, rows, self.value_title, "moment", formats=("CSV",))
+        columns = [Column(name, self.column_title) for name in self.frames[0][1].columns]
+        rows = [row for name, grid in self.frames for row in grid.table_rows(f"{name}, {self.row_title} ")]
+        return ReportTable(columns, rows, self.value_title, "moment")
 
     def tooltips(self) -> list[str]:
         """Return moment, place and value of each visible cell."""
         return [
             f"{moment}\n{self.row_title} {grid.rows[r]}, {self.column_title} {grid.columns[c]}\n"
-            f"{self.value_title} {format_number(grid.values[r][c], self.decimals)}"
+            f"{self.value_title} {format_number(grid.values[r][c])}"
             for moment, grid in self.frames
             for r, c in self._visible_cells(grid)
         ]
 
     def _visible_cells(self, grid: Grid) -> list[tuple[int, int]]:
         """Most of a good confusion matrix is blank; drawing those cells would only enlarge the page."""
-        return [
-            (r, c)
-            for r, row in enumerate(grid.values)
-            for c, value in enumerate(row)
-            if value / self._high >= FAINTEST
-        ]
+        return [(r, c) for r, c, value in grid.cells() if value / self._high >= FAINTEST]
 
     def _frames_per_row(self, width: int) -> int:
         return min(len(self.frames), 6 if width > 500 else 3)
@@ -270,7 +228,7 @@ class FilmStrip(Figure):
         """Return a height for rows of six frames."""
         return 7.2, 1.7 * -(-len(self.frames) // 6)
 
-    def plot(self, canvas: Canvas) -> None:
+    def plot(self, canvas: plots.Canvas) -> None:
         """Plot the frames."""
         per_row = self._frames_per_row(WIDE)
         for i, (moment, grid) in enumerate(self.frames):
@@ -306,7 +264,7 @@ def _cells(
     return svg.element("g", *cells, class_="cells")
 
 
-def _plot_image(axes: Axes, grid: Grid, high: Number, square: bool) -> None:
+def _plot_image(axes: plots.Axes, grid: Grid, high: Number, square: bool) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     shades = LinearSegmentedColormap.from_list("accent", [LIGHT.page, LIGHT.accent])

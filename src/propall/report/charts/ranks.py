@@ -1,36 +1,23 @@
 """Critical-difference diagrams [demsar2006statistical]."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from propall.report.charts import plots, svg
 from propall.report.charts.figure import Drawing, Figure
 from propall.report.colors import LIGHT, method_style, text_color
 from propall.report.numbers import Number, format_number
-from propall.report.tables import Column, ReportTable, TableCell, TableRow
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
+from propall.report.tables import Column, ReportTable, TableRow
 
 
 @dataclass(frozen=True)
 class CDDiagram(Figure):
-    """Average ranks on an axis, best on the left; thick bars join methods that do not differ significantly.
-
-    Attributes:
-        caption: what was ranked over how many data sets, with the p-value of the omnibus test.
-        ranks: average rank of each method.
-        critical_difference: the smallest significant difference of ranks, drawn as a ruler.
-        groups: methods that a bar joins, one sequence per bar.
-    """
+    """Average ranks on an axis, best on the left; bars join methods without a significant difference."""
 
     caption: str
     ranks: Mapping[str, Number]
-    critical_difference: Number
-    groups: Sequence[Sequence[str]] = ()
+    critical_difference: Number  # drawn as a ruler
+    groups: Sequence[Sequence[str]] = ()  # methods that a bar joins, one sequence per bar
 
     @property
     def _ordered(self) -> list[tuple[str, Number]]:
@@ -52,11 +39,9 @@ class CDDiagram(Figure):
     def table(self) -> ReportTable:
         """Return each method's rank and its distance from the best."""
         best = min(self.ranks.values())
-        rows = [
-            TableRow(name, [TableCell(rank), TableCell(rank - best)], name) for name, rank in self._ordered
-        ]
+        rows = [TableRow.of(name, rank, rank - best, method=name) for name, rank in self._ordered]
         columns = [Column("average rank", best="lowest"), Column("behind the best")]
-        return ReportTable(columns, rows, f"Critical difference {self._cd_text}", formats=("CSV",))
+        return ReportTable(columns, rows, f"Critical difference {self._cd_text}")
 
     def tooltips(self) -> list[str]:
         """Return each method's rank."""
@@ -117,7 +102,7 @@ class CDDiagram(Figure):
         """Return a height in proportion to names and bars."""
         return 7.2, 1.2 + 0.12 * len(self.groups) + 0.16 * len(self.ranks)
 
-    def plot(self, canvas: Canvas) -> None:
+    def plot(self, canvas: plots.Canvas) -> None:
         """Plot axis, bars, ruler and names."""
         axes = canvas.add_subplot()
         axes.set_axis_off()
@@ -126,7 +111,7 @@ class CDDiagram(Figure):
         axes.plot([1, count], [0, 0], color=LIGHT.muted, linewidth=1)
         for tick in range(1, count + 1):
             axes.plot([tick, tick], [0, 0.25], color=LIGHT.muted, linewidth=1)
-            axes.text(tick, 0.4, str(tick), ha="center", va="bottom", fontsize=9, color=LIGHT.muted)
+            axes.text(tick, 0.4, str(tick), ha="center", va="bottom", **plots.SMALL)
         end = 1 + self.critical_difference
         axes.plot([1, 1, 1, end, end, end], [1.8, 2.2, 2.0, 2.0, 2.2, 1.8], color=LIGHT.text, linewidth=1)
         axes.text((1 + end) / 2, 2.3, f"CD {self._cd_text}", ha="center", fontsize=9)
