@@ -54,6 +54,11 @@ class ConsistentObjective(Objective):
         """Whether the base objective is updated after the optimizer's step."""
         return self.base.fresh_logits
 
+    @property
+    def updates_state(self) -> bool:
+        """Whether the base objective or the targets have a memory."""
+        return self.base.updates_state or self.views.targets == "memory"
+
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
         """The base objective's state, and the targets if they are remembered."""
         state = self.base.init(candidates, weight)
