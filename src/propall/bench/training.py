@@ -18,7 +18,7 @@ from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
 from propall.training.compiled import matrix_precision
-from propall.training.contract import NetFactory, Objective, Run
+from propall.training.contract import NetFactory, Objective, Run, RunScores
 from propall.training.metrics import History
 from propall.training.recipe import Precision, Recipe
 from propall.training.trainer import Trainer
@@ -62,13 +62,7 @@ class Stopwatch(History):
         synchronize(self.x.device)
         self._last = time.perf_counter()
 
-    def epoch(
-        self,
-        epoch: int,
-        runs: Sequence[int],
-        losses: Float[Tensor, "r"],
-        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
-    ) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
         """Evaluate, and record the time before and after."""
         synchronize(self.x.device)
         trained = time.perf_counter()

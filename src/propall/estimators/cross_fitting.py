@@ -1,7 +1,7 @@
 """Fitting models on all folds of a data set at once."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from propall.estimators.classifier import PartialLabelClassifier
 from propall.estimators.folds import Fold
 from propall.estimators.scorers import Criterion, score_or_nan
 from propall.labels.candidates import CandidateLabels
-from propall.training.contract import Classifier, Monitor, Objective, Run
+from propall.training.contract import Classifier, Monitor, Objective, Run, RunScores
 from propall.training.metrics import CombinedMonitor
 
 #: Number of epochs at which early stopping may stop.
@@ -175,13 +175,7 @@ class _HeldOutCurves(Monitor):
         """Record the number of epochs."""
         self._epochs = epochs
 
-    def epoch(
-        self,
-        epoch: int,
-        runs: Sequence[int],
-        losses: Float[Tensor, "r"],
-        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
-    ) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
         """Evaluate every run on the rows its fold holds out."""
         if epoch % max(1, self._epochs // EARLY_STOPS) and epoch != self._epochs:
             return

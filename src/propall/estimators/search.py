@@ -1,7 +1,7 @@
 """Model selection without true labels, and resolution by models that have not seen a row."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ from propall.estimators.resolution import Resolution
 from propall.estimators.scorers import CRITERIA, DEFAULT_CRITERION, Criterion, clipped_log, score_or_nan
 from propall.estimators.validation import check_training_data, read_candidates
 from propall.methods import METHODS
-from propall.training.contract import Algorithm, Monitor, Objective
+from propall.training.contract import Algorithm, Monitor, Objective, RunScores
 from propall.training.metrics import ProgressBar
 
 
@@ -350,13 +350,7 @@ class _SharedBar(Monitor):
         if not self._done:
             self.bar.begin(epochs * self.stacks, runs, 0)
 
-    def epoch(
-        self,
-        epoch: int,
-        runs: Sequence[int],
-        losses: Float[Tensor, "r"],
-        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
-    ) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
         """Advance the bar."""
         self._done += 1
         self.bar.epoch(self._done, runs, losses, scores)

@@ -1,6 +1,6 @@
 """VALEN (Xu et al.): the latent label distribution of each instance, inferred by a variational encoder."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
 from pathlib import Path
@@ -27,6 +27,7 @@ from propall.training.contract import (
     NetFactory,
     Objective,
     Run,
+    RunScores,
     State,
     Step,
     TrainingSetup,
@@ -401,13 +402,7 @@ class _WarmUpMonitor(Monitor):
         """Announce the whole training."""
         self.monitor.begin(self.epochs, [self.positions[i] for i in runs], done)
 
-    def epoch(
-        self,
-        epoch: int,
-        runs: Sequence[int],
-        losses: Float[Tensor, "r"],
-        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
-    ) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
         """Report an epoch under the runs' outer positions."""
         self.monitor.epoch(epoch, [self.positions[i] for i in runs], losses, scores)
 

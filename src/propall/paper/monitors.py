@@ -1,14 +1,14 @@
 """Test accuracy of runs while the runner trains them, each on its own test set."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from propall.data.dataset import Problem
-from propall.training.contract import Monitor
+from propall.training.contract import Monitor, RunScores
 from propall.training.metrics import accuracy, confusion
 
 #: Every one of the first and last epochs is measured.
@@ -58,13 +58,7 @@ class CurveRecorder(Monitor):
         """Return whether this epoch is measured."""
         return epoch % self.every == 0 or epoch <= EARLY_EPOCHS or epoch > max(0, self._epochs - LATE_EPOCHS)
 
-    def epoch(
-        self,
-        epoch: int,
-        runs: Sequence[int],
-        losses: Float[Tensor, "r"],
-        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
-    ) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
         """Score each test set once with all runs; keep for each run the scores on its own test set."""
         if not self.due(epoch):
             return

@@ -1,6 +1,6 @@
 """Learning curves of the selected setting, on training rows and on held-out rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from propall.estimators.folds import CandidateStratifiedKFold
 from propall.estimators.scorers import covering_rate
 from propall.estimators.search import PartialLabelClassifierCV
 from propall.labels.candidates import CandidateLabels
-from propall.training.contract import Monitor, Objective, Run
+from propall.training.contract import Monitor, Objective, Run, RunScores
 
 #: Number of epochs at which a curve is measured, and maximum number of rows used.
 POINTS, MAX_ROWS = 50, 2000
@@ -82,13 +82,7 @@ class _CoveringRates(Monitor):
         self.epochs = sorted({int(e) for e in np.linspace(1, epochs, POINTS).round()})
         self.rates: dict[str, list[list[float]]] = {name: [] for name in parts}
 
-    def epoch(
-        self,
-        epoch: int,
-        runs: Sequence[int],
-        losses: Float[Tensor, "r"],
-        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
-    ) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
         """Evaluate all runs."""
         if epoch in self.epochs:
             for name, (x, mask) in self.parts.items():

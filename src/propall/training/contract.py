@@ -18,6 +18,8 @@ from propall.training.recipe import Recipe
 
 #: Builds a network from the shape of one instance and the number of classes.
 NetFactory = Callable[[tuple[int, ...], int], nn.Module]
+#: Scores a batch of instances with every run.
+RunScores = Callable[[Tensor], Float[Tensor, "r n k"]]
 
 # Arguments and results of an objective, for a batch of b rows and k classes.
 Logits: TypeAlias = Float[Tensor, "b k"]
@@ -296,13 +298,7 @@ class Monitor:
     def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
         """Training of the runs at these positions starts, or resumes after `done` epochs."""
 
-    def epoch(
-        self,
-        epoch: int,
-        runs: Sequence[int],
-        losses: Float[Tensor, "r"],
-        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
-    ) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
         """An epoch (counted from 1) has ended; `scores(x)` gives the runs' scores in evaluation mode."""
 
     def state(self) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """Metrics collected during training, and a progress bar."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from propall.training.contract import Monitor
+from propall.training.contract import Monitor, RunScores
 from propall.wording import plural
 
 if TYPE_CHECKING:
@@ -51,13 +51,7 @@ class History(Monitor):
         """Store the number of epochs."""
         self._epochs = epochs
 
-    def epoch(
-        self,
-        epoch: int,
-        runs: Sequence[int],
-        losses: Float[Tensor, "r"],
-        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
-    ) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
         """Store the losses and, if a measurement is due, the accuracy of the runs."""
         for run, loss in zip(runs, losses.unbind(), strict=True):
             self._measured[f"loss/{run}/{epoch}"] = loss
@@ -108,13 +102,7 @@ class CombinedMonitor(Monitor):
         for monitor in self.monitors:
             monitor.begin(epochs, runs, done)
 
-    def epoch(
-        self,
-        epoch: int,
-        runs: Sequence[int],
-        losses: Float[Tensor, "r"],
-        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
-    ) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
         """Call each monitor."""
         for monitor in self.monitors:
             monitor.epoch(epoch, runs, losses, scores)
@@ -166,13 +154,7 @@ class ProgressBar(Monitor):
         text = f"{self.what}, {plural(len(runs), 'run')}"
         self._task = self._bar.add_task(text, total=epochs, completed=done)
 
-    def epoch(
-        self,
-        epoch: int,
-        runs: Sequence[int],
-        losses: Float[Tensor, "r"],
-        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
-    ) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
         """Advance the bar."""
         if self._task is not None:
             self._bar.update(self._task, completed=epoch)

@@ -37,7 +37,7 @@ from propall.provenance import commit, hardware
 from propall.tables.consensus import combine_answers
 from propall.training.checkpoint import write_tensors
 from propall.training.compiled import best_device
-from propall.training.contract import Classifier, Monitor, Objective, Run
+from propall.training.contract import Classifier, Monitor, Objective, Run, RunScores
 from propall.training.metrics import CombinedMonitor, History
 from propall.training.recipe import Precision, Recipe
 from propall.training.trainer import Trainer
@@ -227,13 +227,7 @@ class _ProgressNotes(Monitor):
         """Store the number of epochs."""
         self._epochs, self._start = epochs, time.perf_counter()
 
-    def epoch(
-        self,
-        epoch: int,
-        runs: Sequence[int],
-        losses: Float[Tensor, "r"],
-        scores: Callable[[Tensor], Float[Tensor, "r n k"]],
-    ) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
         """Report the first epoch and a few others."""
         if epoch != 1 and epoch % max(1, self._epochs // REPORTS):
             return
