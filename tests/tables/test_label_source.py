@@ -1,6 +1,7 @@
 """Where the labels of a table are."""
 
 import json
+from dataclasses import asdict
 
 import pandas as pd
 import pytest
@@ -32,7 +33,7 @@ def test_invalid_sources(options, message) -> None:
 
 def test_a_source_survives_json() -> None:
     source = LabelSource(annotators=("a", "b"), rule=2, classes=("x", "y"), hierarchy={"p": ["x", "y"]})
-    assert LabelSource.from_dict(json.loads(json.dumps(source.as_dict()))) == source
+    assert LabelSource.from_dict(json.loads(json.dumps(asdict(source)))) == source
 
 
 def test_a_missing_hierarchy_file(tmp_path) -> None:

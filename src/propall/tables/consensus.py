@@ -16,6 +16,8 @@ MAX_ACCURACY = 0.999
 MAX_ITERATIONS, TOLERANCE = 200, 1e-6
 #: Number of rows that an error rate from an earlier file counts as.
 PRIOR_ROWS = 50
+#: Above this probability that no candidate is correct, a row is reported as doubtful.
+DOUBTFUL = 0.5
 
 
 class Posterior(NamedTuple):
@@ -56,12 +58,7 @@ def combine_answers(log_probabilities: NDArray[np.floating], answers: NDArray[np
 
 
 def combine_votes(log_probabilities: NDArray[np.floating], counts: NDArray[np.int64]) -> Posterior:
-    """Combine a model's probabilities with anonymous votes, all assumed equally accurate.
-
-    Args:
-        log_probabilities: (n, k) from a model that was not fitted on these rows.
-        counts: (n, k) number of votes.
-    """
+    """Combine a model's probabilities with (n, k) counts of anonymous votes, assumed equally accurate."""
     votes = counts[None].astype(np.float64)
     return _expectation_maximization(np.asarray(log_probabilities, dtype=np.float64), votes)
 
@@ -83,12 +80,7 @@ def _expectation_maximization(logs: NDArray[np.float64], counts: NDArray[np.floa
 
 
 class SetErrors(NamedTuple):
-    """Estimated errors of candidate sets.
-
-    Attributes:
-        doubt: (n,) probability that each set lacks the true label.
-        rate: estimated share of sets that lack it.
-    """
+    """The probability (n,) that each candidate set lacks the true label, and the share of sets that do."""
 
     doubt: NDArray[np.float64]
     rate: float
@@ -128,28 +120,18 @@ def estimate_set_errors(
 
 
 class Consensus(NamedTuple):
-    """A model's resolution of candidate sets, combined with the annotators' answers.
-
-    Attributes:
-        resolution: the resolved rows; with several answers per row, it takes into account who gave which.
-        doubt: (n,) probability that the true label is not a candidate.
-        rate: estimated share of candidate sets that lack the true label; None for individual answers.
-        annotators: name and estimated accuracy of each annotator.
-    """
+    """A model's resolution of candidate sets, combined with the annotators' answers."""
 
     resolution: Resolution
-    doubt: NDArray[np.float64]
-    rate: float | None = None
-    annotators: tuple[tuple[str, float], ...] = ()
+    doubt: NDArray[np.float64]  # (n,) probability that the true label is not a candidate
+    rate: float | None = None  # estimated share of sets without the true label; None for individual answers
+    annotators: tuple[tuple[str, float], ...] = ()  # name and estimated accuracy
 
 
 def reach_consensus(resolution: Resolution, labeled: LabeledRows, rate: float | None = None) -> Consensus:
-    """Combine a model's resolution of rows with what annotators said about them.
+    """Combine the resolution by a model that was not fitted on these rows with what annotators said.
 
-    Args:
-        resolution: from a model that was not fitted on these rows.
-        labeled: the labels of these rows.
-        rate: error rate of candidate sets in an earlier file; see `estimate_set_errors`.
+    `rate` is the error rate of candidate sets in an earlier file; see `estimate_set_errors`.
     """
     logs = resolution.log_probabilities
     if labeled.counts is None:

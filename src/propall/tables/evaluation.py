@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import confusion_matrix
 
 from propall.estimators.calibration import Reliability, reliability
 from propall.estimators.resolution import Resolution
@@ -21,31 +22,18 @@ from propall.wording import plural
 
 @dataclass
 class Evaluation:
-    """Metrics of a model on rows with known true labels.
-
-    Attributes:
-        classes: class names.
-        rows: number of rows with a true label.
-        accuracy: share of correct predictions.
-        confusion: (k, k) counts of true and predicted class.
-        reliability: accuracy by predicted probability.
-        resolved: share of rows whose resolved candidate is the true label; None if no row has candidates.
-        covered: share of rows whose candidates include the true label.
-        with_candidates: number of rows with both a true label and candidates.
-        seen: number of training rows; these are predicted by models that did not see them.
-        notes: rows that could not be used.
-    """
+    """Metrics of a model on rows with known true labels."""
 
     classes: tuple[str, ...]
-    rows: int
+    rows: int  # with a true label
     accuracy: float
-    confusion: NDArray[np.int64]
+    confusion: NDArray[np.int64]  # (k, k) counts of true and predicted class
     reliability: Reliability
-    resolved: float | None = None
-    covered: float | None = None
-    with_candidates: int = 0
-    seen: int = 0
-    notes: list[DataNote] = field(default_factory=list)
+    resolved: float | None = None  # share of rows resolved to the true label; None without candidates
+    covered: float | None = None  # share of rows whose candidates include the true label
+    with_candidates: int = 0  # number of rows with both a true label and candidates
+    seen: int = 0  # number of training rows; these are predicted by models that did not see them
+    notes: list[DataNote] = field(default_factory=list)  # rows that could not be used
 
     @property
     def recalls(self) -> list[tuple[str, int, float]]:
@@ -57,21 +45,17 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Convert to plain JSON."""
+        bins = self.reliability
         return {
             "rows": self.rows,
             "accuracy": self.accuracy,
             "recall": {name: None if np.isnan(share) else share for name, _, share in self.recalls},
             "confusion": self.confusion.tolist(),
             "classes": list(self.classes),
-            "expected_calibration_error": self.reliability.error,
+            "expected_calibration_error": bins.error,
             "calibration": [
                 {"probability": float(stated), "right": float(right), "rows": int(rows)}
-                for stated, right, rows in zip(
-                    self.reliability.confidence,
-                    self.reliability.accuracy,
-                    self.reliability.counts,
-                    strict=True,
-                )
+                for stated, right, rows in zip(bins.confidence, bins.accuracy, bins.counts, strict=True)
                 if rows
             ],
             "resolved_accuracy": self.resolved,
@@ -85,14 +69,9 @@ class Evaluation:
 def evaluate(
     model: TableModel, raw: RawTable, truth: str, *, embedding: NDArray[Any] | None = None
 ) -> Evaluation:
-    """Compare a model's predictions with the true labels of a table.
+    """Compare a model's predictions with the true labels in column `truth`; rows without one are skipped.
 
-    Args:
-        model: the model to evaluate.
-        raw: the table; if it has the label columns that the model was fitted with, its candidate sets are
-            resolved and evaluated too.
-        truth: column of true labels; rows without one are skipped.
-        embedding: precomputed features of all rows, if the model was fitted with embeddings.
+    If the table has the label columns that the model was fitted with, its candidate sets are evaluated too.
     """
     item = model.labels.item
     if item is not None and item in raw.frame.columns and raw.answers is None:
@@ -114,29 +93,25 @@ def evaluate(
     all_classes = np.ones((len(known), len(model.classes)), dtype=bool)
     predictions, seen = model.resolve(frame, all_classes, embedding=known_embedding, folder=raw.folder)
     true, predicted = columns[known], predictions.column
-    confusion = np.zeros((len(model.classes),) * 2, dtype=np.int64)
-    np.add.at(confusion, (true, predicted), 1)
     evaluation = Evaluation(
         tuple(map(str, model.classes)),
         len(known),
         float((predicted == true).mean()),
-        confusion,
+        confusion_matrix(true, predicted, labels=np.arange(len(model.classes))),
         reliability(predictions.probability, predicted == true),
         seen=int(seen.sum()),
         notes=notes,
     )
     labeled = read_candidates(model, raw)
-    if labeled is not None:
-        both = np.isin(labeled.rows, known)
-        if both.any():
-            labeled = labeled.select(both)
-            place = np.searchsorted(known, labeled.rows)
-            mask = labeled.labels.to_numpy()
-            resolution = Resolution(predictions.log_probabilities[place], mask, model.classes)
-            resolved = reach_consensus(resolution, labeled).resolution
-            evaluation.resolved = float((resolved.column == true[place]).mean())
-            evaluation.covered = float(mask[np.arange(len(mask)), true[place]].mean())
-            evaluation.with_candidates = len(mask)
+    if labeled is not None and (both := np.isin(labeled.rows, known)).any():
+        labeled = labeled.select(both)
+        place = np.searchsorted(known, labeled.rows)
+        mask = labeled.labels.to_numpy()
+        resolution = Resolution(predictions.log_probabilities[place], mask, model.classes)
+        resolved = reach_consensus(resolution, labeled).resolution
+        evaluation.resolved = float((resolved.column == true[place]).mean())
+        evaluation.covered = float(mask[np.arange(len(mask)), true[place]].mean())
+        evaluation.with_candidates = len(mask)
     return evaluation
 
 
@@ -161,9 +136,8 @@ def read_true_labels(
         notes.append(DataNote("typo", f"{word!r} is read as {name!r}", "repaired", rows_with(word)))
     if lists:
         rows = rows_with(*lists)
-        text = (
-            f"--truth has several labels in {plural(len(rows), 'row')}; choose a column with one true label"
-        )
+        several = f"--truth has several labels in {plural(len(rows), 'row')}"
+        text = f"{several}; choose a column with one true label"
         notes.append(DataNote("unknown true label", text, "row dropped", rows))
     for word in counts:
         if corrections.get(word, word) not in place:
@@ -177,10 +151,7 @@ def read_candidates(
 ) -> LabeledRows | None:
     """Read the candidate sets of a table in terms of the model's classes; None if it has no label columns.
 
-    Args:
-        model: the model.
-        raw: the table.
-        source: where the labels are; by default where they were in the fit.
+    By default, labels are where they were in the fit.
     """
     labels = model.labels if source is None else source
     if source is None and raw.tasks is None and not all(name in raw.frame.columns for name in labels.columns):

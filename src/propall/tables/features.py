@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,7 +20,7 @@ from propall.estimators.folds import MAX_COPIES
 from propall.labels.inputs import is_missing
 from propall.labels.parsing import as_text
 from propall.tables.images import ImageColumn
-from propall.tables.reading import DataNote
+from propall.tables.reading import DataNote, note_rows
 from propall.wording import listed, plural
 
 Kind = Literal["number", "date", "category", "text"]
@@ -41,18 +41,13 @@ EPOCH, DAY = pd.Timestamp("1970-01-01", tz="UTC"), pd.Timedelta(days=1)
 class FeatureColumn:
     """A table column and how it is encoded.
 
-    Attributes:
-        name: column name.
-        kind: numbers and dates are standardized, categories one-hot encoded, text is encoded as TF-IDF.
-        gaps: whether values were missing; numbers and dates then get an indicator column.
-        values: the categories, or the terms of a text column.
-        form: format of the numbers or dates.
+    Numbers and dates are standardized, categories one-hot encoded, and text is encoded as TF-IDF.
     """
 
     name: str
     kind: Kind
-    gaps: bool = False
-    values: tuple[str, ...] = ()
+    gaps: bool = False  # whether values were missing; numbers and dates then get an indicator column
+    values: tuple[str, ...] = ()  # the categories, or the terms of a text column
     form: Form = "usual"
 
     def read(self, cells: "pd.Series[Any]") -> NDArray[Any]:
@@ -74,21 +69,13 @@ class FeatureColumn:
 
 @dataclass
 class Features:
-    """A fitted encoder from table rows to features.
-
-    Attributes:
-        columns: the columns used.
-        transformer: fitted scikit-learn transformer of these columns.
-        embedding: mean and scale of precomputed features, used in addition to the columns.
-        images: the column of image files.
-        notes: columns that were left out or repaired.
-    """
+    """A fitted encoder from table rows to features."""
 
     columns: tuple[FeatureColumn, ...]
-    transformer: ColumnTransformer | None = None
-    embedding: tuple[NDArray[Any], NDArray[Any]] | None = None
+    transformer: ColumnTransformer | None = None  # fitted on these columns
+    embedding: tuple[NDArray[Any], NDArray[Any]] | None = None  # mean and scale of precomputed features
     images: ImageColumn | None = None
-    notes: list[DataNote] = field(default_factory=list)
+    notes: list[DataNote] = field(default_factory=list)  # columns that were left out or repaired
 
     @classmethod
     def fit(
@@ -130,14 +117,12 @@ class Features:
             images = images.fit(frame, folder or Path())
         if not usable and embedding is None and images is None:
             reasons = [note.text for note in notes if note.action == "column left out"]
-            image_columns = [name for name in names if _has_image_files(frame[name])]
-            hint = (
-                f"To learn from images, use --images {shlex.quote(image_columns[0])}" if image_columns else ""
-            )
-            raise ValueError(
-                f"features: no usable column is left{': ' * bool(reasons)}{'; '.join(reasons)}. "
-                f"{hint or 'Choose columns with --options features=COLUMN,...'}."
-            )
+            hint = "Choose columns with --options features=COLUMN,..."
+            image_column = next((name for name in names if _has_image_files(frame[name])), None)
+            if image_column is not None:
+                hint = f"To learn from images, use --images {shlex.quote(image_column)}"
+            why = f"no usable column is left{': ' * bool(reasons)}{'; '.join(reasons)}"
+            raise ValueError(f"features: {why}. {hint}.")
         features = cls(usable, None, None, images, notes)
         if usable:
             features._fit_transformer(frame)
@@ -203,11 +188,9 @@ class Features:
                 _report_unreadable(column, frame[column.name], cells.to_numpy(), gaps, notes)
             elif column.kind == "category":
                 new = (~cells.isin(column.values)).to_numpy() & ~gaps
-                if new.any():
-                    names = listed(list(dict.fromkeys(cells[new])), 3)
-                    rows = tuple(int(row) for row in frame.index[new])
-                    text = f"{column.name!r}: {names} has no column in the model; encoded as all zeros"
-                    notes.append(DataNote("unknown category", text, "noted", rows))
+                names = listed(list(dict.fromkeys(cells[new])), 3)
+                text = f"{column.name!r}: {names} has no column in the model; encoded as all zeros"
+                note_rows(notes, "unknown category", text, "noted", frame.index[new])
         return notes
 
     def describe(self) -> list[tuple[str, str, str]]:
@@ -221,12 +204,7 @@ class Features:
 
     def as_dict(self) -> dict[str, Any]:
         """The fitted state as plain JSON; `from_dict` restores it exactly."""
-        values: dict[str, Any] = {
-            "columns": [
-                {"name": c.name, "kind": c.kind, "gaps": c.gaps, "values": list(c.values), "form": c.form}
-                for c in self.columns
-            ]
-        }
+        values: dict[str, Any] = {"columns": [asdict(column) for column in self.columns]}
         if self.transformer is not None:
             named = self.transformer.named_transformers_
             if "numbers" in named:
@@ -240,53 +218,42 @@ class Features:
         if self.embedding is not None:
             values["embedding"] = [part.tolist() for part in self.embedding]
         if self.images is not None:
-            values["images"] = self.images.as_dict()
+            values["images"] = asdict(self.images)
         return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Restore from `as_dict`, without the training rows."""
-        columns = tuple(
-            FeatureColumn(c["name"], c["kind"], c["gaps"], tuple(c["values"]), c.get("form", "usual"))
-            for c in values["columns"]
-        )
-        embedding = values.get("embedding")
-        return cls(
-            columns,
-            _restored_transformer(columns, values) if columns else None,
-            None if embedding is None else (np.array(embedding[0]), np.array(embedding[1])),
-            ImageColumn.from_dict(values["images"]) if "images" in values else None,
-        )
+        columns = tuple(FeatureColumn(**{**c, "values": tuple(c["values"])}) for c in values["columns"])
+        transformer = _restored_transformer(columns, values) if columns else None
+        embedding, images = values.get("embedding"), values.get("images")
+        if images is not None:
+            mean, scale = tuple(images["mean"]), tuple(images["scale"])
+            images = ImageColumn(images["name"], images["size"], mean, scale)
+        mean_and_scale = None if embedding is None else (np.array(embedding[0]), np.array(embedding[1]))
+        return cls(columns, transformer, mean_and_scale, images)
 
 
 def report_duplicates(group: NDArray[np.int64], rows: pd.Index) -> list[DataNote]:
-    """Report rows whose features equal those of another row.
-
-    Args:
-        group: a number from 0 on for each row, equal for rows with equal features.
-        rows: row numbers in the file.
-    """
+    """Report rows whose features equal those of another row: those with the same number in `group`."""
     times = np.bincount(group)[group]
-    copies = (times > 1) & (times <= MAX_COPIES)
-    if not copies.any():
-        return []
-    text = f"{int(copies.sum())} rows have the same features as another row"
-    return [DataNote("duplicate rows", text, "held out together", tuple(int(row) for row in rows[copies]))]
+    copies = rows[(times > 1) & (times <= MAX_COPIES)]
+    notes: list[DataNote] = []
+    text = f"{len(copies)} rows have the same features as another row"
+    note_rows(notes, "duplicate rows", text, "held out together", copies)
+    return notes
 
 
 def _transformer(columns: Sequence[FeatureColumn]) -> ColumnTransformer:
     """Build the unfitted transformer of these columns."""
-
     numeric = [column for column in columns if column.kind in ("number", "date")]
     categories = [column for column in columns if column.kind == "category"]
     gaps = [column.name for column in numeric if column.gaps]
     parts: list[tuple[str, Any, Any]] = []
     if numeric:
-        steps = [
-            ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
-            ("scale", StandardScaler()),
-        ]
-        parts.append(("numbers", Pipeline(steps), [column.name for column in numeric]))
+        impute = SimpleImputer(strategy="median", keep_empty_features=True)
+        steps = Pipeline([("impute", impute), ("scale", StandardScaler())])
+        parts.append(("numbers", steps, [column.name for column in numeric]))
     if gaps:
         parts.append(("gaps", MissingIndicator(features="all", error_on_new=False), gaps))
     if categories:
@@ -442,19 +409,16 @@ def _detect(
     if not len(present):
         notes.append(DataNote("empty column", f"{name!r} has no values", "column left out"))
         return None
-    if gaps.any():
-        text = f"{name!r}: {int(gaps.sum())} of {len(gaps)} values are missing"
-        notes.append(DataNote("missing values", text, "noted", tuple(int(r) for r in column.index[gaps])))
+    text = f"{name!r}: {int(gaps.sum())} of {len(gaps)} values are missing"
+    note_rows(notes, "missing values", text, "noted", column.index[gaps])
     words = present.map(as_text)
     distinct = words.nunique()
     if distinct == 1:
         text = f"{name!r} is {words.iloc[0]!r} in every row"
         notes.append(DataNote("constant column", text, "column left out"))
         return None
-    if (
-        pd.api.types.is_datetime64_any_dtype(column.dtype)
-        or words.map(_DATE.fullmatch).notna().mean() >= MOSTLY
-    ):
+    is_date = pd.api.types.is_datetime64_any_dtype(column.dtype)
+    if is_date or words.map(_DATE.fullmatch).notna().mean() >= MOSTLY:
         return _report_unreadable(FeatureColumn(name, "date"), column, as_days(column), gaps, notes)
     if words.map(_OTHER_DATE.fullmatch).notna().mean() >= MOSTLY:
         order = _form_of_dates(words)
@@ -499,11 +463,10 @@ def _report_unreadable(
 ) -> FeatureColumn:
     """Add a note on cells that are not missing but unreadable; return the column with its `gaps` set."""
     bad = ~np.isfinite(numbers) & ~gaps
-    if bad.any():
-        shown = ", ".join(repr(as_text(value)) for value in cells[bad].iloc[:3])
-        problem = f"is not a {column.kind}" if bad.sum() == 1 else f"are not {column.kind}s"
-        text = f"{column.name!r}: {shown} {problem}; read as missing"
-        notes.append(DataNote("unreadable values", text, "repaired", tuple(int(r) for r in cells.index[bad])))
+    shown = ", ".join(repr(as_text(value)) for value in cells[bad].iloc[:3])
+    problem = f"is not a {column.kind}" if bad.sum() == 1 else f"are not {column.kind}s"
+    text = f"{column.name!r}: {shown} {problem}; read as missing"
+    note_rows(notes, "unreadable values", text, "repaired", cells.index[bad])
     return replace(column, gaps=bool((gaps | bad).any()))
 
 

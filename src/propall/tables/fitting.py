@@ -18,29 +18,19 @@ from propall.labels.candidates import UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.provenance import hardware
-from propall.tables.consensus import Consensus, reach_consensus
+from propall.tables.consensus import DOUBTFUL, Consensus, reach_consensus
 from propall.tables.features import Features, report_duplicates
 from propall.tables.images import ImageColumn
-from propall.tables.label_columns import LabeledRows, LabeledTable, find_label_copies
+from propall.tables.label_columns import LabeledTable, find_label_copies
 from propall.tables.label_source import LabelSource
 from propall.tables.learning_curves import LearningCurves, measure_curves
 from propall.tables.model import HeldOut, TableModel
 from propall.tables.reading import DataNote
-from propall.tables.writing import DOUBTFUL
 
 
 @dataclass(frozen=True)
 class FitDefaults:
-    """Default training settings for one kind of data.
-
-    Attributes:
-        batch_size: rows per step.
-        steps: training steps.
-        members: ensemble size.
-        folds: number of cross-validation folds.
-        learning_rates: values to compare, the default first.
-        weight_decays: values to compare, the default first.
-    """
+    """Default training settings for one kind of data; of the rates to compare, the first is the default."""
 
     batch_size: int
     steps: int
@@ -88,28 +78,15 @@ class FitOptions:
 
 @dataclass
 class Fitted:
-    """A fitted model, and everything that a report about it shows.
-
-    Attributes:
-        model: the model, ready to be saved.
-        table: the rows it was fitted on; rows with unreadable images are dropped.
-        features: their features as numbers.
-        consensus: every row's candidates resolved by models that were not fitted on it, combined with the
-            annotators' answers.
-        search: the search, with `cv_results_`.
-        notes: notes on the table, its labels and its columns.
-        curves: learning curves of the selected setting; None for methods without a network.
-        seconds: total wall-clock time.
-        hardware: description of the device used for training.
-    """
+    """A fitted model, and everything that a report about it shows."""
 
     model: TableModel
-    table: LabeledTable
+    table: LabeledTable  # the rows it was fitted on; rows with unreadable images are dropped
     features: NDArray[np.float32]
-    consensus: Consensus
+    consensus: Consensus  # every row resolved by models that were not fitted on it
     search: PartialLabelClassifierCV
     notes: list[DataNote] = field(default_factory=list)
-    curves: LearningCurves | None = None
+    curves: LearningCurves | None = None  # of the selected setting; None for methods without a network
     seconds: float = 0.0
     hardware: str = ""
 
@@ -138,7 +115,9 @@ def fit_table(
     """
     start = time.perf_counter()
     options = options or FitOptions()
-    source, labeled = _require_labels(table)
+    source, labeled = table.source, table.labeled
+    if source is None or labeled is None:
+        raise ValueError("label: the table has no labels; specify where they are.")
     _check_names(table, source, options, columns or (), without)
     if images is not None:
         labeled = labeled.select(*images.openable(table.frame, table.raw.folder))
@@ -183,12 +162,6 @@ def fit_table(
     return fitted
 
 
-def _require_labels(table: LabeledTable) -> tuple[LabelSource, LabeledRows]:
-    if table.source is None or table.labeled is None:
-        raise ValueError("label: the table has no labels; specify where they are.")
-    return table.source, table.labeled
-
-
 def _check_names(
     table: LabeledTable,
     source: LabelSource,
@@ -226,15 +199,11 @@ def _label_copies(
 class _Settings(NamedTuple):
     """The settings to compare, as parameters of the estimators.
 
-    Attributes:
-        grid: methods, networks and rates to compare; those of the default setting are the first method and
-            rates, and the last network.
-        common: parameters that all settings share.
-        folds: number of cross-validation folds.
+    The default setting has the first method and rates and the last network of the grid.
     """
 
     grid: dict[str, Any]
-    common: dict[str, Any]
+    common: dict[str, Any]  # parameters that all settings share
     folds: int
 
     @property

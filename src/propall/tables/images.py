@@ -1,6 +1,5 @@
 """A column of image files as features, read with Pillow."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -10,24 +9,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from propall.labels.parsing import as_text
-from propall.tables.reading import DataNote
+from propall.tables.reading import DataNote, note_rows
 
 
 @dataclass(frozen=True)
 class ImageColumn:
-    """A column of paths to image files.
-
-    Attributes:
-        name: column name.
-        size: height and width after resizing and cropping to the central square.
-        mean: mean of each channel over the training images, with pixels from 0 to 1.
-        scale: standard deviation of each channel.
-    """
+    """A column of paths to image files."""
 
     name: str
-    size: int = 32
-    mean: tuple[float, ...] = ()
-    scale: tuple[float, ...] = ()
+    size: int = 32  # height and width after resizing and cropping to the central square
+    mean: tuple[float, ...] = ()  # of each channel over the training images, with pixels from 0 to 1
+    scale: tuple[float, ...] = ()  # standard deviation of each channel
 
     @property
     def encoding(self) -> str:
@@ -79,9 +71,9 @@ class ImageColumn:
                 f"images: none can be opened, such as {paths[0][1]}: {next(iter(broken))}. Paths are "
                 "relative to the table's folder."
             )
-        notes = [
-            DataNote("broken image", reason, "row dropped", tuple(rows)) for reason, rows in broken.items()
-        ]
+        notes: list[DataNote] = []
+        for reason, rows in broken.items():
+            note_rows(notes, "broken image", reason, "row dropped", rows)
         return ~frame.index.isin(broken_rows), notes
 
     def _read(self, path: Path, row: int) -> NDArray[np.float32]:
@@ -92,19 +84,9 @@ class ImageColumn:
                 upright = ImageOps.exif_transpose(image).convert("RGB")
                 square = ImageOps.fit(upright, (self.size, self.size))
         except OSError as error:
-            raise ValueError(
-                f"images: row {row + 1}: {path} cannot be read as an image ({error})."
-            ) from error
+            text = f"images: row {row + 1}: {path} cannot be read as an image ({error})."
+            raise ValueError(text) from error
         return np.asarray(square, dtype=np.float32).transpose(2, 0, 1) / np.float32(255)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Convert to plain JSON."""
-        return {"name": self.name, "size": self.size, "mean": list(self.mean), "scale": list(self.scale)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Restore from `as_dict`."""
-        return cls(values["name"], values["size"], tuple(values["mean"]), tuple(values["scale"]))
 
 
 def _open_image(path: Path) -> Any:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
 from propall.labels.hierarchy import read_tree
 from propall.labels.parsing import CellGrammar, LabelCell, as_text
-from propall.labels.votes import Rule, apply_rule, is_count, label_studio_annotators, label_studio_answers
+from propall.labels.votes import apply_rule, is_count, label_studio_annotators, label_studio_answers
 from propall.tables.label_source import (
     MIN_LABEL_SHARE,
     NO_LABEL,
@@ -24,7 +24,7 @@ from propall.tables.label_source import (
     choices_name,
     suggest_label_column,
 )
-from propall.tables.reading import DataNote, RawTable, read_table
+from propall.tables.reading import DataNote, RawTable, note_rows, read_table
 from propall.tables.spelling import SimilarNames, Typos, find_typos
 from propall.wording import listed, plural, suggest
 
@@ -34,25 +34,15 @@ AGREED, DISAGREED, ALONE = "all agree", "disagree", "one answer"
 
 @dataclass
 class LabeledRows:
-    """The rows of a table with usable labels.
-
-    Attributes:
-        labels: the candidate sets.
-        rows: the position of each row in the raw table's frame.
-        row_kinds: how the labels of each row are written.
-        counts: votes per row and class, if there are votes.
-        answers: (n, m) the class index each annotator answered, -1 for none, if annotators are known.
-        annotators: names of the annotators.
-        notes: dropped and repaired rows and other observations.
-    """
+    """The rows of a table with usable labels."""
 
     labels: CandidateLabels
-    rows: NDArray[np.int64]
-    row_kinds: list[str]
-    counts: NDArray[np.int64] | None = None
-    answers: NDArray[np.int64] | None = None
+    rows: NDArray[np.int64]  # the position of each row in the raw table's frame
+    row_kinds: list[str]  # how the labels of each row are written
+    counts: NDArray[np.int64] | None = None  # (n, k) votes, if any
+    answers: NDArray[np.int64] | None = None  # (n, m) class index each known annotator answered, -1 for none
     annotators: tuple[str, ...] = ()
-    notes: list[DataNote] = field(default_factory=list)
+    notes: list[DataNote] = field(default_factory=list)  # on dropped and repaired rows
 
     def select(self, kept: NDArray[np.bool_], notes: Sequence[DataNote] = ()) -> Self:
         """Return some of the rows, with notes on the others."""
@@ -74,13 +64,7 @@ class LabeledRows:
 
 @dataclass
 class LabeledTable:
-    """A table and its labels.
-
-    Attributes:
-        raw: the table as read, one row per instance.
-        source: where its labels are; None if not known.
-        labeled: the rows with labels; None without a source.
-    """
+    """A table with one row per instance and, if it is known where they are, its labels."""
 
     raw: RawTable
     source: LabelSource | None = None
@@ -108,20 +92,13 @@ def open_table(source: Any, labels: LabelSource | None = None) -> LabeledTable:
 
 
 def find_label_copies(table: LabeledTable, ignore: Sequence[str] = ()) -> dict[str, DataNote]:
-    """Return a note on each column that contains class names, which would leak the labels as a feature.
-
-    Args:
-        table: a table with labels.
-        ignore: columns that are not checked.
-    """
+    """Return a note on each column that contains class names, which would leak the labels as a feature."""
     assert table.labeled is not None
     assert table.source is not None
     names = frozenset(str(name).casefold() for name in table.labeled.labels.classes)
     grammar = replace(table.source.grammar, separator=table.source.separator.casefold(), known=names)
     notes = {}
-    for column in table.frame.columns:
-        if column in ignore:
-            continue
+    for column in table.frame.columns.difference(list(ignore), sort=False):
         texts = table.frame[column].map(lambda cell: as_text(cell).casefold())
         texts = texts[~texts.isin(list(NO_LABEL))]
         is_label = texts.map(lambda text: text in names or _lists_known_names(text, grammar))
@@ -154,13 +131,10 @@ def group_by_item(raw: RawTable, source: LabelSource) -> RawTable:
     lines: list[int] = [int(line) for line in raw.frame.index]
     item_names = [as_text(item) for item in items]
     notes = list(raw.notes)
-    unnamed = tuple(line for line, item in zip(lines, item_names, strict=True) if not item)
-    if unnamed:
-        notes.append(DataNote("missing item", "the item is blank", "row dropped", unnamed))
     lines_of: dict[str, list[int]] = {}
     for line, item in zip(lines, item_names, strict=True):
-        if item:
-            lines_of.setdefault(item, []).append(line)
+        lines_of.setdefault(item, []).append(line)
+    note_rows(notes, "missing item", "the item is blank", "row dropped", lines_of.pop("", ()))
     others = raw.frame[[name for name in raw.frame.columns if name not in source.columns]].map(as_text)
     keys = np.array(item_names, dtype=object)
     varying = [name for name in others.columns if (others[name].groupby(keys).nunique() > 1).any()]
@@ -180,12 +154,7 @@ def group_by_item(raw: RawTable, source: LabelSource) -> RawTable:
 
 
 def read_label_columns(raw: RawTable, source: LabelSource) -> LabeledRows:
-    """Read the candidate sets of a table; rows that cannot be used are dropped and noted.
-
-    Args:
-        raw: the table; if in long form, as returned by `group_by_item`.
-        source: where its labels are.
-    """
+    """Read the candidate sets of a table, a long one after `group_by_item`; unusable rows are noted."""
     if raw.tasks is not None:
         answers = label_studio_answers(raw.tasks, choices_name(raw, source.label), "label")
         cells = [[list(answer) for answer in row] for row in answers]
@@ -211,6 +180,7 @@ class _Draft:
     """Labels being read, by the row's number in the file."""
 
     mask: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
+    counts: dict[int, NDArray[np.int64]] = field(default_factory=dict)  # votes, from which the mask follows
     kinds: dict[int, str] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
     notes: list[DataNote] = field(default_factory=list)
@@ -218,17 +188,11 @@ class _Draft:
 
 @dataclass
 class _Vocabulary:
-    """The names that cells may use.
-
-    Attributes:
-        classes: the classes.
-        columns: the classes each name stands for.
-        corrections: the correct spelling of every usable name in the cells.
-    """
+    """The names that cells may use."""
 
     classes: tuple[str, ...]
-    columns: dict[str, NDArray[np.int64]]
-    corrections: dict[str, str]
+    columns: dict[str, NDArray[np.int64]]  # the classes each name stands for
+    corrections: dict[str, str]  # the correct spelling of every usable name in the cells
 
     def columns_of(self, name: str) -> NDArray[np.int64]:
         return self.columns[self.corrections[name]]
@@ -236,15 +200,14 @@ class _Vocabulary:
     def fault_of(self, names: Sequence[str]) -> str:
         """Return a message about the first unknown name; empty if all are known."""
         unknown = next((name for name in names if name not in self.corrections), None)
-        return "" if unknown is None else f"{unknown!r} is not a class{self._hint(unknown)}"
+        if unknown is None:
+            return ""
+        similar = self._similar.find(unknown)
+        return f"{unknown!r} is not a class{'; ' * bool(similar)}{suggest(similar)}"
 
     @functools.cached_property
     def _similar(self) -> SimilarNames:
         return SimilarNames(self.columns)
-
-    def _hint(self, name: str) -> str:
-        similar = self._similar.find(name)
-        return f"; {suggest(similar)}" if similar else ""
 
 
 def _build_vocabulary(
@@ -306,10 +269,9 @@ def _read_cells(raw: RawTable, source: LabelSource) -> LabeledRows:
     texts = dict(zip(map(int, column.index), map(as_text, column), strict=True))
     cells = dict(zip(texts, source.grammar.parse_all(texts.values()), strict=True))
     draft = _Draft()
-    stray = tuple(row for row, cell in cells.items() if cell.stray)
-    if stray:
-        text = f"{source.separator!r} with nothing on one side is ignored"
-        draft.notes.append(DataNote("stray separator", text, "repaired", stray))
+    stray = [row for row, cell in cells.items() if cell.stray]
+    text = f"{source.separator!r} with nothing on one side is ignored"
+    note_rows(draft.notes, "stray separator", text, "repaired", stray)
     blank = {row: texts[row] for row, cell in cells.items() if not cell.names and texts[row]}
     words = Counter(word for row, word in blank.items() if not cells[row].stray)
     if words:
@@ -373,20 +335,17 @@ def _read_answers(
     vocabulary = _build_vocabulary(names, source, draft.notes)
     k = len(vocabulary.classes)
     _refuse_implausible(k, len(cells), "the answers")
-    counts: dict[int, NDArray[np.int64]] = {}
     for row, parsed in cells.items():
         if fault := vocabulary.fault_of(names[row]):
             draft.faults[row] = fault
             continue
-        counts[row] = np.zeros(k, dtype=np.int64)
+        votes = draft.counts[row] = np.zeros(k, dtype=np.int64)
         for cell in parsed:
-            counts[row][list({int(i) for name in cell.names for i in vocabulary.columns_of(name)})] += 1
+            votes[list({int(i) for name in cell.names for i in vocabulary.columns_of(name)})] += 1
         draft.kinds[row] = _agreement(parsed, vocabulary)
-    draft.mask = _apply_rule(counts, source.rule)
     labeled = _finish(raw, source, vocabulary.classes, draft)
-    rows = [int(raw.frame.index[i]) for i in labeled.rows]
-    labeled.counts = np.stack([counts[row] for row in rows])
     if annotators is not None:
+        rows = [int(raw.frame.index[i]) for i in labeled.rows]
         labeled.annotators = source.annotators or tuple(
             sorted({name for row_names in annotators for name in row_names if name})
         )
@@ -399,25 +358,7 @@ def _read_answers(
                 if name in annotator_index and len(cell.names) == 1:
                     answer = vocabulary.corrections[cell.names[0]]
                     labeled.answers[i, annotator_index[name]] = class_index.get(answer, -1)
-    _note_disagreement(labeled.counts, rows, source, draft.notes)
     return labeled
-
-
-def _apply_rule(counts: Mapping[int, NDArray[np.int64]], rule: Rule) -> dict[int, NDArray[np.bool_]]:
-    """Return the candidates of each row: those the rule keeps, or every class without a vote."""
-    kept = {row: apply_rule(votes[None], rule)[0] for row, votes in counts.items()}
-    return {row: mask if mask.any() else ~mask for row, mask in kept.items()}
-
-
-def _note_disagreement(
-    counts: NDArray[np.int64], rows: Sequence[int], source: LabelSource, notes: list[DataNote]
-) -> None:
-    if isinstance(source.rule, int):
-        split = np.asarray(counts.any(1) & (counts < source.rule).all(1))
-        if split.any():
-            text = f"no label has {source.rule} votes; every answer remains possible"
-            split_rows = tuple(row for row, is_split in zip(rows, split, strict=True) if is_split)
-            notes.append(DataNote("no agreement", text, "noted", split_rows))
 
 
 def _agreement(cells: Sequence[LabelCell], vocabulary: _Vocabulary) -> str:
@@ -437,9 +378,8 @@ def _read_votes(raw: RawTable, source: LabelSource) -> LabeledRows:
     blank = np.isnan(values) & (texts == "")
     values[blank] = 0.0
     index = [int(row) for row in raw.frame.index]
-    if blank.any():
-        rows = tuple(index[i] for i in np.flatnonzero(blank.any(1)))
-        draft.notes.append(DataNote("blank votes", "empty cells read as no vote", "repaired", rows))
+    blank_rows = raw.frame.index[blank.any(1)]
+    note_rows(draft.notes, "blank votes", "empty cells read as no vote", "repaired", blank_rows)
     for name, bad, cells in zip(source.votes, ~is_count(values).T, texts.T, strict=True):
         if not bad.any():
             continue
@@ -449,19 +389,11 @@ def _read_votes(raw: RawTable, source: LabelSource) -> LabeledRows:
                 f"votes: {text}, in {bad.sum()} of {len(bad)} rows; name one column of votes per class."
             )
         draft.faults |= {index[i]: text for i in np.flatnonzero(bad)}
-    counts = {
-        row: row_values.astype(np.int64)
-        for row, row_values in zip(index, values, strict=True)
-        if row not in draft.faults
-    }
-    draft.mask = _apply_rule(counts, source.rule)
-    voted = {row: int((votes > 0).sum()) for row, votes in counts.items()}
-    draft.kinds = {row: (NOTHING, ONE)[n] if n < 2 else SEVERAL for row, n in voted.items()}
-    labeled = _finish(raw, source, source.votes, draft)
-    rows_kept = [index[i] for i in labeled.rows]
-    labeled.counts = np.stack([counts[row] for row in rows_kept])
-    _note_disagreement(labeled.counts, rows_kept, source, draft.notes)
-    return labeled
+    for row, votes in zip(index, values, strict=True):
+        if row not in draft.faults:
+            draft.counts[row] = votes.astype(np.int64)
+            draft.kinds[row] = (NOTHING, ONE, SEVERAL)[min(2, int((votes > 0).sum()))]
+    return _finish(raw, source, source.votes, draft)
 
 
 def _finish(raw: RawTable, source: LabelSource, classes: Sequence[str], draft: _Draft) -> LabeledRows:
@@ -472,20 +404,22 @@ def _finish(raw: RawTable, source: LabelSource, classes: Sequence[str], draft: _
         rows_of.setdefault(fault, []).append(row)
     for fault, rows in rows_of.items():
         notes.append(DataNote("unusable label", fault, "row dropped", tuple(rows)))
+    for row, votes in draft.counts.items():
+        voted = apply_rule(votes[None], source.rule)[0]
+        draft.mask[row] = voted if voted.any() else ~voted
     position = {int(row): i for i, row in enumerate(raw.frame.index)}
     kept = [row for row in position if row in draft.mask]
-    unlabeled = tuple(row for row in kept if draft.kinds[row] == NOTHING)
-    if unlabeled and source.unlabelled == "drop":
-        notes.append(DataNote("unlabeled", "no label", "row dropped", unlabeled))
+    unlabeled = [row for row in kept if draft.kinds[row] == NOTHING]
+    if source.unlabelled == "drop":
+        note_rows(notes, "unlabeled", "no label", "row dropped", unlabeled)
         kept = [row for row in kept if draft.kinds[row] != NOTHING]
-    elif unlabeled:
-        notes.append(DataNote("unlabeled", "no label; every class is possible", "noted", unlabeled))
+    else:
+        note_rows(notes, "unlabeled", "no label; every class is possible", "noted", unlabeled)
     if not kept:
         raise ValueError(f"label: no row of {raw.source} has a usable label.")
     mask = np.stack([draft.mask[row] for row in kept])
-    full = tuple(row for row, m in zip(kept, mask, strict=True) if m.all() and draft.kinds[row] != NOTHING)
-    if full:
-        notes.append(DataNote("uninformative", "every class is a candidate", "noted", full))
+    full = [row for row, m in zip(kept, mask, strict=True) if m.all() and draft.kinds[row] != NOTHING]
+    note_rows(notes, "uninformative", "every class is a candidate", "noted", full)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninformativeRowsWarning)
         labels = CandidateLabels.from_matrix(mask, classes)
@@ -497,9 +431,15 @@ def _finish(raw: RawTable, source: LabelSource, classes: Sequence[str], draft: _
             text = f"no row names class {name!r}; it is a candidate only where others are ruled out"
             notes.append(DataNote("class never named", text))
         elif len(rows_with) == 1:
-            text = (
-                f"class {name!r} is in one row only, too few to learn; --options classes=... can exclude it"
-            )
+            text = f"class {name!r} is in one row only, too few to learn"
+            text += "; --options classes=... can exclude it"
             notes.append(DataNote("label seen once", text, "noted", (kept[rows_with[0]],)))
     rows_kept = np.array([position[row] for row in kept], dtype=np.int64)
-    return LabeledRows(labels, rows_kept, row_kinds, notes=notes)
+    labeled = LabeledRows(labels, rows_kept, row_kinds, notes=notes)
+    if draft.counts:
+        labeled.counts = np.stack([draft.counts[row] for row in kept])
+        if isinstance(source.rule, int):
+            split = np.asarray(labeled.counts.any(1) & (labeled.counts < source.rule).all(1))
+            text = f"no label has {source.rule} votes; every answer remains possible"
+            note_rows(notes, "no agreement", text, "noted", np.array(kept)[split])
+    return labeled

@@ -4,7 +4,7 @@ import csv
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -100,19 +100,11 @@ class LabelSource:
             return f"answers in {self.label!r}, one per line, items in {self.item!r}, {self.rule}"
         return f"column {self.label!r}"
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build from JSON, in which tuples have become lists."""
-        lists = ("annotators", "votes", "classes")
-        fields: dict[str, Any] = {
-            name: tuple(value) if name in lists and value is not None else value
-            for name, value in values.items()
-        }
-        return cls(**fields)
+        names = [name for name in ("annotators", "votes", "classes") if values.get(name) is not None]
+        return cls(**{**values, **{name: tuple(values[name]) for name in names}})
 
 
 def read_hierarchy(path: str | Path) -> Any:

@@ -3,9 +3,9 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -30,14 +30,8 @@ CLASSIFIER, HELD_OUT, CONTENTS = "classifier.safetensors", "held_out.safetensors
 PAGE, OPTIONS = "report.html", "options.json"
 
 
-@dataclass
-class HeldOut:
-    """Out-of-fold predictions for the training rows.
-
-    Attributes:
-        keys: (n,) hash of each row's contents.
-        log_probabilities: (n, k) from models that were not fitted on the row.
-    """
+class HeldOut(NamedTuple):
+    """Out-of-fold predictions for the training rows, and (n,) hashes of the rows' contents."""
 
     keys: NDArray[np.int64]
     log_probabilities: NDArray[np.float32]
@@ -45,20 +39,12 @@ class HeldOut:
 
 @dataclass
 class TableModel:
-    """A classifier together with the conversion of table rows into its features.
+    """A classifier together with the conversion of table rows into its features."""
 
-    Attributes:
-        classifier: a fitted classifier with class names as strings.
-        features: how columns are converted to features.
-        labels: where the labels of the training table were.
-        account: settings and results of the fit, as JSON values.
-        held_out: out-of-fold predictions for the training rows.
-    """
-
-    classifier: PartialLabelClassifier
+    classifier: PartialLabelClassifier  # fitted; class names are strings
     features: Features
-    labels: LabelSource
-    account: dict[str, Any] = field(default_factory=dict)
+    labels: LabelSource  # where they were in the training table
+    account: dict[str, Any] = field(default_factory=dict)  # settings and results of the fit, as JSON values
     held_out: HeldOut | None = None
 
     @property
@@ -69,13 +55,7 @@ class TableModel:
     def log_probabilities(
         self, frame: pd.DataFrame, *, embedding: NDArray[Any] | None = None, folder: Path | None = None
     ) -> NDArray[np.float64]:
-        """Return the log-probabilities of all classes for rows of a table.
-
-        Args:
-            frame: a table with the columns the model was fitted on.
-            embedding: precomputed features, if the model was fitted with them.
-            folder: base folder of relative image paths.
-        """
+        """Return the log-probabilities of all classes for rows of a table; image paths start at `folder`."""
         X = self.features.transform(frame, embedding=embedding, folder=folder)
         return self.classifier.predict_log_proba(X).astype(np.float64)
 
@@ -96,12 +76,6 @@ class TableModel:
 
         Training rows are resolved by the cross-validation models that were not fitted on them, so that
         probabilities of all rows are comparable.
-
-        Args:
-            frame: a table with the columns the model was fitted on.
-            candidates: candidate sets in any form that the classifier accepts.
-            embedding: precomputed features, if the model was fitted with them.
-            folder: base folder of relative image paths.
 
         Returns:
             The resolution, and (n,) whether each row is a training row.
@@ -136,29 +110,23 @@ class TableModel:
         """Write the model to a folder; an older model there is replaced."""
         folder = check_model_folder(folder)
         with atomic_files.replacing_folder(folder) as part:
-            self._write(part)
-        return folder
-
-    def _write(self, part: Path) -> None:
-        self.classifier.save(part / CLASSIFIER)
-        if self.held_out is not None:
-            tensors = {
-                "keys": torch.from_numpy(np.array(self.held_out.keys)),
-                "log_probabilities": torch.from_numpy(np.array(self.held_out.log_probabilities)),
+            self.classifier.save(part / CLASSIFIER)
+            if self.held_out is not None:
+                arrays = self.held_out._asdict().items()
+                write_tensors(part / HELD_OUT, {name: torch.tensor(array) for name, array in arrays})
+            contents = {
+                "layout": LAYOUT,
+                "version": __version__,
+                "classes": self.classes.tolist(),
+                "labels": asdict(self.labels),
+                "features": self.features.as_dict(),
+                "account": self.account,
+                "files": {path.name: _digest(path) for path in sorted(part.iterdir())},
             }
-            write_tensors(part / HELD_OUT, tensors)
-        contents = {
-            "layout": LAYOUT,
-            "version": __version__,
-            "classes": self.classes.tolist(),
-            "labels": self.labels.as_dict(),
-            "features": self.features.as_dict(),
-            "account": self.account,
-            "files": {path.name: _digest(path) for path in sorted(part.iterdir())},
-        }
-        text = json.dumps(contents, indent=1, ensure_ascii=False)
-        first_line = json.dumps({"digest": counter_rng.digest(text)})
-        (part / CONTENTS).write_text(f"{first_line}\n{text}\n", encoding="utf-8")
+            text = json.dumps(contents, indent=1, ensure_ascii=False)
+            first_line = json.dumps({"digest": counter_rng.digest(text)})
+            (part / CONTENTS).write_text(f"{first_line}\n{text}\n", encoding="utf-8")
+        return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -179,13 +147,8 @@ class TableModel:
             except SafetensorError as error:
                 raise ValueError(f"model: {folder / HELD_OUT} cannot be read ({error}).") from error
             held_out = HeldOut(tensors["keys"].numpy(), tensors["log_probabilities"].numpy())
-        return cls(
-            classifier,
-            Features.from_dict(contents["features"]),
-            LabelSource.from_dict(contents["labels"]),
-            contents["account"],
-            held_out,
-        )
+        features, labels = Features.from_dict(contents["features"]), LabelSource.from_dict(contents["labels"])
+        return cls(classifier, features, labels, contents["account"], held_out)
 
 
 def check_model_folder(folder: str | Path) -> Path:

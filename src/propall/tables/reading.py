@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -40,33 +40,18 @@ FORMATS = {
     ".xls": "Excel",
     ".ods": "Excel",
 }
-#: The library that pandas needs to read or write a format.
-REQUIRED_LIBRARY = {
-    ".parquet": "pyarrow",
-    ".pq": "pyarrow",
-    ".feather": "pyarrow",
-    ".arrow": "pyarrow",
-    ".xlsx": "openpyxl",
-    ".xls": "xlrd",
-    ".ods": "odfpy",
-}
+#: Libraries that pandas needs to read or write a spreadsheet; other binary formats need pyarrow.
+SPREADSHEET_LIBRARIES = {".xlsx": "openpyxl", ".xls": "xlrd", ".ods": "odfpy"}
 
 
 @dataclass(frozen=True)
 class DataNote:
-    """An observation about a table that its owner should know.
+    """An observation about a table that its owner should know, and what was done about it."""
 
-    Attributes:
-        kind: a category of two or three words.
-        text: what was observed.
-        action: what was done about it.
-        rows: the rows concerned, counted from 0 below the header.
-    """
-
-    kind: str
+    kind: str  # a category of two or three words
     text: str
     action: Action = "noted"
-    rows: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()  # counted from 0 below the header
 
     def __str__(self) -> str:
         if not self.rows:
@@ -77,37 +62,28 @@ class DataNote:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields for JSON, with rows counted from 1 below the header."""
-        return {
-            "kind": self.kind,
-            "text": self.text,
-            "action": self.action,
-            "rows": [r + 1 for r in self.rows],
-        }
+        return {**vars(self), "rows": [row + 1 for row in self.rows]}
+
+
+def note_rows(notes: list[DataNote], kind: str, text: str, action: Action, rows: Iterable[Any]) -> None:
+    """Add a note on some rows, if there are any."""
+    numbers = tuple(map(int, rows))
+    if numbers:
+        notes.append(DataNote(kind, text, action, numbers))
 
 
 @dataclass
 class RawTable:
-    """A table as read from a file.
-
-    Attributes:
-        frame: one row per line of the file, numbered from 0; cells of text files are text.
-        source: a description of where it came from.
-        notes: repairs and other observations.
-        tasks: the tasks of a Label Studio export, whose data fields are the frame.
-        answers: the answers on each row, if the file has one answer per line.
-        annotators: who gave each of these answers, if known.
-        folder: the folder that relative paths in cells refer to.
-        separator: the column separator of a CSV file.
-    """
+    """A table as read from a file: one row per line, numbered from 0; cells of text files are text."""
 
     frame: pd.DataFrame
-    source: str = "table"
+    source: str = "table"  # a description of where it came from
     notes: list[DataNote] = field(default_factory=list)
-    tasks: list[dict[str, Any]] | None = None
-    answers: list[list[Any]] | None = None
-    annotators: list[list[str]] | None = None
-    folder: Path = field(default_factory=Path)
-    separator: str | None = None
+    tasks: list[dict[str, Any]] | None = None  # of a Label Studio export; their data fields are the frame
+    answers: list[list[Any]] | None = None  # the answers on each row, if the file has one answer per line
+    annotators: list[list[str]] | None = None  # who gave each of these answers, if known
+    folder: Path = field(default_factory=Path)  # base of relative paths in cells
+    separator: str | None = None  # between the columns of a CSV file
 
     @property
     def n_file_rows(self) -> int:
@@ -157,23 +133,15 @@ def read_table(source: str | Path | pd.DataFrame) -> RawTable:
         here = [other.name for other in path.parent.glob("*")] if path.parent.is_dir() else []
         hint = did_you_mean(path.name, here) or "check the path."
         raise FileNotFoundError(f"file: {path} does not exist; {hint}")
-    readers = {
-        "CSV": _read_separated,
-        "TSV": _read_separated,
-        "JSON lines": _read_json_lines,
-        "JSON": _read_json,
-        "Parquet": _read_binary,
-        "Feather": _read_binary,
-        "Excel": _read_binary,
-    }
-    table = readers[kind](path)
+    readers = {"CSV": _read_csv, "TSV": _read_csv, "JSON lines": _read_json_lines, "JSON": _read_json}
+    table = readers.get(kind, _read_binary)(path)
     table.folder = path.parent
     if not len(table.frame):
         raise ValueError(f"file: {path} has no rows below its header.")
     return table
 
 
-def _read_separated(path: Path) -> RawTable:
+def _read_csv(path: Path) -> RawTable:
     text, notes = decode_text(path.read_bytes(), path.name)
     separator = "\t" if path.suffix.lower() == ".tsv" else _guess_separator(text)
     if separator != "," and path.suffix.lower() != ".tsv":
@@ -193,14 +161,11 @@ def _read_separated(path: Path) -> RawTable:
     empty = [i for i, row in enumerate(rows) if not any(map(str.strip, row))]
     long = [i for i, row in enumerate(rows) if len(row) > width and any(map(str.strip, row[width:]))]
     short = [i for i in np.setdiff1d(np.arange(len(rows)), empty).tolist() if len(rows[i]) < width]
-    if empty:
-        notes.append(DataNote("empty row", "every cell is blank", "row dropped", tuple(empty)))
-    if long:
-        text = f"more cells than the {width} columns of the header"
-        notes.append(DataNote("too many cells", text, "row dropped", tuple(long)))
-    if short:
-        text = f"fewer cells than the {width} columns of the header; the last are read as missing"
-        notes.append(DataNote("too few cells", text, "repaired", tuple(short)))
+    note_rows(notes, "empty row", "every cell is blank", "row dropped", empty)
+    than_header = f"cells than the {width} columns of the header"
+    note_rows(notes, "too many cells", f"more {than_header}", "row dropped", long)
+    text = f"fewer {than_header}; the last are read as missing"
+    note_rows(notes, "too few cells", text, "repaired", short)
     cells = [(row + [""] * (width - len(row)))[:width] for row in rows]
     frame = pd.DataFrame(np.array(cells, dtype=object).reshape(len(cells), width), dtype=object)
     frame, renamed = _name_columns(frame, header)
@@ -271,9 +236,7 @@ def _read_json_lines(path: Path) -> RawTable:
             bad.append(number)
             record = {}
         records.append(record)
-    if bad:
-        text = "not a JSON object"
-        notes.append(DataNote("broken line", text, "row dropped", tuple(bad)))
+    note_rows(notes, "broken line", "not a JSON object", "row dropped", bad)
     frame = pd.DataFrame(_columns(records), dtype=object)
     return RawTable(frame.drop(index=bad), path.name, notes)
 
@@ -303,24 +266,17 @@ def _read_json(path: Path) -> RawTable:
 def _read_binary(path: Path) -> RawTable:
     ending = path.suffix.lower()
     kind = FORMATS[ending]
-    readers: dict[str, Callable[..., Any]] = {
-        "Parquet": pd.read_parquet,
-        "Feather": pd.read_feather,
-        "Excel": pd.read_excel,
-    }
-    reader = readers[kind]
+    reader = getattr(pd, f"read_{kind.lower()}")
     try:
         frame = reader(path)
     except ImportError as error:
-        library = REQUIRED_LIBRARY[ending]
+        library = SPREADSHEET_LIBRARIES.get(ending, "pyarrow")
         raise ValueError(f"file: reading {ending} needs {library}; pip install {library}.") from error
+    names = frame.columns
     if kind == "Excel":
         # pandas renames repeated names to "name.1", so the header is read again as it is written.
-        header = [
-            "" if is_missing(name) else str(name) for name in reader(path, header=None, nrows=1).iloc[0]
-        ]
-    else:
-        header = [str(name) for name in frame.columns]
+        names = reader(path, header=None, nrows=1).iloc[0]
+    header = ["" if kind == "Excel" and is_missing(name) else str(name) for name in names]
     frame, notes = _name_columns(frame.reset_index(drop=True), header)
     return RawTable(frame, path.name, notes)
 

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from propall.estimators.resolution import Resolution
-from propall.tables.consensus import Consensus, reach_consensus
+from propall.tables.consensus import DOUBTFUL, Consensus, reach_consensus
 from propall.tables.evaluation import read_candidates
 from propall.tables.fitting import Fitted
 from propall.tables.images import ImageColumn
@@ -18,7 +18,7 @@ from propall.tables.label_source import LabelSource
 from propall.tables.learning_curves import LearningCurves
 from propall.tables.model import TableModel
 from propall.tables.reading import DataNote, RawTable, read_table
-from propall.tables.writing import DOUBTFUL, predicted_table, resolved_table
+from propall.tables.writing import PREFIX, add_columns, format_alternatives
 
 #: A resolved label with at least this probability counts as sure.
 SURE = 0.9
@@ -35,29 +35,17 @@ class LabelCount(NamedTuple):
 
 @dataclass
 class ResolvedTable:
-    """A table with resolved candidate sets.
-
-    Attributes:
-        raw: the table.
-        labeled: its candidate sets.
-        consensus: the resolved labels, which take the annotators' answers into account.
-        seen: training rows; these are resolved by models that did not see them.
-        account: record of the model's fit.
-        notes: everything noticed, dropped or repaired.
-        images: the column of image files, if any.
-        curves: learning curves of the model, if it has a network.
-        unfinished: whether the fit was interrupted, so that the model itself resolves its training rows.
-    """
+    """A table with resolved candidate sets."""
 
     raw: RawTable
     labeled: LabeledRows
-    consensus: Consensus
-    seen: NDArray[np.bool_]
-    account: dict[str, Any] = field(default_factory=dict)
-    notes: list[DataNote] = field(default_factory=list)
+    consensus: Consensus  # takes the annotators' answers into account
+    seen: NDArray[np.bool_]  # training rows; these are resolved by models that did not see them
+    account: dict[str, Any] = field(default_factory=dict)  # record of the model's fit
+    notes: list[DataNote] = field(default_factory=list)  # everything noticed, dropped or repaired
     images: ImageColumn | None = None
     curves: LearningCurves | None = None
-    unfinished: bool = False
+    unfinished: bool = False  # the fit was interrupted, so the model itself resolves its training rows
 
     @property
     def resolution(self) -> Resolution:
@@ -96,15 +84,22 @@ class ResolvedTable:
         return int((self.doubt > DOUBTFUL).sum())
 
     def frame(self, alternatives: int = 3) -> pd.DataFrame:
-        """The table with added columns, see `resolved_table`."""
-        return resolved_table(
-            self.raw,
-            self.labeled,
-            self.resolution,
-            self.doubt,
-            seen=self.seen,
-            n_alternatives=alternatives,
-        )
+        """Return the table with the resolved label and what is known about it as added columns."""
+        wrong = "all candidates are probably wrong"
+        columns: dict[str, Any] = {
+            "label": self.resolution.label,
+            "probability": self.resolution.probability.astype(float).round(6),
+            "margin": self.resolution.margin.astype(float).round(6),
+            "doubt": self.doubt.round(6),
+            "alternatives": [format_alternatives(row) for row in self.resolution.alternatives(alternatives)],
+            "note": np.where(self.doubt > DOUBTFUL, wrong, ""),
+            "by": np.where(self.seen, "models that did not see it", "the model"),
+        }
+        out = add_columns(self.raw.frame, self.labeled.rows, columns)
+        for note in self.labeled.notes:
+            if note.action == "row dropped":
+                out.loc[out.index.isin(note.rows), PREFIX + "note"] = f"left out: {note.text}"
+        return out
 
     def counts(self) -> list[LabelCount]:
         """All labels before and after resolving, most frequent first."""
@@ -158,14 +153,7 @@ def resolve_file(
     *,
     embedding: NDArray[Any] | None = None,
 ) -> ResolvedTable:
-    """Resolve the candidate sets of a file with a model.
-
-    Args:
-        model: the model.
-        file: a table with the columns that the model was fitted with.
-        source: where the labels are; by default where they were in the fit.
-        embedding: precomputed features of all rows, if the model was fitted with embeddings.
-    """
+    """Resolve the candidate sets of a file; by default, labels are where they were in the fit."""
     raw = read_table(file)
     labels = model.labels if source is None else source
     if labels.item is not None and raw.tasks is None:
@@ -201,21 +189,13 @@ def resolve_file(
 
 @dataclass
 class PredictedTable:
-    """A table with predictions.
-
-    Attributes:
-        frame: the table with added columns, see `predicted_table`.
-        labels: predicted labels of the rows that could be read.
-        probabilities: probabilities of these labels.
-        notes: what was repaired or left out.
-        separator: column separator of the file, if it is a CSV.
-    """
+    """A table with predictions for the rows that could be read."""
 
     frame: pd.DataFrame
     labels: NDArray[Any]
-    probabilities: NDArray[np.float64]
+    probabilities: NDArray[np.float64]  # of these labels
     notes: list[DataNote] = field(default_factory=list)
-    separator: str | None = None
+    separator: str | None = None  # of the file, if it is a CSV
 
     @property
     def mean_probability(self) -> float:
@@ -224,14 +204,8 @@ class PredictedTable:
 
     def counts(self) -> list[tuple[str, int, float]]:
         """Label, number of rows and mean probability, most frequent first."""
-        rows = [
-            (
-                str(name),
-                int((self.labels == name).sum()),
-                float(self.probabilities[self.labels == name].mean()),
-            )
-            for name in np.unique(self.labels)
-        ]
+        of_label = {str(name): self.probabilities[self.labels == name] for name in np.unique(self.labels)}
+        rows = [(name, len(values), float(values.mean())) for name, values in of_label.items()]
         return sorted(rows, key=lambda row: (-row[1], row[0]))
 
     def as_dict(self) -> dict[str, Any]:
@@ -252,14 +226,7 @@ def predict_file(
     embedding: NDArray[Any] | None = None,
     all_probabilities: bool = False,
 ) -> PredictedTable:
-    """Predict the class of every row of a file.
-
-    Args:
-        model: the model.
-        file: a table with the columns that the model was fitted with.
-        embedding: precomputed features of all rows, if the model was fitted with embeddings.
-        all_probabilities: also add the probability of every class.
-    """
+    """Predict the class, or the probabilities of all classes, of every row of a file."""
     raw = read_table(file)
     readable, notes = np.ones(len(raw.frame), dtype=bool), list(raw.notes)
     if model.features.images is not None:
@@ -268,6 +235,9 @@ def predict_file(
     notes += model.features.check_new_rows(raw.frame)
     kept_embedding = None if embedding is None else raw.select_rows(embedding)[readable]
     logs = model.log_probabilities(raw.frame[readable], embedding=kept_embedding, folder=raw.folder)
-    frame = predicted_table(model, raw, logs, readable, all_probabilities=all_probabilities)
-    labels, probabilities = model.classes[logs.argmax(1)], np.exp(logs.max(1))
-    return PredictedTable(frame, labels, probabilities, notes, raw.separator)
+    labels, probabilities = model.classes[logs.argmax(1)], np.exp(logs)
+    columns = {"label": labels, "probability": probabilities.max(1).round(6)}
+    if all_probabilities:
+        columns |= {f"p_{name}": probabilities[:, i].round(6) for i, name in enumerate(model.classes)}
+    frame = add_columns(raw.frame, readable, columns)
+    return PredictedTable(frame, labels, probabilities.max(1), notes, raw.separator)

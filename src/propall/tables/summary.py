@@ -1,5 +1,6 @@
 """Summary of a table: its columns and its labels."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -48,49 +49,28 @@ class Pair(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """Agreement between annotators.
+    """Agreement between annotators."""
 
-    Attributes:
-        pairwise: share of equal answers among pairs of answers on the same row.
-        alpha: Krippendorff's alpha for nominal data: 1 is full agreement, 0 is chance.
-        annotators: name, number of answers, and share of them that agree with the majority of the others.
-    """
-
-    pairwise: float
-    alpha: float
-    annotators: tuple[tuple[str, int, float], ...] = ()
+    pairwise: float  # share of equal answers among pairs of answers on the same row
+    alpha: float  # Krippendorff's alpha for nominal data: 1 is full agreement, 0 is chance
+    annotators: tuple[tuple[str, int, float], ...] = ()  # name, answers, share equal to the others' majority
 
 
 @dataclass
 class Summary:
-    """Summary of a table.
-
-    Attributes:
-        source: name of the file.
-        rows: number of rows.
-        used: number of rows with a usable label.
-        columns: summary of every column.
-        where: description of the label columns; empty if unknown.
-        kinds: number of rows by how the label is written.
-        sizes: number of rows by number of candidates.
-        classes: summary of every class.
-        pairs: labels that occur together, most frequent first.
-        agreement: agreement of the annotators, if there are several.
-        uninformative: number of rows for which every class is possible.
-        notes: everything noticed, dropped or repaired.
-    """
+    """Summary of a table."""
 
     source: str
     rows: int
-    used: int
+    used: int  # number of rows with a usable label
     columns: list[ColumnSummary]
-    where: str = ""
-    kinds: dict[str, int] = field(default_factory=dict)
-    sizes: dict[int, int] = field(default_factory=dict)
+    where: str = ""  # description of the label columns; empty if unknown
+    kinds: dict[str, int] = field(default_factory=dict)  # number of rows by how the label is written
+    sizes: dict[int, int] = field(default_factory=dict)  # number of rows by number of candidates
     classes: list[ClassSummary] = field(default_factory=list)
-    pairs: list[Pair] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)  # labels that occur together, most frequent first
     agreement: Agreement | None = None
-    uninformative: int = 0
+    uninformative: int = 0  # number of rows for which every class is possible
     notes: list[DataNote] = field(default_factory=list)
 
     @property
@@ -166,9 +146,7 @@ def _add_labels(summary: Summary, labeled: LabeledRows) -> None:
     mask = labels.to_numpy()
     sizes = mask.sum(1)
     summary.kinds = labeled.kind_counts
-    summary.sizes = {
-        int(size): int(rows) for size, rows in zip(*np.unique(sizes, return_counts=True), strict=True)
-    }
+    summary.sizes = dict(sorted(Counter(sizes.tolist()).items()))
     summary.uninformative = labels.n_full
     written = np.array(labeled.row_kinds, dtype=object)
     negated, named = written == NEGATED, ~np.isin(written, [NEGATED, NOTHING])
@@ -185,12 +163,7 @@ def _add_labels(summary: Summary, labeled: LabeledRows) -> None:
 
 
 def _frequent_pairs(labels: CandidateLabels, named: NDArray[np.bool_]) -> list[Pair]:
-    """The pairs of labels that are most often candidates of the same row.
-
-    Args:
-        labels: candidate sets; those with every class are skipped.
-        named: rows that list their candidates instead of excluding other labels.
-    """
+    """The pairs of labels that are most often candidates of the same row, among rows that list candidates."""
     mask = labels.to_numpy()
     listed = mask[named & (mask.sum(1) < labels.n_classes)].astype(np.float64)
     both = listed.T @ listed
@@ -209,14 +182,9 @@ def _inseparable_classes(labels: CandidateLabels) -> list[DataNote]:
     for i, name in enumerate(labels.classes):
         if informative[:, i].any():
             groups.setdefault(informative[:, i].tobytes(), []).append(str(name))
-    return [
-        DataNote(
-            "inseparable classes",
-            f"{', '.join(map(repr, names))} are always candidates together, so they cannot be told apart",
-        )
-        for names in groups.values()
-        if len(names) > 1
-    ]
+    why = "are always candidates together, so they cannot be told apart"
+    inseparable = [", ".join(map(repr, names)) for names in groups.values() if len(names) > 1]
+    return [DataNote("inseparable classes", f"{names} {why}") for names in inseparable]
 
 
 def agreement(
