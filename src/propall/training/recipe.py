@@ -93,13 +93,20 @@ class Recipe:
         return self.decay ** (periods if self.smooth_decay else periods.floor())
 
     def to_dict(self) -> dict[str, Any]:
-        """The recipe as plain JSON values; later additions appear only where they are used.
+        """The recipe as plain JSON values, without later additions that are not used.
 
         So the recipe of a stored result keeps its key.
         """
         values = dataclasses.asdict(self)
-        defaults = {name: getattr(Recipe, name) for name in ADDED_FIELDS}
-        return {name: v for name, v in values.items() if name not in defaults or v != defaults[name]}
+        return {name: values[name] for name in self._used_fields()}
+
+    def __repr__(self) -> str:
+        # Checkpoints and cached teachers are named by a digest of it.
+        return f"Recipe({', '.join(f'{name}={getattr(self, name)!r}' for name in self._used_fields())})"
+
+    def _used_fields(self) -> list[str]:
+        names = [field.name for field in dataclasses.fields(self)]
+        return [n for n in names if n not in ADDED_FIELDS or getattr(self, n) != getattr(Recipe, n)]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
