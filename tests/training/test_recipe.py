@@ -54,8 +54,8 @@ def test_additions_that_are_not_used_do_not_show():
     """Checkpoints of earlier versions are found by a digest of the text, results by a key of the values."""
     assert repr(Recipe(epochs=2)) == (
         "Recipe(epochs=2, batch_size=256, optimizer='sgd', learning_rate=0.05, momentum=0.9, "
-        "weight_decay=0.0, decay=1.0, decay_every=1, smooth_decay=False, last_batch='drop', augmentation='none', "
-        "precision='float32')"
+        "weight_decay=0.0, decay=1.0, decay_every=1, smooth_decay=False, last_batch='drop', "
+        "augmentation='none', precision='float32')"
     )
     assert repr(Recipe(nesterov=True)).endswith("precision='float32', nesterov=True)")
     assert "nesterov" not in Recipe().to_dict()

@@ -31,19 +31,16 @@ def confusion(scores: Float[Tensor, "*r n k"], truth: Int[Tensor, "n"]) -> Int[T
 
 
 class History(Monitor):
-    """Training loss and test accuracy of all runs by epoch, stored on the device until they are read.
+    """Test accuracy of all runs by epoch, stored on the device until it is read.
 
     Args:
         x: test features.
         truth: true classes of the test rows.
         every: epochs between measurements; the last epoch is always measured.
-        confusions: also store the confusion matrix of each measurement.
     """
 
-    def __init__(
-        self, x: Float[Tensor, "n ..."], truth: Int[Tensor, "n"], *, every: int = 1, confusions: bool = False
-    ) -> None:
-        self.x, self.truth, self.every, self._with_confusions = x, truth, every, confusions
+    def __init__(self, x: Float[Tensor, "n ..."], truth: Int[Tensor, "n"], *, every: int = 1) -> None:
+        self.x, self.truth, self.every = x, truth, every
         self._epochs = 0
         self._measured: dict[str, Tensor] = {}
 
@@ -52,35 +49,18 @@ class History(Monitor):
         self._epochs = epochs
 
     def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
-        """Store the losses and, if a measurement is due, the accuracy of the runs."""
-        for run, loss in zip(runs, losses.unbind(), strict=True):
-            self._measured[f"loss/{run}/{epoch}"] = loss
+        """Measure the runs, if a measurement is due."""
         if epoch % self.every and epoch != self._epochs:
             return
         outputs = scores(self.x)
-        truth = self.truth.to(outputs.device)
-        for run, share in zip(runs, accuracy(outputs, truth).unbind(), strict=True):
-            self._measured[f"accuracy/{run}/{epoch}"] = share
-        if self._with_confusions:
-            for run, counts in zip(runs, confusion(outputs, truth).unbind(), strict=True):
-                self._measured[f"confusion/{run}/{epoch}"] = counts
-
-    def series(self, what: str, run: int) -> dict[int, Tensor]:
-        """Measurements of one run by epoch; `what` is "accuracy", "loss" or "confusion"."""
-        values = {}
-        for name, value in self._measured.items():
-            kind, of_run, epoch = name.split("/")
-            if kind == what and int(of_run) == run:
-                values[int(epoch)] = value.cpu()
-        return dict(sorted(values.items()))
+        shares = accuracy(outputs, self.truth.to(outputs.device))
+        self._measured |= {f"accuracy/{run}/{epoch}": s for run, s in zip(runs, shares.unbind(), strict=True)}
 
     def accuracies(self, run: int) -> dict[int, float]:
         """Accuracy of one run by epoch."""
-        return {epoch: float(value) for epoch, value in self.series("accuracy", run).items()}
-
-    def losses(self, run: int) -> dict[int, float]:
-        """Mean training loss of one run by epoch."""
-        return {epoch: float(value) for epoch, value in self.series("loss", run).items()}
+        prefix = f"accuracy/{run}/"
+        epochs = {int(n.removeprefix(prefix)): n for n in self._measured if n.startswith(prefix)}
+        return {epoch: float(self._measured[name]) for epoch, name in sorted(epochs.items())}
 
     def state(self) -> dict[str, Tensor]:
         """All measurements so far."""
