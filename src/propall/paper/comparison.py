@@ -27,7 +27,7 @@ ALL = tuple(row.name for row in real.ROWS)
 
 @dataclass(frozen=True)
 class Contender:
-    """A method on one data set: its runs, or the reason why it has none.
+    """A method on one data set.
 
     Attributes:
         data: name of the data set.
@@ -36,8 +36,7 @@ class Contender:
         specs: its runs.
         refused: why it cannot learn from this data; empty if it can.
         published: the published number, if any.
-        in_paper: whether the setting is from the paper's table; other methods and data sets use ProPaLL's
-            recipe.
+        in_paper: whether the setting is from the paper's table; others use ProPaLL's recipe.
     """
 
     data: str
@@ -51,14 +50,9 @@ class Contender:
 
 @dataclass(frozen=True)
 class ContenderScore:
-    """The scores of a contender, in percent.
+    """Accuracy of a contender in percent, mean and sample deviation over folds of the mean over seeds.
 
-    Attributes:
-        contender: the contender.
-        mean: mean over folds of the mean over seeds.
-        std: sample standard deviation over folds; None for one fold.
-        covered: share of training rows whose prediction is a candidate, over all runs.
-        seconds: sum of run times; runs trained together share theirs equally.
+    `covered` is the percentage of training rows whose prediction is a candidate, `seconds` a sum over runs.
     """
 
     contender: Contender
@@ -79,37 +73,24 @@ def find_contenders(
 ) -> list[Contender]:
     """Return methods on data sets, with the settings of the paper's table of real-world candidate sets.
 
-    Args:
-        data: names of data sets that come with candidate sets.
-        methods: names of methods or of rows of the table.
-        folds: number of folds of the fixed split.
-        seeds: runs per fold.
-        epochs: overrides the number of epochs; reported as another protocol.
-        root: folder of the data sets.
+    `methods` may name rows of the table. Another number of `epochs` is reported as another protocol.
     """
     titles = {row.name: row.title for row in real.ROWS}
     contenders = []
     for name in data:
         source = load(name, root)
         if source.candidates is None:
-            raise ValueError(
-                f"data: {name} has no candidate sets; use `propall train {name}` to draw them, or one of "
-                f"{', '.join(other for other, loader in DATASETS.items() if loader.kind == 'real-world')}."
-            )
+            known = ", ".join(other for other, loader in DATASETS.items() if loader.kind == "real-world")
+            hint = f"use `propall train {name}` to draw them, or one of {known}."
+            raise ValueError(f"data: {name} has no candidate sets; {hint}")
         for method in methods:
             specs = _specs(name, method, folds, seeds, epochs)
             in_paper = method in titles and name in real.DATA
-            contenders.append(
-                Contender(
-                    name,
-                    method,
-                    titles[method] if method in titles else METHODS[method].title,
-                    specs,
-                    _refusal(specs[0].method, source.candidates),
-                    real.TABLE.published(PaperCell(real.TABLE.name, name, method)) if in_paper else None,
-                    in_paper,
-                )
-            )
+            title = titles[method] if method in titles else METHODS[method].title
+            refused = _refusal(specs[0].method, source.candidates)
+            cell = PaperCell(real.TABLE.name, name, method)
+            published = real.TABLE.published(cell) if in_paper else None
+            contenders.append(Contender(name, method, title, specs, refused, published, in_paper))
     return contenders
 
 
@@ -159,13 +140,8 @@ def score(contender: Contender, results: Sequence[RunResult]) -> ContenderScore:
     for result in results:
         by_fold.setdefault(result.spec.split.fold, []).append(100 * result.accuracy)
     mean, std = mean_and_std([statistics.fmean(values) for values in by_fold.values()])
-    return ContenderScore(
-        contender,
-        mean,
-        std,
-        100 * statistics.fmean(result.covered for result in results),
-        sum(result.seconds for result in results),
-    )
+    covered = 100 * statistics.fmean(result.covered for result in results)
+    return ContenderScore(contender, mean, std, covered, sum(result.seconds for result in results))
 
 
 def as_dicts(contenders: Sequence[Contender], scores: Sequence[ContenderScore]) -> list[dict[str, Any]]:
@@ -194,12 +170,9 @@ def as_dicts(contenders: Sequence[Contender], scores: Sequence[ContenderScore]) 
 def summarize_scores(scores: Sequence[ContenderScore], seconds: float) -> str:
     """Return one line: how much was run in which time, and the best method on each data set."""
     best: dict[str, ContenderScore] = {}
-    for candidate in scores:
-        data = candidate.contender.data
-        if data not in best or candidate.mean > best[data].mean:
-            best[data] = candidate
-    winners = ", ".join(
-        f"{DATASETS[data].title} {winner.contender.title} {winner.mean:.1f}" for data, winner in best.items()
-    )
+    for score in scores:
+        data = score.contender.data
+        best[data] = max(best.get(data, score), score, key=lambda score: score.mean)
+    winners = [f"{DATASETS[data].title} {top.contender.title} {top.mean:.1f}" for data, top in best.items()]
     runs = sum(len(score.contender.specs) for score in scores)
-    return f"{runs} runs; wall-clock time of this call {duration(seconds)}. Best: {winners}."
+    return f"{runs} runs; wall-clock time of this call {duration(seconds)}. Best: {', '.join(winners)}."

@@ -94,16 +94,7 @@ def build_specs(
         folds = 5
     splits = [Split()] if folds is None else [Split(fold=i, folds=folds) for i in range(folds)]
     return [
-        Spec(
-            data=data,
-            method=METHODS[name](),
-            net=net,
-            recipe=recipe,
-            corruption=drawn_by,
-            split=split,
-            protocol="own",
-            seed=seed,
-        )
+        Spec(data, METHODS[name](), net, recipe, drawn_by, split, seed=seed)
         for name in methods
         for split in splits
         for seed in range(seeds)
@@ -119,9 +110,8 @@ def _corruption(has_candidates: bool, name: str | None, fields: Mapping[str, Any
     corruption = CORRUPTIONS[name]
     known = {f.name for f in dataclasses.fields(corruption)}  # type: ignore[arg-type]
     for key in settings.keys() - known:
-        raise ValueError(
-            f"{key}: {name} has no such setting; expected {', '.join(sorted(known)) or 'no settings'}."
-        )
+        expected = ", ".join(sorted(known)) or "no settings"
+        raise ValueError(f"{key}: {name} has no such setting; expected {expected}.")
     return corruption(**settings)
 
 
@@ -158,13 +148,8 @@ def summarize(results: Sequence[RunResult]) -> list[MethodSummary]:
     by_method: dict[str, list[RunResult]] = {}
     for result in results:
         by_method.setdefault(result.spec.method.title, []).append(result)
-    rows = [
-        MethodSummary(
-            title,
-            *mean_and_std([100 * result.accuracy for result in runs]),
-            len(runs),
-            sum(result.seconds for result in runs),
-        )
-        for title, runs in by_method.items()
-    ]
+    rows = []
+    for title, runs in by_method.items():
+        mean, std = mean_and_std([100 * result.accuracy for result in runs])
+        rows.append(MethodSummary(title, mean, std, len(runs), sum(result.seconds for result in runs)))
     return sorted(rows, key=lambda row: -row.mean)

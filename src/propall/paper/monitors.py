@@ -4,7 +4,6 @@ import time
 from collections.abc import Collection, Sequence
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from propall.data.dataset import Problem
@@ -28,8 +27,7 @@ class CurveRecorder(Monitor):
     Args:
         problems: one per run.
         every: epochs between measurements, except in the first `EARLY_EPOCHS` and last `LATE_EPOCHS`.
-        confusions: positions of the runs whose confusion matrices are recorded.
-        recalls: positions of the runs whose per-class recall is recorded.
+        confusions, recalls: positions of the runs whose confusion matrices or per-class recalls are recorded.
         listener: receives the accuracies as they are measured.
     """
 
@@ -58,11 +56,16 @@ class CurveRecorder(Monitor):
         """Return whether this epoch is measured."""
         return epoch % self.every == 0 or epoch <= EARLY_EPOCHS or epoch > max(0, self._epochs - LATE_EPOCHS)
 
-    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Tensor, scores: RunScores) -> None:
         """Score each test set once with all runs; keep for each run the scores on its own test set."""
         if not self.due(epoch):
             return
-        start = self._record_time(epoch, losses.device)
+        alone, device = len(self.problems) == 1, losses.device
+        if alone:  # other runs have no training time of their own
+            synchronize(device)
+            trained = torch.tensor(self.seconds - self._seconds_measuring, dtype=torch.float64)
+            self._measured[f"time/{epoch}"] = trained
+        start = time.perf_counter()
         by_test_set: dict[int, list[int]] = {}
         for place, run in enumerate(runs):
             by_test_set.setdefault(self.problems[run].test_x.data_ptr(), []).append(place)
@@ -87,17 +90,9 @@ class CurveRecorder(Monitor):
             self._measured[f"recall/{epoch}/{_joined(recalls)}"] = torch.stack(list(recalls.values()))
         if self._listener is not None:
             self._listener.measured(epoch, {run: float(value) for run, value in accuracies.items()})
-        if len(self.problems) == 1:
-            _synchronize(losses.device)
+        if alone:
+            synchronize(device)
         self._seconds_measuring += time.perf_counter() - start
-
-    def _record_time(self, epoch: int, device: torch.device) -> float:
-        """Record the training time of a run that trains alone; returns the time measuring starts."""
-        if len(self.problems) == 1:
-            _synchronize(device)
-            trained = torch.tensor(self.seconds - self._seconds_measuring, dtype=torch.float64)
-            self._measured[f"time/{epoch}"] = trained
-        return time.perf_counter()
 
     @property
     def seconds(self) -> float:
@@ -106,11 +101,10 @@ class CurveRecorder(Monitor):
 
     def times(self) -> dict[int, float]:
         """Return training seconds up to each epoch, without evaluation; empty unless the run trains alone."""
-        return {
-            int(name.partition("/")[2]): float(value)
-            for name, value in self._measured.items()
-            if name.startswith("time/")
+        times = {
+            name.split("/")[1]: float(v) for name, v in self._measured.items() if name.startswith("time/")
         }
+        return {int(epoch): seconds for epoch, seconds in times.items()}
 
     def accuracies(self, run: int) -> dict[int, float]:
         """Return the accuracy of a run by epoch."""
@@ -149,14 +143,12 @@ class CurveRecorder(Monitor):
         measured = dict(state)
         if (spent := measured.pop("spent", None)) is not None:
             before, measuring = spent.tolist()
-            self._seconds_before, self._seconds_measuring = (
-                max(self._seconds_before, before),
-                max(self._seconds_measuring, measuring),
-            )
+            self._seconds_before = max(self._seconds_before, before)
+            self._seconds_measuring = max(self._seconds_measuring, measuring)
         self._measured |= measured
 
 
-def _synchronize(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Wait for a GPU, which runs asynchronously, before reading the clock."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -40,12 +40,9 @@ class ProgressListener(AccuracyListener):
 class RunProgress(ProgressListener):
     """Shows what is running, what is done, the current accuracy and the time left. A context manager.
 
-    On a terminal this is one progress bar; elsewhere it is a line of text for every finished stack.
-
-    Args:
-        cells: names of table cells to the keys of their runs; a cell is done when all its runs are.
-        write_line: receives lines of text; None for none.
-        console: where the progress bar is shown; stderr by default.
+    On a terminal (stderr, or `console`) this is one progress bar; elsewhere `write_line` receives a line of
+    text for every finished stack. `cells` maps names of table cells to the keys of their runs; a cell is done
+    when all its runs are.
     """
 
     def __init__(
@@ -59,7 +56,7 @@ class RunProgress(ProgressListener):
 
         console = console or Console(stderr=True)
         self._has_bar = console.is_terminal
-        self._write_line = None if self._has_bar else write_line
+        self._write = write_line if write_line is not None and not self._has_bar else lambda line: None
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -120,18 +117,17 @@ class RunProgress(ProgressListener):
         self._epoch = 0
         done, now = self._cells_done(), time.monotonic()
         is_quiet = now - self._written_at > QUIET_SECONDS
-        if self._write_line is not None and (done > self._written_cells or is_quiet or not self._waiting):
+        if done > self._written_cells or is_quiet or not self._waiting:
             self._written_cells, self._written_at = done, now
             mean = 100 * sum(accuracy for _, accuracy in results) / len(results)
             group = describe_group([spec for spec, _ in results])
-            self._write_line(f"{group}: accuracy {mean:.1f} %; {self._status()}")
+            self._write(f"{group}: accuracy {mean:.1f} %; {self._status()}")
         self._show()
 
     def finished_elsewhere(self, specs: Sequence[Spec]) -> None:
         """Write a line."""
         self._drop(specs)
-        if self._write_line is not None:
-            self._write_line(f"{describe_group(specs)}: done by another process; {self._status()}")
+        self._write(f"{describe_group(specs)}: done by another process; {self._status()}")
         self._show()
 
     def failed(self, specs: Sequence[Spec], message: str) -> None:
@@ -139,8 +135,7 @@ class RunProgress(ProgressListener):
         for spec in specs:
             self._waiting.pop(spec.key, None)
         self._current = []
-        if self._write_line is not None:
-            self._write_line(message)
+        self._write(message)
         self._show(now=True)
 
     def _drop(self, specs: Sequence[Spec]) -> None:
@@ -162,8 +157,7 @@ class RunProgress(ProgressListener):
         known, unknown = [], 0.0
         for key, spec in self._waiting.items():
             share = share_left if key in current else 1.0
-            seconds = self._estimates.seconds(spec)
-            if seconds is None:
+            if (seconds := self._estimates.seconds(spec)) is None:
                 unknown += share
             else:
                 known.append(seconds * share)

@@ -37,14 +37,7 @@ _RECALL_METHODS, _MAX_RECALL_CLASSES = ("propall", "proden"), 10
 
 @dataclass(frozen=True)
 class CellRuns:
-    """A cell of a table, with the runs behind it.
-
-    Attributes:
-        cell: the cell.
-        protocol: how it is run.
-        specs: its runs; empty if the protocol leaves the cell out.
-        left_out: reason why the protocol leaves it out.
-    """
+    """A cell of a table and its runs under a protocol, or the reason why the protocol has none."""
 
     cell: PaperCell
     protocol: str
@@ -62,8 +55,7 @@ class CellResult:
         protocol: how it was run; results of different protocols are not comparable.
         mean: mean over folds of the mean over seeds, or mean over seeds; None without any run.
         std: sample standard deviation over the same; None for a single value.
-        runs: number of finished runs.
-        expected: number of runs of a complete cell.
+        runs, expected: number of finished runs, and of runs of a complete cell.
         candidates: mean number of candidates per training row.
         published: the published number.
         note: why the cell is empty or incomplete.
@@ -133,7 +125,9 @@ def select_cells(
     selected: dict[tuple[PaperCell, str], CellRuns] = {}
     for name in [None] if protocol is None else [name.strip() for name in protocol.split(",")]:
         for cell, resolved in _with_protocol(cells, name):
-            selected[cell, resolved] = _cell_runs(cell, resolved, seeds)
+            of = TABLES[cell.table]
+            specs, left_out = of.specs(cell, resolved, seeds=seeds), of.left_out(cell, resolved)
+            selected[cell, resolved] = CellRuns(cell, resolved, specs, left_out)
     return list(selected.values())
 
 
@@ -157,11 +151,6 @@ def _with_protocol(cells: Iterable[PaperCell], protocol: str | None) -> Iterator
             yield cell, resolved
     if errors and not known:
         raise errors[0]
-
-
-def _cell_runs(cell: PaperCell, protocol: str, seeds: int | None = None) -> CellRuns:
-    table = TABLES[cell.table]
-    return CellRuns(cell, protocol, table.specs(cell, protocol, seeds=seeds), table.left_out(cell, protocol))
 
 
 def protocols_with_results(table: str, store: Store) -> list[str]:
@@ -209,24 +198,17 @@ def run_cells(
     progress: ProgressListener | None = None,
     launcher: Launcher = "local",
 ) -> scheduler.RunPlan:
-    """Run what is missing of some cells; returns the executed plan.
+    """Run what is missing of some cells and add it to the store; returns the executed plan.
 
-    Args:
-        cells: the requested cells.
-        store: earlier results; new ones are added to it.
-        device: where to run. Several devices, separated by commas, get a process each; "auto" uses every GPU.
-            A device named twice gets two processes, which helps if one of them leaves it idle.
-        root: folder of the data sets.
-        progress: receives the progress.
-        launcher: "ray" uses an existing Ray cluster, see `workers.RayPool`.
+    Several devices, separated by commas, get a process each; "auto" uses every GPU. A device named twice gets
+    two processes, which helps if one of them leaves it idle. Launcher "ray" uses an existing Ray cluster, see
+    `workers.RayPool`.
     """
     devices, specs = workers.parse_devices(device), unique_specs(cells)
     repeated = next((name for name in devices if devices.count(name) > 1), None)
     if repeated is not None and any(spec.is_timed for spec in specs):
-        raise ValueError(
-            f"device: {repeated} is named twice, but runs of protocol {TIMED} must be alone on their device. "
-            "Name it once, or leave that protocol out."
-        )
+        problem = f"is named twice, but runs of protocol {TIMED} must be alone on their device."
+        raise ValueError(f"device: {repeated} {problem} Name it once, or leave that protocol out.")
     pool: workers.WorkerPool | None = None
     if launcher == "ray":
         pool = workers.RayPool(device)
@@ -254,7 +236,9 @@ def cell_results(cells: Sequence[CellRuns], store: Store, root: Path | None = No
     return [
         result
         if available[result.cell.data] or result.runs == result.expected
-        else replace(result, note=f"{ABSENT}; {how_to_run(result.cell, result.protocol, root)}")
+        else replace(
+            result, note=f"{ABSENT}; {', then '.join(steps_to_run(result.cell, result.protocol, root))}"
+        )
         for result in cell_results_from(cells, store.find(unique_specs(cells)))
     ]
 
@@ -298,13 +282,8 @@ def _values(results: Sequence[RunResult], table: PaperTable) -> dict[int, float]
     return {unit: statistics.fmean(of_unit) for unit, of_unit in values.items()}
 
 
-def how_to_run(cell: PaperCell, protocol: str, root: Path | None = None) -> str:
-    """Return what to do to run a cell whose data set is not available."""
-    return ", then ".join(steps_to_run(cell, protocol, root))
-
-
 def steps_to_run(cell: PaperCell, protocol: str, root: Path | None = None) -> list[str]:
-    """Return the steps of `how_to_run`."""
+    """Return what to do to run a cell whose data set is not available."""
     folder = data_root(root)
     steps = []
     for files in DATASETS[cell.data].files:
@@ -318,16 +297,12 @@ def steps_to_run(cell: PaperCell, protocol: str, root: Path | None = None) -> li
 
 def as_dicts(results: Sequence[CellResult]) -> list[dict[str, Any]]:
     """Return one plain dictionary per cell."""
+    names = ("title", "protocol", "mean", "std", "runs", "expected")
     return [
         {
             "cell": result.cell.name,
             **result.cell._asdict(),
-            "title": result.title,
-            "protocol": result.protocol,
-            "mean": result.mean,
-            "std": result.std,
-            "runs": result.runs,
-            "expected": result.expected,
+            **{name: getattr(result, name) for name in names},
             "mean_candidates": result.candidates,
             "published": None if result.published is None else result.published._asdict(),
             "note": result.note,

@@ -1,6 +1,5 @@
 """The result of one run: its measurements and their provenance."""
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -30,11 +29,7 @@ class RunResult:
         recalls: recall of each class by epoch, if requested.
         times: training seconds up to each epoch, without evaluation; only for runs trained alone.
         stack: number of runs that were trained together, this one included.
-        version: version of propall.
-        commit: source commit of propall, if known.
-        torch: version of torch.
-        hardware: name of the device.
-        when: date and time (UTC).
+        version, commit, torch, hardware, when: provenance; commit of the source if known, time in UTC.
     """
 
     spec: Spec
@@ -57,8 +52,7 @@ class RunResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain JSON values, with the key of its spec."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return values | {"spec": self.spec.to_dict(), "key": self.spec.key}
+        return vars(self) | {"spec": self.spec.to_dict(), "key": self.spec.key}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:

@@ -7,10 +7,9 @@ the full spec of each run and its thinned-out learning curve. Together they rest
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from propall import atomic_files
 from propall.paper import reproduction
@@ -18,6 +17,7 @@ from propall.paper.results import RunResult
 from propall.paper.store import COLUMNS, NUMBERS, PROVENANCE, Store, StoreError
 from propall.paper.tables import TABLES
 
+Line = TypeVar("Line")
 Value = TypeVar("Value")
 
 DETAILS = "details.jsonl"
@@ -60,21 +60,14 @@ _RECALLS_UP_TO, _CONFUSION_FRAMES = 30, 8
 _SQLITE_HEADER = b"SQLite format 3\0"
 
 
-class Writable(Protocol):
-    """An open file, or anything else that text can be written to."""
-
-    def write(self, text: str, /) -> Any:
-        """Write some text."""
-
-
-def export_csv(store: Store, out: Writable) -> int:
+def export_csv(store: Store, out: TextIO) -> int:
     """Write one line per result, without learning curves; returns their number."""
     lines = store.lines()
     out.write(_to_csv((*COLUMNS, "spec"), lines))
     return len(lines)
 
 
-def export_json(store: Store, out: Writable) -> int:
+def export_json(store: Store, out: TextIO) -> int:
     """Write everything as one JSON object per line; returns their number."""
     lines = [json.dumps(result.to_dict(), sort_keys=True) + "\n" for result in store]
     out.write("".join(lines))
@@ -91,26 +84,27 @@ def import_results(store: Store, path: Path) -> tuple[int, int]:
         The number of results read, and of new ones.
     """
     if path.is_dir() or path.suffix == ".csv":
-        results = read_folder(path) if path.is_dir() else _read_file(path, _read_csv)
+        results = read_folder(path) if path.is_dir() else _read_file(path)
         known = {(line["key"], line["when"]) for line in store.lines()}
         return len(results), store.add(*(r for r in results if (r.spec.key, r.when) not in known))
-    if _is_sqlite(path):
+    with path.open("rb") as file:
+        is_sqlite = file.read(len(_SQLITE_HEADER)) == _SQLITE_HEADER
+    if is_sqlite:
         with Store(path, create=False) as other:
             results = list(other)
     else:
-        results = _read_file(path, _read_json)
+        results = _read_file(path)
     return len(results), store.add(*results)
 
 
-def _is_sqlite(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(_SQLITE_HEADER)) == _SQLITE_HEADER
-
-
-def _read_file(path: Path, read: Callable[[Iterable[str], Path], list[RunResult]]) -> list[RunResult]:
+def _read_file(path: Path) -> list[RunResult]:
+    """Read a CSV file, or JSON lines."""
     try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            return read(lines, path)
+        with path.open(encoding="utf-8", newline="") as file:
+            if path.suffix == ".csv":
+                return _parse(path, enumerate(csv.DictReader(file), 2), _from_csv_line)
+            lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+            return _parse(path, lines, lambda line: RunResult.from_dict(json.loads(line)))
     except UnicodeDecodeError as error:
         raise StoreError(
             f"{path}: neither text nor a store of results ({error}); nothing was imported. Give a store or a "
@@ -118,36 +112,24 @@ def _read_file(path: Path, read: Callable[[Iterable[str], Path], list[RunResult]
         ) from error
 
 
-def _read_csv(lines: Iterable[str], path: Path) -> list[RunResult]:
-    results = []
-    for number, line in enumerate(csv.DictReader(lines), 2):
-        with _result_errors(path, number):
-            values: dict[str, Any] = {name: float(line[name]) for name in NUMBERS}
-            values |= {name: line[name] for name in PROVENANCE}
-            values |= {"spec": json.loads(line["spec"]), "stack": int(line["stack"])}
-            results.append(RunResult.from_dict(values))
-    return results
+def _from_csv_line(line: dict[str, str]) -> RunResult:
+    values: dict[str, Any] = {name: float(line[name]) for name in NUMBERS}
+    values |= {name: line[name] for name in PROVENANCE}
+    return RunResult.from_dict(values | {"spec": json.loads(line["spec"]), "stack": int(line["stack"])})
 
 
-def _read_json(lines: Iterable[str], path: Path) -> list[RunResult]:
-    results = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            with _result_errors(path, number):
-                results.append(RunResult.from_dict(json.loads(line)))
-    return results
-
-
-@contextmanager
-def _result_errors(path: Path, number: int) -> Iterator[None]:
-    """Turn the errors of a malformed line into `StoreError`."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError(
-            f"{path}: line {number} is not a result ({error}); nothing was imported. Give what `propall "
-            "results export` wrote, unchanged."
-        ) from error
+def _parse(path: Path, lines: Iterable[tuple[int, Line]], parse: Callable[[Line], Value]) -> list[Value]:
+    """Parse the numbered lines of a file; a malformed line raises `StoreError`."""
+    values = []
+    for number, line in lines:
+        try:
+            values.append(parse(line))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(
+                f"{path}: line {number} is not a result ({error}); nothing was imported. Give what `propall "
+                "results export` wrote, unchanged."
+            ) from error
+    return values
 
 
 def write_folder(store: Store, folder: Path) -> dict[str, int]:
@@ -182,26 +164,17 @@ def read_folder(folder: Path) -> list[RunResult]:
     """Read what `write_folder` wrote; learning curves are thinned out."""
     path = folder / DETAILS
     if not path.exists():
-        raise StoreError(
-            f"results: {path} does not exist; give a folder written by `propall results export FOLDER/`."
-        )
-    details = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        with _result_errors(path, number):
-            values = json.loads(line)
-            details[values.pop("key")] = values
+        hint = "give a folder written by `propall results export FOLDER/`."
+        raise StoreError(f"results: {path} does not exist; {hint}")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    details = dict(_parse(path, enumerate(lines, 1), _read_details))
     results: dict[str, RunResult] = {}
     for file in [folder / f"{name}.csv" for name in TABLES]:  # a folder may contain other files too
-        if not file.exists():
-            continue
-        with file.open(encoding="utf-8", newline="") as lines:
-            for number, values in enumerate(csv.DictReader(lines), 2):
-                with _result_errors(file, number):
-                    key = values["key"]
-                    if key not in details:
-                        raise ValueError(f"{DETAILS} lacks run {key}")
-                    if key not in results:
-                        results[key] = _from_table_line(values, details[key])
+        if file.exists():
+            with file.open(encoding="utf-8", newline="") as rows:
+                numbered = enumerate(csv.DictReader(rows), 2)
+                for result in _parse(file, numbered, lambda line: _from_table_line(line, details)):
+                    results.setdefault(result.spec.key, result)
     return list(results.values())
 
 
@@ -236,12 +209,18 @@ def _table_line(cell: str, result: RunResult) -> dict[str, Any]:
     return values | {name: getattr(result, name) for name in ("stack", *_TEXTS)}
 
 
-def _from_table_line(line: dict[str, str], details: dict[str, Any]) -> RunResult:
+def _from_table_line(line: dict[str, str], details: dict[str, dict[str, Any]]) -> RunResult:
+    if (key := line["key"]) not in details:
+        raise ValueError(f"{DETAILS} lacks run {key}")
     numbers = {name: float(line[name]) for name in (*_FRACTIONS, "seconds")}
     texts = {name: line[name] for name in _TEXTS}
-    return RunResult.from_dict(
-        {**details, **numbers, **texts, "stack": int(line["stack"]), "when": line["date"]}
-    )
+    others = {"stack": int(line["stack"]), "when": line["date"]}
+    return RunResult.from_dict({**details[key], **numbers, **texts, **others})
+
+
+def _read_details(line: str) -> tuple[str, dict[str, Any]]:
+    values = json.loads(line)
+    return values["key"], values
 
 
 def _details(result: RunResult) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from propall.data.files import data_root
 from propall.methods.cc import CC
 from propall.nets import NETS
 from propall.nets.network import ImageNetwork
-from propall.paper.monitors import LATE_EPOCHS, AccuracyListener, CurveRecorder
+from propall.paper.monitors import LATE_EPOCHS, AccuracyListener, CurveRecorder, synchronize
 from propall.paper.results import RunResult
 from propall.paper.specs import TEACHER, Spec
 from propall.provenance import commit, hardware
@@ -55,8 +55,7 @@ class RunTask:
         checkpoint: folder for checkpoints; None disables them.
         root: folder of the data sets; None for the default.
         teachers: folder of the teachers' scores, see `teacher_scores`; None for the default.
-        confusions: keys of the runs whose confusion matrices are recorded.
-        recalls: keys of the runs whose per-class recall is recorded.
+        confusions, recalls: keys of the runs whose confusion matrices or per-class recalls are recorded.
     """
 
     specs: Sequence[Spec]
@@ -113,11 +112,8 @@ def stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
 def run_stacks(task: RunTask, monitor: Monitor | None = None) -> Iterator[list[RunResult]]:
     """Run one group of `stackable` and yield the results of each stack.
 
-    Each stack has its own checkpoint folder, which is removed when the next results are requested.
-
-    Args:
-        task: the group.
-        monitor: receives the progress of training; an `AccuracyListener` also receives the accuracies.
+    Each stack has its own checkpoint folder, which is removed when the next results are requested. A monitor
+    that is an `AccuracyListener` also receives the accuracies.
     """
     device = best_device(task.device)
     first = task.specs[0]
@@ -157,11 +153,8 @@ def _run_stack(
     ]
     saved = None if checkpoint is None else Checkpoint(checkpoint)
     setup = TrainingSetup(NETS[specs[0].net], specs[0].recipe, saved)
-    monitors = CombinedMonitor(curves, monitor)
-    classifiers = specs[0].method.with_training(setup).fit(runs, monitor=monitors)
-    device = runs[0].train.x.device
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    classifiers = specs[0].method.with_training(setup).fit(runs, monitor=CombinedMonitor(curves, monitor))
+    synchronize(runs[0].train.x.device)
     seconds = curves.seconds / len(specs)
     return [
         _measure(spec, classifier, curves, i, seconds)
@@ -174,10 +167,11 @@ def _measure(
 ) -> RunResult:
     problem, curve = curves.problems[position], curves.accuracies(position)
     if curve:
-        accuracy = curve[max(curve)]
+        last = [value for epoch, value in curve.items() if epoch > max(curve) - LATE_EPOCHS]
+        accuracy, last10 = curve[max(curve)], sum(last) / len(last)
     else:
-        accuracy = float((classifier.predict(problem.test_x) == problem.test_truth).double().mean())
-    last = [value for epoch, value in curve.items() if epoch > max(curve) - LATE_EPOCHS]
+        hits = classifier.predict(problem.test_x) == problem.test_truth
+        accuracy = last10 = float(hits.double().mean())
     scores = classifier.scores(problem.train.x)
     candidates = problem.train.candidates
     covered = candidates.gather(1, scores.argmax(-1, keepdim=True))
@@ -185,7 +179,7 @@ def _measure(
     return RunResult(
         spec=spec,
         accuracy=accuracy,
-        last10=sum(last) / len(last) if last else accuracy,
+        last10=last10,
         covered=float(covered.double().mean()),
         transductive=float((resolved == problem.truth).double().mean()),
         candidates=float(candidates.sum(-1).double().mean()),
@@ -204,10 +198,8 @@ def _measure(
 class _ProblemCache:
     """The problems of a group's specs on the device; tensors that specs share are held once."""
 
-    def __init__(
-        self, source: Source, device: torch.device, teachers: Path | None, checkpoint: Path | None
-    ) -> None:
-        self.source, self.device, self.teachers, self.checkpoint = source, device, teachers, checkpoint
+    def __init__(self, source: Source, device: torch.device, *teacher_folders: Path | None) -> None:
+        self.source, self.device, self.teacher_folders = source, device, teacher_folders
         self._problems: dict[Any, Problem] = {}
         self._by_split: dict[Any, Problem] = {}
         self._scores: dict[Any, Tensor] = {}
@@ -232,7 +224,7 @@ class _ProblemCache:
             return None
         key = (spec.net, spec.teacher)
         if key not in self._scores:
-            self._scores[key] = teacher_scores(spec, self.source, self.device, self.teachers, self.checkpoint)
+            self._scores[key] = teacher_scores(spec, self.source, self.device, *self.teacher_folders)
         return self._scores[key]
 
 
@@ -261,19 +253,12 @@ def teacher_scores(
     """Return logits of a network trained on clean labels, for instance-dependent candidate sets.
 
     The network of the run is trained with `spec.teacher`, once: its logits are cached in a file named after
-    data and recipe.
-
-    Args:
-        spec: the run that needs them.
-        source: its data.
-        device: device to train on.
-        cache: folder of the cached logits; by default `teachers` in the folder of the data sets.
-        checkpoint: folder for checkpoints; None disables them.
+    data and recipe, by default in the folder `teachers` of the data sets.
     """
     recipe = spec.teacher or TEACHER
     clean = PartialDataset(source.x.to(device), one_hot(source.truth, source.n_classes).bool().to(device))
-    constants = repr(source.scaling)
-    name = counter_rng.digest("teacher", spec.net, repr(recipe), constants, source.raw, source.truth)
+    settings = ("teacher", spec.net, repr(recipe), repr(source.scaling))
+    name = counter_rng.digest(*settings, source.raw, source.truth)
     folder = cache or data_root() / "teachers"
     path = folder / f"{source.name}-{name}.safetensors"
     progress = None if checkpoint is None else checkpoint / f"teacher-{name}"

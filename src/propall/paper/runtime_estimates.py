@@ -23,14 +23,7 @@ _SHIPPED = "runtime_estimates.csv"
 
 
 class RunKind(NamedTuple):
-    """What runs with the same time per epoch have in common.
-
-    Attributes:
-        data: name of the data set.
-        split: its split, as JSON.
-        net: name of the network; empty for methods without one.
-        method: name of the method; empty for any.
-    """
+    """What runs with the same time per epoch share; `net` is empty without one, `method` for any method."""
 
     data: str
     split: str
@@ -39,14 +32,7 @@ class RunKind(NamedTuple):
 
 
 class RunRate(NamedTuple):
-    """Mean time of runs of one kind: per epoch, or of a whole run if it trains no network.
-
-    Attributes:
-        hardware: where it was measured.
-        kind: what was run.
-        seconds: mean time.
-        runs: number of runs.
-    """
+    """Mean time of runs of one kind: per epoch, or of a whole run if it trains no network."""
 
     hardware: str
     kind: RunKind
@@ -55,16 +41,10 @@ class RunRate(NamedTuple):
 
 
 class RuntimeForecast(NamedTuple):
-    """Expected time of runs of one kind.
+    """Expected time of runs that share data, methods, network and number of epochs (if they have any).
 
-    Attributes:
-        data: name of the data set.
-        methods: titles of the methods.
-        net: name of the network; empty for methods without one.
-        epochs: number of epochs; None for methods without epochs.
-        runs: number of runs.
-        seconds: expected time; None if no such run was timed on this hardware.
-        guess: time on `RuntimeEstimates.other_hardware`; None if unknown.
+    `seconds` is None if no such run was timed on this hardware; `guess` is then the time on
+    `RuntimeEstimates.other_hardware`, if known.
     """
 
     data: str
@@ -77,11 +57,7 @@ class RuntimeForecast(NamedTuple):
 
 
 class RuntimeEstimates:
-    """Expected run times on a device.
-
-    Args:
-        store: earlier results; for kinds of runs it contains, only these count.
-        device: device of the runs to come.
+    """Expected run times on a device; for kinds of runs that a store contains, only its results count.
 
     Attributes:
         other_hardware: similar hardware that `guess` refers to; empty if times of this very hardware are
@@ -95,7 +71,7 @@ class RuntimeEstimates:
             if line["hardware"] == here:
                 self.add(Spec.from_json(line["spec"]), line["seconds"])
         on_cpu = torch.device(device).type == "cpu"
-        rates = [rate for rate in shipped_rates() if _is_cpu(rate.hardware) == on_cpu]
+        rates = [rate for rate in shipped_rates() if (" CPU, " in rate.hardware) == on_cpu]
         measured_on = list(dict.fromkeys(rate.hardware for rate in rates))
         source = here if here in measured_on else next(iter(measured_on), "")
         self.other_hardware = "" if source == here else source
@@ -129,12 +105,11 @@ class RuntimeEstimates:
             methods = tuple(dict.fromkeys(spec.method.title for spec in group))
             kind = (first.data, methods, first.net if trains else "", first.recipe.epochs if trains else None)
             merged.setdefault(kind, []).extend(group)
-        return [
-            RuntimeForecast(
-                *kind, len(specs), _total(map(self.seconds, specs)), _total(map(self.guess, specs))
-            )
-            for kind, specs in merged.items()
-        ]
+        forecasts = []
+        for kind, specs in merged.items():
+            seconds, guess = _total(map(self.seconds, specs)), _total(map(self.guess, specs))
+            forecasts.append(RuntimeForecast(*kind, len(specs), seconds, guess))
+        return forecasts
 
 
 def _total(times: Iterable[float | None]) -> float | None:
@@ -143,15 +118,12 @@ def _total(times: Iterable[float | None]) -> float | None:
     return None if None in known else sum(time or 0.0 for time in known)
 
 
-def _is_cpu(name: str) -> bool:
-    return " CPU, " in name
-
-
 def _kinds(spec: Spec) -> list[RunKind]:
+    """Return the kinds a run belongs to: its method on its data, then any method with its network."""
     split = json.dumps(dataclasses.asdict(dataclasses.replace(spec.split, fold=None)))
     if not spec.trains_network:
         return [RunKind(spec.data, split, "", spec.method.name)]
-    return [RunKind(spec.data, split, spec.net, spec.method.name), RunKind(spec.data, split, spec.net, "")]
+    return [RunKind(spec.data, split, spec.net, method) for method in (spec.method.name, "")]
 
 
 def _units(spec: Spec) -> int:
@@ -162,14 +134,11 @@ def _units(spec: Spec) -> int:
 def measure_rates(store: Store) -> list[RunRate]:
     """Return the rates of every kind of run in a store, see `exclusive_seconds`."""
     times: dict[tuple[str, RunKind], list[float]] = {}
-    results = list(store.newest())
+    results = store.newest()
     for result, seconds in zip(results, exclusive_seconds(results), strict=True):
         for kind in _kinds(result.spec):
             times.setdefault((result.hardware, kind), []).append(seconds / _units(result.spec))
-    return sorted(
-        RunRate(name, kind, sum(seconds) / len(seconds), len(seconds))
-        for (name, kind), seconds in times.items()
-    )
+    return sorted(RunRate(*of, sum(seconds) / len(seconds), len(seconds)) for of, seconds in times.items())
 
 
 def exclusive_seconds(results: Sequence[RunResult]) -> list[float]:
@@ -193,10 +162,7 @@ def exclusive_seconds(results: Sequence[RunResult]) -> list[float]:
                 charged[i] += (moment - last) / results[i].stack / load
         last = moment
         on_hardware = active.setdefault(results[index].hardware, set())
-        if begins:
-            on_hardware.add(index)
-        else:
-            on_hardware.discard(index)
+        (on_hardware.add if begins else on_hardware.discard)(index)
     return charged
 
 

@@ -6,6 +6,7 @@ A `Spec` is frozen, has one JSON form, and hashes to the key that its result is 
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -88,20 +89,7 @@ class Spec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the spec as plain JSON values."""
-        return {
-            "data": self.data,
-            "method": {"name": self.method.name, **self.method.hyperparameters()},
-            "net": self.net,
-            "recipe": self.recipe.to_dict(),
-            "corruption": None
-            if self.corruption is None
-            else {"name": self.corruption.name, **dataclasses.asdict(self.corruption)},  # type: ignore[call-overload]
-            "split": dataclasses.asdict(self.split),
-            "scaling": self.scaling,
-            "teacher": None if self.teacher is None else dataclasses.asdict(self.teacher),
-            "protocol": self.protocol,
-            "seed": self.seed,
-        }
+        return {field.name: _to_plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     def to_json(self) -> str:
         """Return one line of JSON; equal specs give equal text."""
@@ -115,25 +103,17 @@ class Spec:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Read what `to_dict` returned."""
-        method = dict(values["method"])
-        corruption = values["corruption"]
-        if corruption is not None:
-            corruption = dict(corruption)
-            corruption = CORRUPTIONS[corruption.pop("name")](**corruption)
-        split = dict(values["split"])
-        split["classes"] = None if split["classes"] is None else tuple(split["classes"])
-        return cls(
-            data=values["data"],
-            method=METHODS[method.pop("name")](**method),
-            net=values["net"],
-            recipe=Recipe.from_dict(values["recipe"]),
-            corruption=corruption,
-            split=Split(**split),
-            scaling=values["scaling"],
-            teacher=None if values["teacher"] is None else Recipe(**values["teacher"]),
-            protocol=values["protocol"],
-            seed=values["seed"],
-        )
+        fields = {field.name: values[field.name] for field in dataclasses.fields(cls)}
+        split, corruption, teacher = fields["split"], fields["corruption"], fields["teacher"]
+        classes = split["classes"]
+        fields |= {
+            "method": _from_registry(METHODS, fields["method"]),
+            "recipe": Recipe.from_dict(fields["recipe"]),
+            "corruption": None if corruption is None else _from_registry(CORRUPTIONS, corruption),
+            "split": Split(**split | {"classes": None if classes is None else tuple(classes)}),
+            "teacher": None if teacher is None else Recipe.from_dict(teacher),
+        }
+        return cls(**fields)
 
     def source(self, source: Source) -> Source:
         """Return the part of a data set that is used, with its pixels normalized."""
@@ -141,9 +121,8 @@ class Spec:
         if self.scaling == "own":
             return part
         if part.scaling is None:
-            raise ValueError(
-                f"scaling: got {self.scaling!r}, which is for images; {self.data} has features. Use 'own'."
-            )
+            problem = f"which is for images; {self.data} has features. Use 'own'."
+            raise ValueError(f"scaling: got {self.scaling!r}, {problem}")
         mean, std = _PIXEL_SCALINGS[self.scaling]
         return part.scaled(dataclasses.replace(part.scaling, mean=(mean,), std=(std,)))
 
@@ -171,3 +150,18 @@ class Spec:
     def is_clean(self) -> bool:
         """Whether the candidate sets are the true labels."""
         return isinstance(self.corruption, Exactly) and self.corruption.n == 1
+
+
+def _to_plain(value: Any) -> Any:
+    """Return a field of a spec as plain JSON values; methods and corruptions with their names."""
+    if isinstance(value, Objective | Algorithm):
+        return {"name": value.name, **value.hyperparameters()}
+    if isinstance(value, Corruption):
+        return {"name": value.name, **dataclasses.asdict(value)}  # type: ignore[call-overload]
+    if isinstance(value, Recipe):
+        return value.to_dict()
+    return dataclasses.asdict(value) if isinstance(value, Split) else value
+
+
+def _from_registry(registry: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
+    return registry[values["name"]](**{name: value for name, value in values.items() if name != "name"})

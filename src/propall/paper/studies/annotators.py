@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ from propall.training.checkpoint import write_tensors
 from propall.training.compiled import best_device
 from propall.training.contract import Classifier, Monitor, Objective, Run, RunScores
 from propall.training.metrics import CombinedMonitor, History
-from propall.training.recipe import Precision, Recipe
+from propall.training.recipe import Recipe
 from propall.training.trainer import Trainer
 
 #: Names of the annotators in the data set.
@@ -54,19 +54,12 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class StudySetting:
-    """Everything that the numbers depend on, except the device.
+    """Everything that the numbers depend on, except the device; see also `Recipe`.
 
     Attributes:
-        net: name of the network.
-        epochs: number of epochs.
-        batch_size: rows per step.
         learning_rate: initial learning rate; it decays exponentially to a hundredth.
-        weight_decay: factor of the L2 penalty.
-        augmentation: augmentation of the images, see `Recipe`.
-        precision: precision of matrix products, see `Recipe`.
         folds: number of folds for out-of-fold resolution.
         rows: number of training images, the first of every class; None for all 50 000.
-        seed: random seed.
     """
 
     net: str = "resnet32"
@@ -83,16 +76,9 @@ class StudySetting:
     @property
     def recipe(self) -> Recipe:
         """Recipe of the networks."""
-        return Recipe(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            decay=0.01 ** (1 / max(1, self.epochs)),
-            smooth_decay=True,
-            augmentation=self.augmentation,
-            precision=cast(Precision, self.precision),
-        )
+        names = ("epochs", "batch_size", "learning_rate", "weight_decay", "augmentation", "precision")
+        decay = 0.01 ** (1 / max(1, self.epochs))
+        return Recipe(**{name: getattr(self, name) for name in names}, decay=decay, smooth_decay=True)
 
 
 @dataclass(frozen=True)
@@ -112,10 +98,10 @@ class TrainingJob:
     @property
     def name(self) -> str:
         """Description for tables."""
-        title = METHODS[self.method].title
-        if self.labels == "majority":
-            return f"{'cross-entropy' if self.method == 'cc' else title} on majority votes"
-        return f"{title} on candidate sets"
+        if (self.method, self.labels) == ("cc", "majority"):
+            return "cross-entropy on majority votes"
+        labels = "majority votes" if self.labels == "majority" else "candidate sets"
+        return f"{METHODS[self.method].title} on {labels}"
 
     @property
     def key(self) -> str:
@@ -124,32 +110,21 @@ class TrainingJob:
 
 
 def list_jobs(methods: Sequence[str] = ("propall", "cc", "proden")) -> list[TrainingJob]:
-    """Return what is trained, the most important first.
-
-    Args:
-        methods: names of objectives for the candidate sets.
-    """
+    """Return what is trained, the most important first; `methods` are objectives for the candidate sets."""
     first, *others = methods
-    planned = [
-        TrainingJob(first, "candidates", False),
-        TrainingJob("cc", "majority", False),
-        TrainingJob(first, "candidates", True),
+    planned: list[tuple[str, Literal["candidates", "majority"], bool]] = [
+        (first, "candidates", False),
+        ("cc", "majority", False),
+        (first, "candidates", True),
+        *((method, "candidates", held_out) for method in others for held_out in (True, False)),
+        ("cc", "majority", True),
+        (first, "majority", False),
     ]
-    planned += [
-        TrainingJob(method, "candidates", held_out) for method in others for held_out in (True, False)
-    ]
-    planned += [TrainingJob("cc", "majority", True), TrainingJob(first, "majority", False)]
-    return list(dict.fromkeys(planned))
+    return [TrainingJob(*job) for job in dict.fromkeys(planned)]
 
 
 def majority_vote(answers: Int[Tensor, "n m"], n_classes: int, seed: int = 0) -> Int[Tensor, "n"]:
-    """Return the most frequent answer of each row, with ties broken at random.
-
-    Args:
-        answers: labels by row and annotator.
-        n_classes: number of classes.
-        seed: random seed.
-    """
+    """Return the most frequent answer of each row, with ties broken at random."""
     votes = one_hot(answers, n_classes).sum(1)
     rows = torch.arange(len(votes))[:, None]
     # Random fractions below 1 break ties and change nothing else.
@@ -159,13 +134,7 @@ def majority_vote(answers: Int[Tensor, "n m"], n_classes: int, seed: int = 0) ->
 
 @dataclass(frozen=True)
 class AnnotatedImages:
-    """Images with their annotators' answers; true labels are used for measuring only.
-
-    Attributes:
-        source: the images.
-        answers: labels by image and annotator.
-        majority: one label per image by majority vote, with ties broken at random.
-    """
+    """Images with the answer of each annotator and majority votes; true labels are for measuring only."""
 
     source: Source
     answers: Int[Tensor, "n m"]
@@ -227,26 +196,18 @@ class _ProgressNotes(Monitor):
         """Store the number of epochs."""
         self._epochs, self._start = epochs, time.perf_counter()
 
-    def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Tensor, scores: RunScores) -> None:
         """Report the first epoch and a few others."""
         if epoch != 1 and epoch % max(1, self._epochs // REPORTS):
             return
         of = "" if self.runs == 1 else f", {', '.join(str(run + 1) for run in runs)} of {self.runs}"
-        seconds = time.perf_counter() - self._start
-        loss = float(losses.mean())
+        loss, seconds = float(losses.mean()), time.perf_counter() - self._start
         self.note(f"{self.name}{of}: epoch {epoch} of {self._epochs}, loss {loss:.3f}, {seconds:.0f} s")
 
 
 @dataclass(frozen=True)
 class JobRunner:
-    """Runs jobs on annotated images.
-
-    Attributes:
-        data: the images.
-        setting: how to train.
-        device: device to train on.
-        note: receives lines of progress.
-    """
+    """Runs jobs on annotated images; `note` receives lines of progress."""
 
     data: AnnotatedImages
     setting: StudySetting
@@ -267,23 +228,19 @@ class JobRunner:
         }
         return {"name": job.name, **numbers, "seconds": seconds, **provenance}, logs
 
-    def _fit(
-        self, job: TrainingJob, parts: Sequence[Tensor], history: History | None = None
-    ) -> list[Classifier]:
+    def _fit(self, job: TrainingJob, parts: list[Tensor], history: History | None = None) -> list[Classifier]:
         objective = METHODS[job.method]()
         if not isinstance(objective, Objective):
-            raise ValueError(
-                f"methods: {job.method} is not a loss for a network; give the name of an objective."
-            )
+            problem = "is not a loss for a network; give the name of an objective."
+            raise ValueError(f"methods: {job.method} {problem}")
         x, candidates = self._x, self.data.training_labels(job).to(self.device)
         runs = []
         for number, rows in enumerate(parts):
             selected = slice(None) if len(rows) == len(x) else rows.to(self.device)  # a slice copies nothing
             train = PartialDataset(x[selected], candidates[selected])
             runs.append(Run(train, counter_rng.seed_for(self.setting.seed, f"part {number}")))
-        notes = _ProgressNotes(job.key, len(parts), self.note)
-        monitors = CombinedMonitor(notes, history)
-        return Trainer(objective, NETS[self.setting.net], self.setting.recipe).fit(runs, monitor=monitors)
+        monitor = CombinedMonitor(_ProgressNotes(job.key, len(parts), self.note), history)
+        return Trainer(objective, NETS[self.setting.net], self.setting.recipe).fit(runs, monitor=monitor)
 
     @functools.cached_property
     def _x(self) -> Tensor:
@@ -301,19 +258,15 @@ class JobRunner:
         return {"accuracy": accuracy, "curve": history.accuracies(0)}
 
     def _resolve_held_out(self, job: TrainingJob) -> tuple[dict[str, Any], Tensor]:
-        source, mask = self.data.source, self.data.candidates.numpy()
-        splitter = CandidateStratifiedKFold(self.setting.folds, random_state=self.setting.seed)
-        fold = splitter.assign(mask)
-        indices = np.arange(len(mask))
-        folds: list[Fold] = [
-            (indices[fold != number], indices[fold == number]) for number in range(splitter.n_splits)
-        ]
+        truth, mask = self.data.source.truth.numpy(), self.data.candidates.numpy()
+        fold = CandidateStratifiedKFold(self.setting.folds, random_state=self.setting.seed).assign(mask)
+        folds = [(np.flatnonzero(fold != i), np.flatnonzero(fold == i)) for i in range(self.setting.folds)]
         classifiers = self._fit(job, [torch.from_numpy(fit) for fit, _ in folds])
         x, logs = self._x, torch.empty(mask.shape)
         for (_, hold), classifier in zip(folds, classifiers, strict=True):
             rows = torch.from_numpy(hold)
             logs[rows] = classifier.scores(x[rows.to(self.device)]).float().log_softmax(-1).cpu()
-        numbers = score_resolution(logs.numpy(), mask, self.data.answers.numpy(), source.truth.numpy(), folds)
+        numbers = score_resolution(logs.numpy(), mask, self.data.answers.numpy(), truth, folds)
         self.note(f"{job.key}: {100 * numbers['resolved']:.2f} % of the resolved labels correct")
         return numbers, logs
 
@@ -333,13 +286,6 @@ def score_resolution(
     `error_before` and `error_after`, expected calibration error of the resolved labels before and after
     temperature scaling of each fold with the others; `doubt_auc`, area under the ROC curve of the doubt as a
     detector of candidate sets without the true label.
-
-    Args:
-        logs: (n, k) held-out log-probabilities.
-        candidates: (n, k) candidate matrix.
-        answers: (n, m) answers of each annotator.
-        truth: (n,) true classes.
-        folds: training and held-out rows of each fold.
     """
     before = Resolution(log_softmax(logs), candidates, np.arange(candidates.shape[1]))
     tempered = cross_calibrate(before.log_probabilities, candidates, folds)
@@ -367,17 +313,9 @@ def run_study(
     device: str = "auto",
     note: Note = print,
 ) -> dict[str, Any]:
-    """Run the jobs that a results file lacks and save each: a second call resumes.
+    """Run the jobs that a results file (JSON) lacks and save each: a second call resumes.
 
     Held-out log-probabilities are saved under the same name with the suffix `.safetensors`.
-
-    Args:
-        out: results file (JSON).
-        setting: how to train.
-        methods: names of objectives for the candidate sets, the most important first.
-        root: folder of the data sets.
-        device: device to train on.
-        note: receives lines of progress.
     """
     setting = setting or StudySetting()
     report = _open_report(out, setting)
@@ -385,9 +323,8 @@ def run_study(
     if missing or "people" not in report:
         data = AnnotatedImages.read(setting, root)
         report["people"] = data.summarize()
-        note(
-            f"{len(data.source)} images, majority vote correct for {100 * report['people']['majority']:.2f} %"
-        )
+        correct = 100 * report["people"]["majority"]
+        note(f"{len(data.source)} images, majority vote correct for {correct:.2f} %")
         runner = JobRunner(data, setting, best_device(device), note)
         for job in missing:
             report["jobs"][job.key], logs = runner.run(job)
@@ -403,9 +340,8 @@ def _open_report(out: Path, setting: StudySetting) -> dict[str, Any]:
         report: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
         same = all(report[name] == empty[name] for name in ("layout", "data", "setting"))
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"out: {out} is not a results file of this study ({error}); choose another name."
-        ) from error
+        problem = f"is not a results file of this study ({error}); choose another name."
+        raise ValueError(f"out: {out} {problem}") from error
     if not same:
         raise ValueError(f"out: {out} holds results of another setting; choose another name.")
     return report
@@ -423,7 +359,7 @@ def _save(out: Path, report: dict[str, Any], job: TrainingJob, logs: Tensor | No
 def table_rows(report: dict[str, Any]) -> dict[str, list[tuple[str, float]]]:
     """Return the printed tables: accuracy of training labels and on test images, in percent."""
     people = report["people"]
-    labels = [(f"annotator {i + 1}", accuracy) for i, accuracy in enumerate(people["annotators"])]
+    labels = [(f"annotator {i}", accuracy) for i, accuracy in enumerate(people["annotators"], 1)]
     labels += [("majority vote, ties broken at random", people["majority_expected"])]
     labels += [("any annotator", 1 - people["without_truth"])]
     tests = []
@@ -433,7 +369,5 @@ def table_rows(report: dict[str, Any]) -> dict[str, list[tuple[str, float]]]:
         else:
             labels.append((f"resolved: {job['name']}", job["resolved"]))
             labels.append((f"  combined with the answers: {job['name']}", job["weighed"]))
-    return {
-        "training labels": [(name, 100 * accuracy) for name, accuracy in labels],
-        "test images": [(name, 100 * accuracy) for name, accuracy in tests],
-    }
+    tables = {"training labels": labels, "test images": tests}
+    return {title: [(name, 100 * accuracy) for name, accuracy in rows] for title, rows in tables.items()}

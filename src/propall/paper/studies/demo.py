@@ -63,17 +63,14 @@ def run_demo(*, q: float = 0.5, seeds: int = 5, monitor: Monitor | None = None) 
     for i, (title, _) in enumerate(runs):
         curves.setdefault(title, []).append(list(history.accuracies(i).values()))
     accuracy = {title: [curve[-1] for curve in of_title] for title, of_title in curves.items()}
+    baseline, ceiling = accuracy.pop(BASELINE), accuracy.pop(CEILING)
     shown = first.train.candidates[:SHOWN_IMAGES]
     scores = classifiers[0].scores(first.train.x)[:SHOWN_IMAGES]  # of ProPaLL with the first seed
     return DemoResults(
-        accuracy={title: values for title, values in accuracy.items() if title not in (BASELINE, CEILING)},
-        curves={
-            title: torch.tensor(of_title).T.numpy()
-            for title, of_title in curves.items()
-            if title not in (BASELINE, CEILING)
-        },
-        baseline=accuracy[BASELINE],
-        ceiling=accuracy[CEILING],
+        accuracy=accuracy,
+        curves={title: torch.tensor(curves[title]).T.numpy() for title in accuracy},
+        baseline=baseline,
+        ceiling=ceiling,
         images=first.train.x[:SHOWN_IMAGES].reshape(-1, 8, 8).numpy(),
         candidates=shown.numpy(),
         recovered=scores.masked_fill(~shown, -torch.inf).argmax(-1).numpy(),
