@@ -1,5 +1,8 @@
 """Specs: JSON round trips and scaling."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -27,6 +30,13 @@ def test_survives_json_and_has_a_key_of_its_own():
         assert again == spec
         assert again.key == spec.key
     assert len({spec.key for spec in specs}) == len(specs)
+
+
+def test_published_results_keep_their_keys():
+    file = Path(__file__).parents[2] / "results" / "details.jsonl"
+    for line in file.read_text(encoding="utf-8").splitlines():
+        run = json.loads(line)
+        assert Spec.from_dict(run["spec"]).key == run["key"]
 
 
 def test_scales_pixels_as_asked_and_leaves_features_alone():

@@ -257,7 +257,9 @@ def teacher_scores(
     """
     recipe = spec.teacher or TEACHER
     clean = PartialDataset(source.x.to(device), one_hot(source.truth, source.n_classes).bool().to(device))
-    settings = ("teacher", spec.net, repr(recipe), repr(source.scaling))
+    # As `repr` was before recipes had further fields, so that cached files keep their names.
+    recipe_text = f"Recipe({', '.join(f'{name}={value!r}' for name, value in recipe.to_dict().items())})"
+    settings = ("teacher", spec.net, recipe_text, repr(source.scaling))
     name = counter_rng.digest(*settings, source.raw, source.truth)
     folder = cache or data_root() / "teachers"
     path = folder / f"{source.name}-{name}.safetensors"
