@@ -93,14 +93,7 @@ def cross_calibrate(
     folds: Sequence[Fold],
     sample_weight: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Scale each fold's out-of-fold log-probabilities by the temperature fitted on the other folds.
-
-    Args:
-        log_probabilities: (n, k) from models that were not fitted on the respective rows.
-        candidates: (n, k), True for candidates.
-        folds: rows fitted on and rows held out; each row is held out once.
-        sample_weight: one weight per row.
-    """
+    """Scale each fold's log-probabilities by the temperature fitted on the other folds."""
     calibrated = np.empty(log_probabilities.shape)
     for _, hold in folds:
         others = np.setdiff1d(np.arange(len(candidates)), hold)
@@ -111,14 +104,7 @@ def cross_calibrate(
 
 
 class Reliability(NamedTuple):
-    """Accuracy of predictions by confidence, for a reliability diagram.
-
-    Attributes:
-        edges: edges of the bins, from 0 to 1.
-        counts: number of rows per bin.
-        confidence: mean predicted probability per bin; NaN for an empty bin.
-        accuracy: share of correct predictions per bin; NaN for an empty bin.
-    """
+    """Row count, mean confidence and accuracy per bin of a reliability diagram; NaN for empty bins."""
 
     edges: NDArray[Any]
     counts: NDArray[Any]
@@ -133,13 +119,7 @@ class Reliability(NamedTuple):
 
 
 def reliability(confidence: ArrayLike, correct: ArrayLike, *, n_bins: int = 15) -> Reliability:
-    """Group predictions into confidence bins of equal width.
-
-    Args:
-        confidence: (n,) probability of each row's prediction.
-        correct: (n,) whether the prediction is correct.
-        n_bins: number of bins.
-    """
+    """Group predictions, given their probabilities and correctness, into confidence bins of equal width."""
     confidence, correct = np.asarray(confidence, dtype=float), np.asarray(correct, dtype=float)
     if confidence.shape != correct.shape or confidence.ndim != 1 or not len(confidence):
         raise ValueError(

@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -128,15 +129,10 @@ class PartialLabelClassifier(PartialLabelEstimator):
         algorithm = ensemble.algorithm(weighted=weight is not None)
         if isinstance(self.net, nn.Module) and isinstance(ensemble.method, Objective):
             check_outputs(self.net, runs[0])
-        if self.verbose:
-            with ProgressBar(f"fitting {ensemble.method.title}") as bar:
-                classifiers = algorithm.fit(runs, monitor=bar)
-        else:
-            classifiers = algorithm.fit(runs)
+        with ProgressBar(f"fitting {ensemble.method.title}") if self.verbose else nullcontext() as bar:
+            classifiers = algorithm.fit(runs, monitor=bar)
         classes = labels.decode(range(labels.n_classes))
-        return self.adopt(
-            classifiers, classes=classes, in_shape=self.in_shape_, standardization=standardization
-        )
+        return self.adopt(classifiers, classes, self.in_shape_, standardization)
 
     def ensemble(self) -> Ensemble:
         """Return the ensemble that the parameters describe: method, network, recipe, seeds and device."""
@@ -164,18 +160,16 @@ class PartialLabelClassifier(PartialLabelEstimator):
             return self.net
         options = self.net_options or {}
         known = list(inspect.signature(NETS[self.net]).parameters)[2:]
-        for name in options:
-            if name not in known:
-                raise ValueError(
-                    f"net_options: the network {self.net!r} has no option {name!r}; its options are "
-                    f"{listed(known) or 'none'}."
-                )
+        if unknown := [name for name in options if name not in known]:
+            raise ValueError(
+                f"net_options: the network {self.net!r} has no option {unknown[0]!r}; its options are "
+                f"{listed(known) or 'none'}."
+            )
         return functools.partial(NETS[self.net], **options)
 
     def adopt(
         self,
         classifiers: Sequence[Classifier],
-        *,
         classes: NDArray[Any],
         in_shape: tuple[int, ...],
         standardization: Standardization,

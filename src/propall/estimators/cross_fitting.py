@@ -118,16 +118,15 @@ class CrossFitting:
             )
             for i, ensemble in ensembles.items():
                 method = ensemble.method
-                for seed in ensemble.seeds():
-                    owners.append((i, fold))
-                    run = dataclasses.replace(
-                        shared,
-                        seed=seed,
-                        objective=method if isinstance(method, Objective) else None,
-                        learning_rate=ensemble.recipe.learning_rate,
-                        weight_decay=ensemble.recipe.weight_decay,
-                    )
-                    runs.append(run)
+                run = dataclasses.replace(
+                    shared,
+                    objective=method if isinstance(method, Objective) else None,
+                    learning_rate=ensemble.recipe.learning_rate,
+                    weight_decay=ensemble.recipe.weight_decay,
+                )
+                seeds = ensemble.seeds()
+                owners += [(i, fold)] * len(seeds)
+                runs += [dataclasses.replace(run, seed=seed) for seed in seeds]
         # Epochs of an algorithm's phases are not the recipe's epochs, so only objectives can stop early.
         curves = None
         if criterion is not None and isinstance(leader.method, Objective):
@@ -139,12 +138,8 @@ class CrossFitting:
             members.setdefault(owner, []).append(classifier)
         classes = self.labels.decode(range(self.labels.n_classes))
         for (i, fold), model_members in members.items():
-            model = type(models[i])(**models[i].get_params(deep=False)).adopt(
-                model_members,
-                classes=classes,
-                in_shape=tuple(self.features.shape[1:]),
-                standardization=standardizations[fold],
-            )
+            model = type(models[i])(**models[i].get_params(deep=False))
+            model.adopt(model_members, classes, tuple(self.features.shape[1:]), standardizations[fold])
             yield FoldModel(i, fold, model, {} if curves is None else curves.curves[i, fold])
 
 

@@ -64,17 +64,7 @@ class Standardization(NamedTuple):
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Everything an estimator's parameters say about its members.
-
-    Attributes:
-        method: objective or algorithm.
-        net: builds the network, or a module whose weights training starts from.
-        recipe: epochs, batches, optimizer.
-        standardize: scale tabular features to zero mean and unit variance.
-        n_members: number of members.
-        random_state: source of the members' seeds.
-        device_name: "auto", or a torch device.
-    """
+    """Everything an estimator's parameters say about its members; see `PartialLabelClassifier`."""
 
     method: Objective | Algorithm
     net: NetFactory | nn.Module

@@ -2,11 +2,9 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from propall.estimators.ensemble import Standardization, log_mixture
@@ -16,13 +14,7 @@ from propall.training.networks import NetClassifier
 
 
 class FittedNetwork(nn.Module):
-    """Raw features to logits; the result of `PartialLabelClassifier.to_torch`.
-
-    Args:
-        classifiers: ensemble members; networks or linear classifiers.
-        standardization: applied to the features.
-        temperature: divides the logits.
-    """
+    """Raw features to logits, by networks or linear classifiers; see `PartialLabelClassifier.to_torch`."""
 
     mean: Tensor | None
     scale: Tensor | None
@@ -34,7 +26,7 @@ class FittedNetwork(nn.Module):
         self.members = nn.ModuleList(_as_module(classifier) for classifier in classifiers)
         reference = next(self.members.parameters())
         for name, values in standardization._asdict().items():
-            self.register_buffer(name, _to_tensor(values, reference))
+            self.register_buffer(name, None if values is None else torch.as_tensor(values).to(reference))
         self.temperature = temperature
 
     def forward(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
@@ -62,10 +54,6 @@ class _DecodedNet(nn.Module):
             for part, names in self._state_names.items()
         }
         return self.objective.scores(self.net(x), State(**parts))
-
-
-def _to_tensor(values: NDArray[Any] | None, reference: Tensor) -> Tensor | None:
-    return None if values is None else torch.as_tensor(values).to(reference)
 
 
 def _as_module(classifier: Classifier) -> nn.Module:

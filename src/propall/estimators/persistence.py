@@ -93,13 +93,8 @@ def load_model(
         for i, member in enumerate(header["members"])
     ]
     mean, scale = (tensors[name].numpy() if name in tensors else None for name in ("mean_", "scale_"))
-    return model.adopt(
-        classifiers,
-        classes=np.array(names, dtype=header["classes"]["dtype"]),
-        in_shape=in_shape,
-        standardization=Standardization(mean, scale),
-        temperature=header["temperature"],
-    )
+    classes = np.array(names, dtype=header["classes"]["dtype"])
+    return model.adopt(classifiers, classes, in_shape, Standardization(mean, scale), header["temperature"])
 
 
 def _read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
@@ -178,12 +179,9 @@ class PartialLabelClassifierCV(PartialLabelEstimator):
         if isinstance(cv, int | np.integer):
             cv = CandidateStratifiedKFold(int(cv), random_state=seed)
         fitting = CrossFitting(features, labels, weight, make_folds(cv, features, labels))
-        if not self.verbose:
-            logs = self._select(settings, models, fitting, criterion)
-        else:
-            with ProgressBar(f"comparing {len(settings)} combinations") as bar:
-                monitor = _SharedBar(bar, len(fitting.stacks(models)))
-                logs = self._select(settings, models, fitting, criterion, monitor)
+        with ProgressBar(f"comparing {len(settings)} combinations") if self.verbose else nullcontext() as bar:
+            monitor = None if bar is None else _SharedBar(bar, len(fitting.stacks(models)))
+            logs = self._select(settings, models, fitting, criterion, monitor)
         if self.refit:
             self._refit(X, seed, fitting, logs)
         return self
@@ -207,16 +205,9 @@ class PartialLabelClassifierCV(PartialLabelEstimator):
         return settings
 
     def _model(self, seed: int, **setting: Any) -> PartialLabelClassifier:
-        common = {
-            "epochs": self.epochs,
-            "batch_size": self.batch_size,
-            "optimizer": self.optimizer,
-            "standardize": self.standardize,
-            "classes": self.classes,
-            "device": self.device,
-            "random_state": seed,
-        }
-        return PartialLabelClassifier(**{**common, **setting})
+        names = ("epochs", "batch_size", "optimizer", "standardize", "classes", "device")
+        common = {name: getattr(self, name) for name in names}
+        return PartialLabelClassifier(**{**common, "random_state": seed, **setting})
 
     def _select(
         self,
@@ -224,7 +215,7 @@ class PartialLabelClassifierCV(PartialLabelEstimator):
         models: Sequence[PartialLabelClassifier],
         fitting: CrossFitting,
         criterion: Criterion,
-        monitor: Monitor | None = None,
+        monitor: Monitor | None,
     ) -> list[NDArray[Any]]:
         """Evaluate every combination; return the selected one's held-out log-probabilities by fold."""
         refusals = [fitting.refusal(model) for model in models]

@@ -35,15 +35,9 @@ def check_training_data(
 
 def check_features(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
     """Return X as a dense array of finite numbers whose rows have shape `in_shape_`, set if `reset`."""
-    has_image_shape = getattr(X, "ndim", 2) > 2
-    features: Any = validate_data(
-        estimator,
-        X,
-        reset=reset,
-        accept_sparse="csr",
-        dtype=[np.float64, np.float32],
-        allow_nd=has_image_shape,
-    )
+    is_image = getattr(X, "ndim", 2) > 2
+    options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "allow_nd": is_image}
+    features: Any = validate_data(estimator, X, reset=reset, **options)
     if issparse(features):
         features = features.toarray()  # type: ignore[attr-defined]
     shape = tuple(features.shape[1:])
@@ -67,9 +61,7 @@ def check_labels(y: Any, classes: Sequence[Hashable] | None) -> CandidateLabels:
         if y.dtype.kind != "O":
             check_classification_targets(y)
         if classes is None and len(y) and len(set(y.tolist())) == 1:
-            raise ValueError(
-                f"y: 1 class given ({to_python(y[0])!r}); a classifier needs at least two classes."
-            )
+            raise ValueError(f"y: 1 class given ({to_python(y[0])!r}); a classifier needs at least two.")
     return CandidateLabels.from_any(y, classes=classes)
 
 
@@ -91,23 +83,21 @@ def _is_ordinary(y: Any) -> bool:
     )
 
 
-def read_candidates(y: Any, classes: Iterable[Hashable] | None = None) -> CandidateLabels:
+def read_candidates(y: Any, classes: Iterable[Hashable] | None = None, **options: Any) -> CandidateLabels:
     """Read candidate sets without warning about uninformative rows; fitting on them will."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninformativeRowsWarning)
-        return CandidateLabels.from_any(y, classes)
+        return CandidateLabels.from_any(y, classes, **options)
 
 
 def align_candidates(y: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
     """Return the candidate matrix of y with a column per class; other candidates are dropped."""
     names = classes.tolist()
     labels = read_candidates(y, None if isinstance(y, CandidateLabels) else extend_classes(names, y, "y"))
-    mask = np.zeros((len(labels), len(names)), dtype=bool)
+    # Classes of the model that y lacks get the column of False at the end.
+    known = np.pad(labels.to_numpy(), ((0, 0), (0, 1)))
     column = {name: j for j, name in enumerate(labels.classes)}
-    for j, name in enumerate(names):
-        if name in column:
-            mask[:, j] = labels.mask[:, column[name]].cpu().numpy()
-    return mask
+    return known[:, [column.get(name, -1) for name in names]]
 
 
 def candidate_matrix(candidates: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
@@ -125,6 +115,4 @@ def candidate_matrix(candidates: Any, classes: NDArray[Any]) -> NDArray[np.bool_
                 f"{parameter}: {new[0]!r} is not a class of the model{class_hint(new[0], names)}; its "
                 f"classes are {listed(names)}. Correct the rows, or fit a model with this class."
             )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UninformativeRowsWarning)
-        return CandidateLabels.from_any(candidates, names, empty="all", parameter=parameter).to_numpy()
+    return read_candidates(candidates, names, empty="all", parameter=parameter).to_numpy()
