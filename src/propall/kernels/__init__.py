@@ -21,26 +21,18 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from propall.kernels.availability import available, pays
 from propall.kernels.closed_forms import propall_losses, propall_losses_and_gradients
+from propall.kernels.dispatch import available, pays
 from propall.kernels.operators import candidate_loss, candidate_loss_ahead
 from propall.numerics import is_traced
 
-__all__ = [
-    "available",
-    "fused_cc",
-    "fused_propall",
-    "pays",
-    "propall_losses",
-    "propall_losses_and_gradients",
-]
+__all__ = ["available", "fused_cc", "fused_propall", "pays", "propall_losses", "propall_losses_and_gradients"]
+
+Reduction = Literal["none", "mean"]
 
 
 def fused_propall(
-    logits: Float[Tensor, "*b k"],
-    candidates: Bool[Tensor, "*b k"],
-    *,
-    reduction: Literal["none", "mean"] = "none",
+    logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"], *, reduction: Reduction = "none"
 ) -> Float[Tensor, "..."]:
     """`propall_loss` (exact mode) in one pass.
 
@@ -56,21 +48,9 @@ def fused_propall(
 
 
 def fused_cc(
-    logits: Float[Tensor, "*b k"],
-    candidates: Bool[Tensor, "*b k"],
-    *,
-    reduction: Literal["none", "mean"] = "none",
+    logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"], *, reduction: Reduction = "none"
 ) -> Float[Tensor, "..."]:
-    """`cc_loss` in one pass.
-
-    Args:
-        logits: scores r; float32, bfloat16 or float16, computed in float32.
-        candidates: True on S; every row holds at least one True.
-        reduction: "none" for one loss per row; "mean", which has the fastest backward pass.
-
-    References:
-        [feng2020provably].
-    """
+    """`cc_loss` in one pass, see [feng2020provably]; arguments as for `fused_propall`."""
     return _fused("cc", logits, candidates, reduction)
 
 

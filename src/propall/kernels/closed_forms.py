@@ -87,9 +87,7 @@ def _within_range(logits: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
     """Raise the candidates' logits in rows where all of them are below `FAR` and their odds would vanish.
 
     Down there log(1 - prod(1 - p)) equals the logsumexp to every digit, which shifts with its arguments.
-
-    Returns:
-        The logits, and the shift (at most 0) of the candidates in each row.
+    Also return the shift (at most 0) of the candidates in each row.
     """
     top = torch.sub(logits.detach(), 1 - inside, alpha=HUGE).amax(-1, keepdim=True)
     shift = (top - FAR).clamp(-HUGE, 0)

@@ -17,8 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 
-from propall.kernels.availability import HAS_TRITON
-from propall.kernels.dispatch import below_autograd, differentiable
+from propall.kernels.dispatch import HAS_TRITON, below_autograd, differentiable
 
 __all__ = ["convolution_3x3", "pays"]
 
@@ -26,11 +25,7 @@ FORWARD, INPUT, WEIGHT = "forward", "input gradient", "weight gradient"
 #: Passes in which the kernels beat cuDNN, by input and output channels. Microseconds on an H200, batch 256,
 #: 32, 16 and 8 pixels per side: forward 14, 8, 7 (cuDNN 35, 11, 8), input gradient 14, 8, 7 (41, 11, 10),
 #: weight gradient 16, 13, 10 (53, 28, 16).
-PAYS = {
-    (16, 16): (FORWARD, INPUT, WEIGHT),
-    (32, 32): (FORWARD, INPUT, WEIGHT),
-    (64, 64): (FORWARD, INPUT, WEIGHT),
-}
+PAYS = dict.fromkeys([(16, 16), (32, 32), (64, 64)], (FORWARD, INPUT, WEIGHT))
 
 _HALF = (torch.bfloat16, torch.float16)
 #: The kernels use 32-bit offsets.
@@ -82,33 +77,35 @@ def runs_kernel(x: Tensor, channels: tuple[int, int], which: str) -> bool:
 
 
 def _convolution(x: Tensor, weight: Tensor) -> Tensor:
-    out = _empty_output(x, weight)
-    if not runs_kernel(x, (weight.shape[1], weight.shape[0]), FORWARD):
-        return _with_layout(torch.conv2d(x, weight, padding=1), out)
+    return _convolve(x, weight, _empty_output(x, weight), FORWARD)
+
+
+def _input_gradient(incoming: Tensor, weight: Tensor) -> Tensor:
+    return _convolve(incoming, weight, _empty_input(incoming, weight), INPUT)
+
+
+def _convolve(x: Tensor, weight: Tensor, out: Tensor, which: str) -> Tensor:
+    """Return the convolution of x, or the input gradient for the incoming gradient x, in `out`."""
+    if not runs_kernel(x, (weight.shape[1], weight.shape[0]), which):
+        result = torch.conv2d(x, weight, padding=1) if which == FORWARD else _backward(x, out, weight, INPUT)
+        return _with_layout(result, out)
     from propall.kernels.convolution_code import convolve
 
-    convolve(_channels_last(x), weight, out)
+    convolve(_channels_last(x), weight, out, rotated=which == INPUT)
     return out
 
 
 def _empty_output(x: Tensor, weight: Tensor) -> Tensor:
-    n, _, h, w = x.shape
-    return x.new_empty((n, h, w, weight.shape[0])).permute(0, 3, 1, 2)
-
-
-def _input_gradient(incoming: Tensor, weight: Tensor) -> Tensor:
-    gradient = _empty_input(incoming, weight)
-    if not runs_kernel(incoming, (weight.shape[1], weight.shape[0]), INPUT):
-        return _with_layout(_backward(incoming, gradient, weight, INPUT), gradient)
-    from propall.kernels.convolution_code import convolve
-
-    convolve(_channels_last(incoming), weight, gradient, rotated=True)
-    return gradient
+    return _empty_images(x, weight.shape[0])
 
 
 def _empty_input(incoming: Tensor, weight: Tensor) -> Tensor:
-    n, _, h, w = incoming.shape
-    return incoming.new_empty((n, h, w, weight.shape[1])).permute(0, 3, 1, 2)
+    return _empty_images(incoming, weight.shape[1])
+
+
+def _empty_images(like: Tensor, channels: int) -> Tensor:
+    n, _, h, w = like.shape
+    return like.new_empty((n, h, w, channels)).permute(0, 3, 1, 2)
 
 
 def _weight_gradient(x: Tensor, incoming: Tensor) -> Tensor:

@@ -127,21 +127,13 @@ def sum_strips_kernel(
 
 
 class WeightGradientLaunch(NamedTuple):
-    """Launch parameters of the weight gradient; see the top of this file.
+    """Launch parameters of the weight gradient; see the top of this file."""
 
-    Attributes:
-        block: pixels per tile.
-        warps: warps per program.
-        stages: tiles whose loads overlap.
-        wide: whether a tile loads three taps at once.
-        programs: maximum number of programs.
-    """
-
-    block: int
+    block: int  # pixels per tile
     warps: int
-    stages: int
-    wide: bool
-    programs: int
+    stages: int  # tiles whose loads overlap
+    wide: bool  # whether a tile loads three taps at once
+    programs: int  # at most
 
 
 #: By number of channels, as measured on an H200; the last entry also serves more channels.
@@ -163,11 +155,7 @@ def _for_channels(launches: dict[int, Any], c_in: int, c_out: int) -> Any:
 def convolve(x: Tensor, weight: Tensor, out: Tensor, *, rotated: bool = False) -> None:
     """Write the convolution of x or, if `rotated`, the input gradient for the incoming gradient x.
 
-    Args:
-        x: (n, c, h, w), channels last.
-        weight: (c_out, c, 3, 3), or (c, c_out, 3, 3) if `rotated`; fastest with channels last.
-        out: (n, c_out, h, w), channels last.
-        rotated: rotate the kernel by 180 degrees and exchange its channels.
+    x and out have channels last; weight is (c_out, c, 3, 3), or (c, c_out, 3, 3) if `rotated`.
     """
     (n, c, h, w), c_out = x.shape, out.shape[1]
     block, warps = _for_channels(CONVOLUTION_LAUNCHES, c, c_out)
@@ -182,13 +170,7 @@ def convolve(x: Tensor, weight: Tensor, out: Tensor, *, rotated: bool = False) -
 
 
 def weight_gradient(x: Tensor, incoming: Tensor, gradient: Tensor) -> None:
-    """Write the weight gradient, bit-for-bit reproducible.
-
-    Args:
-        x: (n, c, h, w), channels last.
-        incoming: (n, c_out, h, w), channels last.
-        gradient: (c_out, c, 3, 3), contiguous.
-    """
+    """Write the contiguous weight gradient, bit-for-bit reproducible; x and incoming have channels last."""
     (n, c, h, w), c_out = x.shape, incoming.shape[1]
     launch = _for_channels(WEIGHT_LAUNCHES, c, c_out)
     columns = triton.next_power_of_2(3 * c) if launch.wide else c

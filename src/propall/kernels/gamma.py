@@ -69,15 +69,9 @@ def _gamma_kernel(n, shape, seed, drawn, power, PROPOSALS: tl.constexpr, ELEMENT
 
 
 def gamma_draw(shape: Tensor, seed: Tensor, proposals: int) -> tuple[Tensor, Tensor]:
-    """Draw the parts of `propall.methods._dirichlet.log_gamma_draw`.
+    """Draw the parts of `propall.methods._dirichlet.log_gamma_draw` for float32 parameters a and int64 seeds.
 
-    Args:
-        shape: parameters a, float32.
-        seed: int64, shaped like `shape`.
-        proposals: number of proposals of the rejection method.
-
-    Returns:
-        Draws of shape a + 1, and the logarithms of uniform draws divided by a.
+    These are draws of shape a + 1 by rejection, and the logarithms of uniform draws divided by a.
     """
     shape, seed = shape.contiguous(), seed.contiguous()
     drawn, power = torch.empty_like(shape), torch.empty_like(shape)

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 
-from propall.kernels.availability import available
 from propall.kernels.closed_forms import cc_losses_and_gradients, propall_losses_and_gradients
-from propall.kernels.dispatch import below_autograd, differentiable
+from propall.kernels.dispatch import available, below_autograd, differentiable
 
 _library = torch.library.Library("propall", "FRAGMENT")
 _library.define("candidate_loss(Tensor logits, Tensor candidates, str loss) -> Tensor")
@@ -19,13 +18,7 @@ _CLOSED_FORMS = {"propall": propall_losses_and_gradients, "cc": cc_losses_and_gr
 
 
 def candidate_loss(logits: Tensor, candidates: Tensor, loss: str) -> Tensor:
-    """Loss of every row; the backward pass computes the gradient from the logits.
-
-    Args:
-        logits: (n, k) scores.
-        candidates: (n, k) candidate matrix.
-        loss: "propall" or "cc".
-    """
+    """Loss ("propall" or "cc") of every row; the backward pass computes the gradient from the logits."""
     losses: Tensor = torch.ops.propall.candidate_loss(logits, candidates, loss)
     return losses
 
@@ -33,13 +26,8 @@ def candidate_loss(logits: Tensor, candidates: Tensor, loss: str) -> Tensor:
 def candidate_loss_ahead(logits: Tensor, candidates: Tensor, loss: str, mean: bool) -> Tensor:
     """As `candidate_loss`, with the gradient of the mean written in the same pass.
 
-    For eager code on a GPU: the backward pass overwrites that gradient where it was not for the mean.
-
-    Args:
-        logits: as in `candidate_loss`; not empty.
-        candidates: as in `candidate_loss`.
-        loss: as in `candidate_loss`.
-        mean: return the mean itself, which saves two small kernels.
+    For eager code on a GPU, and logits that are not empty: the backward pass overwrites that gradient where
+    it was not for the mean. With `mean`, the result is the mean itself, which saves two small kernels.
     """
     value: Tensor = _Ahead.apply(logits, candidates, loss, mean)  # type: ignore[no-untyped-call]
     return value
@@ -112,10 +100,8 @@ def _map_rows(operator: Any) -> Any:
         def fold(argument: Any, dim: int | None) -> Any:
             if not isinstance(argument, Tensor):
                 return argument
-            stacked = (
-                argument.expand(info.batch_size, *argument.shape) if dim is None else argument.movedim(dim, 0)
-            )
-            return stacked.flatten(0, 1)
+            size = (info.batch_size, *argument.shape)
+            return (argument.expand(size) if dim is None else argument.movedim(dim, 0)).flatten(0, 1)
 
         rows: Tensor = operator(*map(fold, arguments, in_dims))
         return rows.reshape(info.batch_size, rows.shape[0] // info.batch_size, *rows.shape[1:]), 0

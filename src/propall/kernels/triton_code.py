@@ -467,16 +467,10 @@ def write_losses(
     factor: float = 1.0,
     mean: bool = False,
 ) -> None:
-    """Write losses and gradient.
+    """Write the losses ("propall" or "cc") of (n, k) logits and, unless None, their contiguous gradient.
 
-    Args:
-        loss: "propall" or "cc".
-        logits: (n, k).
-        candidates: (n, k).
-        losses: (n,) float32; for a mean (parts_of_mean(logits),), parts whose sum is the mean.
-        gradient: (n, k) contiguous, of the logits' type, or None.
-        factor: scale of the gradient and, for a mean, of the losses.
-        mean: add up the losses of each program's rows.
+    There are n float32 losses; with `mean`, `parts_of_mean(logits)` parts whose sum is the mean. `factor`
+    scales the gradient and, for a mean, the losses.
     """
     if not logits.numel():
         return
@@ -500,16 +494,10 @@ def write_gradient(
     expected: float | None = None,
     unit: float = 1.0,
 ) -> None:
-    """Write the gradient, or correct it where it was written for something else.
+    """Write the contiguous gradient, or correct it where it was written for something else.
 
-    Args:
-        loss: "propall" or "cc".
-        logits: (n, k).
-        candidates: (n, k).
-        gradient: (n, k) contiguous, of the logits' type.
-        incoming: gradient of each row's loss, (n,) float32, or 0-d for all rows.
-        expected: the value of `incoming` that the gradient is already complete for; None to write all of it.
-        unit: scale of the gradient where `incoming` is 1.
+    `incoming` is the gradient of each row's loss, (n,) float32, or 0-d for all rows; `unit` the scale of the
+    gradient where it is 1. The gradient is already complete where `incoming` is `expected`.
     """
     if not logits.numel():
         return
