@@ -3,6 +3,7 @@
 import json
 import math
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,10 +70,10 @@ def test_full_agreement_and_full_ties():
         stats.friedman({"a": [1, 2], "b": [2, 1]})
 
 
-def test_blocks_with_a_missing_score_are_dropped_and_named():
+def test_blocks_with_a_missing_score_are_dropped():
     scores = {"a": [3, 2, None, 3], "b": [2, 3, 1, 2], "c": [1, 1, 2, math.nan]}
-    ranking = stats.ranking(scores, names=["w", "x", "y", "z"])
-    assert ranking.dropped == ["y", "z"]
+    ranking = stats.ranking(scores)
+    assert ranking == stats.ranking({name: values[:2] for name, values in scores.items()})
     assert ranking.blocks == 2
     assert ranking.ranks == {"a": 1.5, "b": 1.5, "c": 3.0}
     with pytest.raises(ValueError, match="2 blocks lack a score"):
@@ -106,18 +107,19 @@ def test_runs_as_blocks_warn():
     }
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert stats.ranking_of_runs(runs) == stats.ranking(means, names=["x", "y", "z"])
+        assert stats.ranking_of_runs(runs) == stats.ranking(means)
     with pytest.warns(stats.RepeatedBlocksWarning, match="not independent"):
         each = stats.ranking_of_runs(runs, blocks="runs")
     assert each.unit == "runs"
     assert each.blocks == 15
     assert each.critical_difference < stats.ranking(means).critical_difference
     del runs["a"]["y"]
-    assert stats.ranking_of_runs(runs).dropped == ["y"]
+    assert stats.ranking_of_runs(runs).blocks == 2
     runs["b"]["z"].pop()
+    complete = {name: [*by_data["x"], *by_data["z"][:4]] for name, by_data in runs.items()}
     with pytest.warns(stats.RepeatedBlocksWarning):
-        dropped = stats.ranking_of_runs(runs, blocks="runs").dropped
-    assert sorted(dropped) == [*(f"y, run {i}" for i in range(5)), "z, run 4"]
+        without_y = stats.ranking_of_runs(runs, blocks="runs")
+    assert without_y == replace(stats.ranking(complete), unit="runs")
     with pytest.raises((ValueError, TypeError), match="data sets"):
         stats.ranking_of_runs(runs, blocks="seeds")
 

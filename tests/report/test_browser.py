@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from propall.paper.pages.demo import write_demo
+from propall.paper.pages.demo import demo_page
 from propall.paper.pages.tables import compare_with_paper
 from propall.report.charts.heat import Grid, HeatMap
 from propall.report.charts.ranks import CDDiagram
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def demo(demo_results, tmp_path_factory):
-    return write_demo(tmp_path_factory.mktemp("demo") / "demo.html", demo_results)
+    return demo_page(demo_results).write(tmp_path_factory.mktemp("demo") / "demo.html")
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,6 @@ from propall.report.model_pages import (
     CRITERION_WORDS,
     fit_page,
     resolve_page,
-    write_fit_page,
-    write_resolve_page,
 )
 from propall.tables.fitting import FitOptions, fit_table
 from propall.tables.images import ImageColumn
@@ -35,8 +33,8 @@ def fitted(tmp_path_factory):
 def pages(fitted, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     return {
-        "fit": write_fit_page(folder / "fit.html", fitted),
-        "resolve": write_resolve_page(folder / "resolve.html", resolve_training_rows(fitted)),
+        "fit": fit_page(fitted).write(folder / "fit.html"),
+        "resolve": resolve_page(resolve_training_rows(fitted)).write(folder / "resolve.html"),
     }
 
 

@@ -43,14 +43,14 @@ def demo(
 
     Example: propall demo --q 0.3
     """
-    from propall.paper.pages.demo import BASELINE, CEILING, write_demo
+    from propall.paper.pages.demo import BASELINE, CEILING, demo_page
     from propall.paper.studies.demo import run_demo
     from propall.report.numbers import mean_and_std
     from propall.training.metrics import ProgressBar
 
     with ProgressBar("digits") as bar:
         results = run_demo(q=q, seeds=seeds, monitor=bar)
-    path = write_demo(out / "index.html", results)
+    path = demo_page(results).write(out / "index.html")
     accuracy = {**results.accuracy, BASELINE: results.baseline, CEILING: results.ceiling}
     if json_output:
         print_json({"accuracy": accuracy, "provenance": results.provenance, "page": path})

@@ -99,7 +99,7 @@ def fit(
 
     Example: propall fit birds.csv --label species --out model
     """
-    from propall.report.model_pages import write_fit_page
+    from propall.report.model_pages import fit_page
     from propall.tables.fitting import fit_table
     from propall.tables.label_columns import open_table
     from propall.tables.model import CONTENTS, OPTIONS, PAGE, check_model_folder
@@ -122,7 +122,7 @@ def fit(
     account["options"] = as_dict(labels, features, training)
     fitted.model.save(out)
     write_text(out / OPTIONS, json.dumps(account["options"], indent=1, ensure_ascii=False) + "\n")
-    page = write_fit_page(out / PAGE, fitted) if output.page else None
+    page = fit_page(fitted).write(out / PAGE) if output.page else None
     if output.json:
         print_json({**account, "model": out, "page": page})
         return
@@ -174,7 +174,7 @@ def resolve(
 
     Example: propall resolve birds.csv --model model --out resolved.csv
     """
-    from propall.report.model_pages import write_resolve_page
+    from propall.report.model_pages import resolve_page
     from propall.tables.fitting import load_embedding
     from propall.tables.model import TableModel
     from propall.tables.resolution import SURE, resolve_file
@@ -184,7 +184,7 @@ def resolve(
     source = labels.source() if labels.are_given else None
     resolved = resolve_file(TableModel.load(model), file, source, embedding=load_embedding(embeddings))
     write_table(resolved.frame(output.alternatives), out, separator=resolved.raw.separator)
-    page = write_resolve_page(out.with_suffix(".html"), resolved) if output.page else None
+    page = resolve_page(resolved).write(out.with_suffix(".html")) if output.page else None
     if output.json:
         print_json({**resolved.as_dict(), "out": out, "page": page})
         return

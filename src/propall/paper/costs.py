@@ -19,29 +19,17 @@ PUBLIC_SECONDS, PUBLIC_STEPS = 6.5, 60_000 / 256
 
 @dataclass(frozen=True)
 class Cost:
-    """Time of the runs on one kind of hardware, and an estimate for public code.
-
-    Attributes:
-        hardware: the device.
-        runs: number of runs that train a network on vectors, which the estimate applies to.
-        seconds: sum of their run times, including testing.
-        wall_seconds: their wall-clock time; less than `seconds` if processes ran at the same time.
-        public_seconds: time for the same number of steps at the speed of PRODEN's public code.
-        all_runs: number of all runs, including images with channels and methods without a network.
-        all_seconds: sum of their run times.
-        complete: the same for the runs of complete published cells; None if there are none.
-        cells: number of complete cells.
-    """
+    """Time of the runs on one kind of hardware, and an estimate for public code."""
 
     hardware: str
-    runs: int
-    seconds: float
-    wall_seconds: float
-    public_seconds: float
-    all_runs: int
+    runs: int  # those that train a network on vectors, which the estimate applies to
+    seconds: float  # sum of their run times, including testing
+    wall_seconds: float  # less than `seconds` if processes ran at the same time
+    public_seconds: float  # for the same number of steps at the speed of PRODEN's public code
+    all_runs: int  # including images with channels and methods without a network
     all_seconds: float
-    complete: "Cost | None" = None
-    cells: int = 0
+    complete: "Cost | None" = None  # the same for the runs of complete published cells, if any
+    cells: int = 0  # number of complete cells
 
     @property
     def ratio(self) -> float:
@@ -55,13 +43,21 @@ class Cost:
 
 
 def measure_costs(evidence: Evidence) -> list[Cost]:
-    """Return the time of all runs of the paper's tables by hardware, without smoke runs and timings.
+    """Return the time of all runs of the paper's tables by hardware, longest first.
 
-    The hardware with the longest total time is first.
+    Smoke runs and timings are excluded.
     """
+    table_keys = {
+        key
+        for table in TABLES
+        for protocol in evidence.accuracy_protocols(table)
+        for entry in evidence.entries(table, protocol)
+        for key in entry.keys
+    }
     by_hardware: dict[str, list[RunResult]] = {}
-    for result in _table_results(evidence):
-        by_hardware.setdefault(result.hardware, []).append(result)
+    for key, result in evidence.results.items():
+        if key in table_keys:
+            by_hardware.setdefault(result.hardware, []).append(result)
     complete = complete_cells(evidence)
     costs = []
     for hardware, results in by_hardware.items():
@@ -75,7 +71,11 @@ def measure_costs(evidence: Evidence) -> list[Cost]:
 
 
 def _cost(hardware: str, results: Sequence[RunResult]) -> Cost:
-    comparable = [result for result in results if _is_comparable(result.spec)]
+    comparable = [
+        result
+        for result in results
+        if result.spec.trains_network and len(DATASETS[result.spec.data].shape) == 1
+    ]
     return Cost(
         hardware,
         len(comparable),
@@ -95,30 +95,15 @@ def wall_clock_seconds(results: Sequence[RunResult]) -> float:
     return min(sum(exclusive_seconds(results)), sum(result.seconds for result in results))
 
 
-def _table_results(evidence: Evidence) -> list[RunResult]:
-    keys = {
-        key
-        for table in TABLES
-        for protocol in evidence.accuracy_protocols(table)
-        for entry in evidence.entries(table, protocol)
-        for key in entry.keys
-    }
-    return [result for key, result in evidence.results.items() if key in keys]
-
-
-def _is_comparable(spec: Spec) -> bool:
-    return spec.trains_network and len(DATASETS[spec.data].shape) == 1
-
-
 def count_steps(spec: Spec) -> float:
     """Return the number of gradient steps of a run."""
-    rows: float = DATASETS[spec.data].n
-    split = spec.split
-    classes = len(split.classes) if split.classes is not None else DATASETS[spec.data].n_classes
+    data, split = DATASETS[spec.data], spec.split
+    rows: float = data.n
+    classes = data.n_classes if split.classes is None else len(split.classes)
     if split.per_class is not None:
         rows = min(rows, split.per_class * classes)
     elif split.classes is not None:
-        rows *= classes / DATASETS[spec.data].n_classes
+        rows *= classes / data.n_classes
     if split.fold is not None:
         rows *= (split.folds - 1) / split.folds
     return rows / spec.recipe.batch_size * spec.total_epochs

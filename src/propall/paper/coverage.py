@@ -8,18 +8,11 @@ from propall.paper.tables import TABLES
 
 
 class Coverage(NamedTuple):
-    """Counts of distinct published cells.
+    """Counts of distinct published cells."""
 
-    Attributes:
-        complete: cells with all runs of their table's first protocol.
-        started: cells with some runs under any protocol but smoke runs and timings.
-        no_download: cells without any run whose data has no download.
-        total: all distinct published cells.
-    """
-
-    complete: int
-    started: int
-    no_download: int
+    complete: int  # with all runs of their table's first protocol
+    started: int  # with some runs under any protocol but smoke runs and timings
+    no_download: int  # without any run, because their data has no download
     total: int
 
 

@@ -12,11 +12,7 @@ from propall.paper.tables.paper_table import SHORT, parse_protocol
 
 
 class Evidence:
-    """The results of a store, arranged by table and protocol, and cached.
-
-    Args:
-        store: the results; only the newest result of each run is used.
-    """
+    """The newest result of each run in a store, arranged by table and protocol, and cached."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

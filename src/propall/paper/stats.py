@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from propall.report.numbers import Number
@@ -23,45 +24,25 @@ class RepeatedBlocksWarning(UserWarning):
 
 
 class Friedman(NamedTuple):
-    """Omnibus test of whether all methods are equally good.
+    """Omnibus test of whether all methods are equally good."""
 
-    Attributes:
-        chi2: Friedman statistic, corrected for ties.
-        p: its p-value by the chi-squared distribution, which is rough below about ten blocks.
-        f: Iman-Davenport statistic; infinite if all blocks agree.
-        f_p: its p-value, to be preferred.
-    """
-
-    chi2: float
-    p: float
-    f: float
-    f_p: float
+    chi2: float  # Friedman statistic, corrected for ties
+    p: float  # by the chi-squared distribution, which is rough below about ten blocks
+    f: float  # Iman-Davenport statistic; infinite if all blocks agree
+    f_p: float  # its p-value, to be preferred
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Average ranks over blocks, the tests on them, and the groups they do not separate.
+    """Average ranks over blocks, the tests on them, and the groups they do not separate."""
 
-    Attributes:
-        ranks: average rank by method, best (1) first.
-        friedman: omnibus test; the pairwise results are meaningful only if it rejects.
-        critical_difference: smallest significant difference of average ranks.
-        p: Nemenyi p-value of every pair.
-        groups: maximal sets of methods, adjacent in rank, that differ by less than the critical difference.
-        alpha: significance level.
-        blocks: number of blocks ranked.
-        dropped: blocks left out because of a missing score.
-        unit: what a block is.
-    """
-
-    ranks: dict[str, float]
-    friedman: Friedman
+    ranks: dict[str, float]  # best (1) first
+    friedman: Friedman  # the pairwise results are meaningful only if it rejects
     critical_difference: float
-    p: dict[str, dict[str, float]]
-    groups: list[tuple[str, ...]]
+    p: dict[str, dict[str, float]]  # Nemenyi p-value of every pair
+    groups: list[tuple[str, ...]]  # see `groups_within`
     alpha: float
-    blocks: int
-    dropped: list[str]
+    blocks: int  # those without a missing score
     unit: Blocks = "data sets"
 
 
@@ -103,13 +84,7 @@ def friedman(scores: Scores) -> Friedman:
 
     with average ranks R over N blocks of k methods and groups of t ties. F has an F distribution with k - 1
     and (k - 1)(N - 1) degrees of freedom; with the tie-corrected statistic it equals the F of a two-way ANOVA
-    on the ranks.
-
-    Args:
-        scores: at least three methods and two blocks, without missing scores.
-
-    References:
-        [demsar2006statistical].
+    on the ranks [demsar2006statistical].
     """
     table = _complete(scores)
     n, k = table.shape
@@ -133,15 +108,9 @@ def nemenyi_quantile(n_methods: int, alpha: float = 0.05) -> float:
 
 
 def critical_difference(n_methods: int, n_blocks: int, alpha: float = 0.05) -> float:
-    r"""Return the smallest significant difference of ranks, :math:`q_\alpha \sqrt{k (k + 1) / (6 N)}`.
+    r"""Return the smallest significant difference of ranks [demsar2006statistical].
 
-    Args:
-        n_methods: k.
-        n_blocks: N.
-        alpha: significance level.
-
-    References:
-        [demsar2006statistical].
+    For k methods and N blocks, it is :math:`q_\alpha \sqrt{k (k + 1) / (6 N)}`.
     """
     return nemenyi_quantile(n_methods, alpha) * math.sqrt(n_methods * (n_methods + 1) / (6 * n_blocks))
 
@@ -173,22 +142,14 @@ def groups_within(ranks: Mapping[str, Number], difference: Number) -> list[tuple
     return groups
 
 
-def ranking(scores: Scores, *, alpha: float = 0.05, names: Sequence[str] | None = None) -> Ranking:
-    """Rank the methods and run all tests, from one score per method and block.
-
-    Args:
-        scores: scores by method; blocks with a missing score are dropped.
-        alpha: significance level.
-        names: names of the blocks, to report the dropped ones; their indices by default.
-    """
-    table = np.array([_as_floats(values) for values in scores.values()]).T
+def ranking(scores: Scores, *, alpha: float = 0.05) -> Ranking:
+    """Rank the methods and run all tests; blocks with a missing score are dropped."""
+    table = _as_array(scores)
     is_complete = ~np.isnan(table).any(1)
-    labels = [str(i) for i in range(len(table))] if names is None else list(names)
     kept = {name: table[is_complete, j].tolist() for j, name in enumerate(scores)}
-    n, k = int(is_complete.sum()), len(scores)
-    test = friedman(kept)
-    ranks = average_ranks(kept)
-    difference = critical_difference(k, n, alpha)
+    n = int(is_complete.sum())
+    test, ranks = friedman(kept), average_ranks(kept)
+    difference = critical_difference(len(scores), n, alpha)
     return Ranking(
         ranks=dict(sorted(ranks.items(), key=lambda item: item[1])),
         friedman=test,
@@ -197,20 +158,16 @@ def ranking(scores: Scores, *, alpha: float = 0.05, names: Sequence[str] | None 
         groups=groups_within(ranks, difference),
         alpha=alpha,
         blocks=n,
-        dropped=[label for label, complete in zip(labels, is_complete, strict=True) if not complete],
     )
 
 
 def ranking_of_runs(
     runs: Mapping[str, Mapping[str, Sequence[Number]]], *, blocks: Blocks = "data sets", alpha: float = 0.05
 ) -> Ranking:
-    """Rank the methods from the scores of single runs.
+    """Rank the methods from the scores of single runs, by method and data set in order of seeds or folds.
 
-    Args:
-        runs: scores by method and data set, in order of seeds or folds.
-        blocks: "data sets" averages over the runs of a data set. "runs" treats every run as a block, as the
-            paper's diagrams seem to do, and warns, because runs on one data set are not independent.
-        alpha: significance level.
+    With blocks "data sets", a score is the mean over the runs of a data set. With "runs", every run is a
+    block, as the paper's diagrams seem to do; this warns, because runs on one data set are not independent.
     """
     names = list(dict.fromkeys(data for by_data in runs.values() for data in by_data))
     if blocks == "data sets":
@@ -218,7 +175,7 @@ def ranking_of_runs(
             method: [float(np.mean(by_data[data])) if by_data.get(data) else None for data in names]
             for method, by_data in runs.items()
         }
-        return ranking(means, alpha=alpha, names=names)
+        return ranking(means, alpha=alpha)
     if blocks != "runs":
         raise ValueError(f"blocks: got {blocks!r}; expected 'data sets' or 'runs'.")
     warnings.warn(
@@ -227,29 +184,27 @@ def ranking_of_runs(
         RepeatedBlocksWarning,
         stacklevel=2,
     )
-    counts = {data: max(len(by_data.get(data, ())) for by_data in runs.values()) for data in names}
     single: dict[str, list[Number | None]] = {method: [] for method in runs}
-    labels = []
     for data in names:
-        for i in range(counts[data]):
-            labels.append(f"{data}, run {i}")
-            for method, by_data in runs.items():
-                scores = by_data.get(data, ())
-                single[method].append(scores[i] if i < len(scores) else None)
-    return replace(ranking(single, alpha=alpha, names=labels), unit="runs")
+        count = max(len(by_data.get(data, ())) for by_data in runs.values())
+        for method, by_data in runs.items():
+            scores = by_data.get(data, ())
+            single[method] += [*scores, *[None] * (count - len(scores))]
+    return replace(ranking(single, alpha=alpha), unit="runs")
 
 
-def _as_floats(scores: Sequence[Number | None]) -> list[float]:
-    return [math.nan if score is None else float(score) for score in scores]
+def _as_array(scores: Scores) -> NDArray[np.float64]:
+    """Return a (blocks, methods) array with NaN for missing scores."""
+    return np.array([np.array(values, dtype=np.float64) for values in scores.values()]).T
 
 
-def _complete(scores: Scores) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
+def _complete(scores: Scores) -> NDArray[np.float64]:
     """Return a (blocks, methods) array; raises on missing scores or unequal numbers of blocks."""
     lengths = {name: len(values) for name, values in scores.items()}
     if len(set(lengths.values())) != 1:
         raise ValueError(f"scores: methods have different numbers of blocks ({lengths}); expected the same.")
-    table = np.array([_as_floats(values) for values in scores.values()]).T
-    missing = np.isnan(table).any(1).nonzero()[0]
+    table = _as_array(scores)
+    missing = np.flatnonzero(np.isnan(table).any(axis=1))
     if len(missing):
         raise ValueError(
             f"scores: {len(missing)} blocks lack a score (first: {missing[0]}); drop them or use `ranking`."

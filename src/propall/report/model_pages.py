@@ -4,7 +4,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,16 +57,6 @@ CRITERION_WORDS = {
         "under which the held-out candidate sets are most likely after temperature scaling.",
     ),
 }
-
-
-def write_fit_page(path: str | Path, fitted: Fitted) -> Path:
-    """Write the page of a fit and return its path."""
-    return fit_page(fitted).write(path)
-
-
-def write_resolve_page(path: str | Path, resolved: ResolvedTable) -> Path:
-    """Write the page of resolved labels and return its path."""
-    return resolve_page(resolved).write(path)
 
 
 def fit_page(fitted: Fitted) -> Page:

@@ -4,12 +4,12 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 
-from propall.paper.pages.demo import demo_page, write_demo
+from propall.paper.pages.demo import demo_page
 from propall.report.numbers import format_mean
 
 
 def test_demo_page_shows_the_results(demo_results, tmp_path, outline):
-    path = write_demo(tmp_path / "demo.html", demo_results)
+    path = demo_page(demo_results).write(tmp_path / "demo.html")
     html = path.read_text(encoding="utf-8")
     assert path.stat().st_size < 2_000_000
     text = " ".join(" ".join(outline(html).text).split())

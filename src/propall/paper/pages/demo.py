@@ -1,8 +1,7 @@
 """The demo page: learning from candidate sets in one small experiment."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,72 +20,48 @@ BASELINE, CEILING = "random candidate", "clean labels"
 
 @dataclass(frozen=True)
 class DemoResults:
-    """Measurements of the demo. Accuracies are between 0 and 1; methods are keyed by title.
-
-    Attributes:
-        accuracy: test accuracies of each method, one per seed.
-        curves: test accuracies of each method after each epoch, (epochs, seeds).
-        baseline: test accuracies when training on one random candidate, one per seed.
-        ceiling: test accuracies when training on the true labels, one per seed.
-        images: (n, h, w) or (n, h, w, 3) training images to show.
-        candidates: (n, k) candidate sets of the shown images.
-        recovered: (n,) labels that `shown_method` chose among the candidates.
-        truth: (n,) true labels.
-        classes: class names.
-        provenance: data, corruption, q, protocol, seeds, epochs, hardware, version, commit, date.
-        seconds: time of all runs, including evaluation after each epoch.
-        mean_candidates: mean number of candidates per training instance.
-        shown_method: the method in the key figures and in `recovered`.
-    """
+    """Measurements of the demo. Accuracies are between 0 and 1, one per seed; methods are keyed by title."""
 
     accuracy: Mapping[str, Sequence[float]]
-    curves: Mapping[str, NDArray[np.floating]]
-    baseline: Sequence[float]
-    ceiling: Sequence[float]
-    images: NDArray[np.generic]
-    candidates: NDArray[np.bool_]
-    recovered: NDArray[np.integer]
-    truth: NDArray[np.integer]
+    curves: Mapping[str, NDArray[np.floating]]  # after each epoch, (epochs, seeds)
+    baseline: Sequence[float]  # accuracies of training on one random candidate
+    ceiling: Sequence[float]  # accuracies of training on the true labels
+    images: NDArray[np.generic]  # (n, h, w) or (n, h, w, 3) training images to show
+    candidates: NDArray[np.bool_]  # (n, k), of the shown images
+    recovered: NDArray[np.integer]  # (n,), the labels that `shown_method` chose among the candidates
+    truth: NDArray[np.integer]  # (n,)
     classes: Sequence[str]
     provenance: Mapping[str, str]
-    seconds: float
-    mean_candidates: float
-    shown_method: str = field(default="ProPaLL")
+    seconds: float  # of all runs, including evaluation after each epoch
+    mean_candidates: float  # per training instance
+    shown_method: str = "ProPaLL"  # in the key figures and in `recovered`
 
     def __post_init__(self) -> None:
         values = [*(v for vs in self.accuracy.values() for v in vs), *self.baseline, *self.ceiling]
         if not all(0 <= value <= 1 for value in values):
             raise ValueError("accuracy: some values are outside [0, 1]; expected fractions, not percentages.")
         if self.shown_method not in self.accuracy:
-            raise ValueError(
-                f"shown_method: {self.shown_method!r} has no accuracies; expected one of "
-                f"{', '.join(self.accuracy)}."
-            )
-
-
-def write_demo(path: str | Path, results: DemoResults) -> Path:
-    """Write the demo page and return its path."""
-    return demo_page(results).write(path)
+            name, known = self.shown_method, ", ".join(self.accuracy)
+            raise ValueError(f"shown_method: {name!r} has no accuracies; expected one of {known}.")
 
 
 def demo_page(results: DemoResults) -> Page:
     """Build the demo page: accuracies, learning curves, examples, numbers."""
     name = results.shown_method
-    ours, ceiling, baseline = (
-        _mean(values) for values in (results.accuracy[name], results.ceiling, results.baseline)
-    )
+    ours, ceiling, baseline = map(_mean, (results.accuracy[name], results.ceiling, results.baseline))
     size = format_number(results.mean_candidates, 1)
     finding = (
         f"From {size} candidate labels per instance instead of one, {name} trains a classifier with "
         f"{format_percent(ours)} test accuracy; the true labels give {format_percent(ceiling)}, and guessing "
         f"one candidate gives {format_percent(baseline)}."
     )
+    runs = sum(map(len, [*results.accuracy.values(), results.baseline, results.ceiling]))
     figures = [
         KeyFigure(format_percent(ours), f"{name}, test accuracy", _spread(results.accuracy[name])),
         KeyFigure(format_percent(ceiling), "with clean labels", _spread(results.ceiling)),
         KeyFigure(format_percent(baseline), "with a random candidate", _spread(results.baseline)),
         KeyFigure(size, f"candidates of {len(results.classes)} classes", "mean per instance"),
-        KeyFigure(duration(results.seconds), "for all training and evaluation", _runs(results)),
+        KeyFigure(duration(results.seconds), "for all training and evaluation", f"{runs} runs"),
     ]
     sections = [_accuracies(results), _curves(results), _examples(results), _numbers(results)]
     return Page("Learning from candidate labels", finding, figures, sections)
@@ -105,11 +80,6 @@ def _spread(values: Sequence[float]) -> str:
     return "one run" if std is None else f"std {format_number(std)} over {len(values)} seeds"
 
 
-def _runs(results: DemoResults) -> str:
-    count = sum(map(len, [*results.accuracy.values(), results.baseline, results.ceiling]))
-    return f"{count} runs"
-
-
 def _ranked(results: DemoResults) -> list[tuple[str, Sequence[float]]]:
     return sorted(results.accuracy.items(), key=lambda item: -_mean(item[1]))
 
@@ -126,11 +96,8 @@ def _accuracies(results: DemoResults) -> Section:
     rows = [(name, _percent(values)) for name, values in ranked]
     if results.baseline:
         rows.append((BASELINE, _percent(results.baseline)))
-    chart = DotChart(
-        f"Test accuracy; small dots are seeds, markers are means, bars one sample std. {_seeds(results)}",
-        rows,
-        references=_references(results)[:1],
-    )
+    what = "Test accuracy; small dots are seeds, markers are means, bars one sample std."
+    chart = DotChart(f"{what} {_seeds(results)}", rows, references=_references(results)[:1])
     text = (
         "For each seed, all methods see the same candidate sets and none sees the true labels. "
         f"“{BASELINE.capitalize()}” trains on one random candidate as if it were the label; "
@@ -144,14 +111,11 @@ def _closest(results: DemoResults) -> str:
     ranked = _ranked(results)
     (best, std), ceiling = mean_and_std(_percent(ranked[0][1])), _mean(results.ceiling)
     alike = [(name, _mean(values)) for name, values in ranked if _mean(values) >= best - (std or 0)]
-    names = [name for name, _ in alike]
-    who = joined(names)
-    gap = ceiling - alike[-1][1]
+    who, gap = joined([name for name, _ in alike]), ceiling - alike[-1][1]
     if gap <= 0:
-        return f"{who} {'reaches' if len(names) == 1 else 'reach'} the accuracy of clean labels"
-    return (
-        f"{who} {'comes' if len(names) == 1 else 'come'} within {format_number(gap)} points of clean labels"
-    )
+        return f"{who} {'reaches' if len(alike) == 1 else 'reach'} the accuracy of clean labels"
+    come = "comes" if len(alike) == 1 else "come"
+    return f"{who} {come} within {format_number(gap)} points of clean labels"
 
 
 def _curves(results: DemoResults) -> Section:
@@ -160,13 +124,9 @@ def _curves(results: DemoResults) -> Section:
         for name, _ in _ranked(results)
         if name in results.curves
     ]
-    epochs = len(lines[0].mean)
-    chart = LineChart(
-        f"Test accuracy after each epoch; bands are one sample std. {_seeds(results)}",
-        range(1, epochs + 1),
-        lines,
-        references=_references(results),
-    )
+    caption = f"Test accuracy after each epoch; bands are one sample std. {_seeds(results)}"
+    epochs = range(1, len(lines[0].mean) + 1)
+    chart = LineChart(caption, epochs, lines, references=_references(results))
     shown = next((line for line in lines if line.name == results.shown_method), lines[0])
     near = next(i for i, value in enumerate(shown.mean, 1) if value >= shown.mean[-1] - 1)
     heading = f"{shown.name} first comes within one point of its final accuracy after {plural(near, 'epoch')}"

@@ -1,23 +1,24 @@
 """The paper's figures: ranks, accuracy by number of candidates, classes during training, and time."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from statistics import fmean
 
 from propall.data import DATASETS
 from propall.paper.evidence import Evidence
-from propall.paper.pages.provenance import run_provenance
+from propall.paper.pages.provenance import entry_provenance, run_provenance
 from propall.paper.reproduction import CellResult
 from propall.paper.results import RunResult
 from propall.paper.results_io import select_frames
 from propall.paper.stats import Blocks, Ranking
 from propall.paper.tables import TABLES
 from propall.paper.verdicts import ALPHA
-from propall.paper.verdicts.class_order import LEARNED
+from propall.paper.verdicts.class_order import LEARNED, late_classes
 from propall.paper.verdicts.critical_differences import (
     DIAGRAMS,
     incomplete_blocks,
     rank_methods,
     rank_published,
+    worse_than_propall,
 )
 from propall.paper.verdicts.speed import Timing, timings
 from propall.report.charts.figure import Reference
@@ -25,8 +26,10 @@ from propall.report.charts.heat import FilmStrip, Grid, HeatMap
 from propall.report.charts.lines import Curve, Line, LineChart, LogLineChart
 from propall.report.charts.ranks import CDDiagram
 from propall.report.exhibits import Exhibit
+from propall.report.numbers import format_number
+from propall.report.page import Section
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
-from propall.wording import plural
+from propall.wording import joined, plural
 
 #: Settings (table, number of candidates) whose classes are shown during training; the paper does not name its
 #: setting.
@@ -35,32 +38,44 @@ CLASS_SETTINGS = (("candidates10", 9), ("uniform", None))
 MAX_EPOCHS_SHOWN, MAX_FRAMES = 40, 6
 #: Appended to a method's name for the paper's numbers.
 PAPER_SUFFIX = ", paper"
-_PUBLISHED = {"numbers": "as published [struski2022propall]"}
+_RUNS_AS_BLOCKS = (
+    "Warning: every run counts as a block here, as the paper's diagrams seem to do. Runs on one data set are "
+    "not independent, so significance is overstated; do not draw conclusions from it."
+)
+_CLASSES_TEXT = (
+    "The paper shows one run and does not name its setting. Measured after whole epochs, so the order within "
+    "the first epoch is not seen."
+)
+_TIME_TEXT = (
+    "Every run was alone on the device and used the same training engine, so the times compare methods, not "
+    "implementations. Compilation is separate from the time per epoch; testing is not included."
+)
 
 
-class RankDiagrams(NamedTuple):
-    """Critical-difference diagrams of our and of the paper's numbers, with our ranking."""
-
-    name: str
-    exhibits: list[Exhibit]
-    ranking: Ranking
-
-
-def rank_diagrams(evidence: Evidence, blocks: Blocks = "data sets") -> list[RankDiagrams]:
-    """Draw the critical-difference diagrams of our numbers, each followed by that of the paper's."""
-    diagrams = []
+def rank_sections(evidence: Evidence, blocks: Blocks) -> list[Section]:
+    """Show the critical-difference diagrams of our numbers, each followed by that of the paper's."""
+    sections = []
     for name, diagram in DIAGRAMS.items():
         ranked = rank_methods(name, evidence, blocks=blocks)
         if ranked is None:
             continue
         ranking, used = ranked
-        label = "cd-" + "-".join(diagram.tables)
+        stem = "cd-" + "-".join(diagram.tables)
         ours = _rank_diagram(f"Our numbers, {name}.", ranking, incomplete_blocks(name, used))
         theirs = _rank_diagram(f"The paper's numbers, {name}.", rank_published(name), [])
-        provenance = run_provenance(result for entry in used for result in entry.results)
-        exhibits = [Exhibit(label, ours, provenance), Exhibit(f"{label}-published", theirs, _PUBLISHED)]
-        diagrams.append(RankDiagrams(name, exhibits, ranking))
-    return diagrams
+        published = {"numbers": "as published [struski2022propall]"}
+        exhibits = [
+            Exhibit(stem, ours, entry_provenance(used)),
+            Exhibit(f"{stem}-published", theirs, published),
+        ]
+        worse = worse_than_propall(ranking)
+        result = "No method ranks significantly worse than ProPaLL"
+        if worse:
+            result = f"ProPaLL ranks significantly better than {joined(worse)}"
+        text = _RUNS_AS_BLOCKS if blocks == "runs" else ""
+        label = f"Ranks: {name}"
+        sections.append(Section(f"{label}. {result}", exhibits, text, label=label))
+    return sections
 
 
 def _rank_diagram(title: str, ranking: Ranking, incomplete: Sequence[str]) -> CDDiagram:
@@ -80,33 +95,39 @@ def _rank_diagram(title: str, ranking: Ranking, incomplete: Sequence[str]) -> CD
     return CDDiagram(caption, ranking.ranks, ranking.critical_difference, ranking.groups)
 
 
-class CandidateChart(NamedTuple):
-    """Accuracy over the number of candidates on one data set."""
-
-    exhibit: Exhibit
-    table: str
-    protocol: str
-    data: str
-    entries: list[CellResult]
-
-
-def candidate_charts(evidence: Evidence) -> list[CandidateChart]:
-    """Draw one chart per table, protocol and data set, with the paper's numbers dashed."""
-    charts = []
-    for table in ("candidates10", "candidates5"):
-        for protocol in evidence.accuracy_protocols(table):
-            for data in TABLES[table].data:
+def candidate_sections(evidence: Evidence) -> list[Section]:
+    """Show accuracy by number of candidates: one chart per protocol and data set, with the paper's."""
+    sections = []
+    for name in ("candidates10", "candidates5"):
+        table, exhibits = TABLES[name], []
+        most, least = max(table.candidates), min(table.candidates)
+        drops: dict[str, list[float]] = {}
+        for protocol in evidence.accuracy_protocols(name):
+            for data in table.data:
                 entries = [
                     entry
-                    for entry in evidence.entries(table, protocol)
+                    for entry in evidence.entries(name, protocol)
                     if entry.cell.data == data and entry.mean is not None
                 ]
-                chart = _candidate_chart(entries, data, protocol, len(TABLES[table].candidates) + 1)
-                if chart is not None:
-                    provenance = run_provenance(result for entry in entries for result in entry.results)
-                    exhibit = Exhibit(f"{table}-{protocol}-{data}-chart", chart, provenance)
-                    charts.append(CandidateChart(exhibit, table, protocol, data, entries))
-    return charts
+                chart = _candidate_chart(entries, data, protocol, len(table.candidates) + 1)
+                if chart is None:
+                    continue
+                stem = f"{name}-{protocol}-{data}-chart"
+                exhibits.append(Exhibit(stem, chart, entry_provenance(entries)))
+                if not table.is_judged(protocol):
+                    continue  # shown, but not counted
+                means = {(entry.title, entry.cell.candidates): entry.mean or 0.0 for entry in entries}
+                for title, n in means:
+                    if n == most and (title, least) in means:
+                        drops.setdefault(title, []).append(means[title, least] - means[title, most])
+        mean_drops = sorted((fmean(values), title) for title, values in drops.items())
+        result = ", ".join(f"{title} {format_number(drop, 1)}" for drop, title in mean_drops)
+        label = f"Accuracy by number of candidates, {most + 1} classes"
+        heading = f"Points lost from {least} to {most} candidates of {most + 1} classes: {result}"
+        heading = heading if mean_drops else f"{label}; {most} were not run"
+        if exhibits:
+            sections.append(Section(heading, exhibits, label=label))
+    return sections
 
 
 def _candidate_chart(
@@ -138,46 +159,42 @@ def _candidate_chart(
     return LineChart(caption, counts, lines, x_title="n", references=[chance])
 
 
-class ClassProgress(NamedTuple):
-    """One run by class: a heat map of sensitivity over time, and confusion matrices."""
-
-    title: str
-    setting: str
-    exhibits: list[Exhibit]
-    result: RunResult
-
-
-def class_progress(evidence: Evidence) -> list[ClassProgress]:
-    """Show one run of ProPaLL and of PRODEN, on the first data set of each of `CLASS_SETTINGS` with both."""
-    runs = []
+def class_sections(evidence: Evidence) -> list[Section]:
+    """Show the classes of one run of ProPaLL and PRODEN on the first data set of each setting with both."""
+    sections = []
     for table, n in CLASS_SETTINGS:
+        runs: list[tuple[CellResult, RunResult]] = []
         for data in TABLES[table].data:
-            pair = _class_progress(evidence, table, data, n)
-            if pair:
-                runs += pair
+            runs = _runs_with_classes(evidence, table, data, n)
+            if runs:
                 break
-    return runs
+        exhibits, late = [], []
+        for entry, run in runs:
+            where = f"{n} candidates of 10" if n else f"protocol {entry.protocol}"
+            setting = f"{DATASETS[entry.cell.data].title}, {where}"
+            stem = f"{entry.cell.row}-{table}-{entry.cell.data}" + (f"-{n}" if n else "")
+            provenance = run_provenance([run])
+            exhibits += [
+                Exhibit(f"classes-{stem}", _class_map(run, entry.title, setting), provenance),
+                Exhibit(f"confusions-{stem}", _confusion_strip(run, entry.title, setting), provenance),
+            ]
+            count = late_classes(run.recalls)
+            late.append(f"{entry.title} {'(half never learned)' if count is None else count}")
+        if exhibits:
+            label = f"Classes during training: {setting}"
+            heading = f"{label}. Not started when half are learned: {', '.join(late)}"
+            sections.append(Section(heading, exhibits, _CLASSES_TEXT, label=label))
+    return sections
 
 
-def _class_progress(evidence: Evidence, table: str, data: str, n: int | None) -> list[ClassProgress]:
+def _runs_with_classes(
+    evidence: Evidence, table: str, data: str, n: int | None
+) -> list[tuple[CellResult, RunResult]]:
+    """Return the first run of ProPaLL and of PRODEN with results by class; empty unless both have one."""
     runs = []
     for entry in evidence.entries(table):
-        if (entry.cell.data, entry.cell.candidates) != (data, n):
-            continue
-        if entry.cell.row not in ("propall", "proden"):
-            continue
-        run = next((result for result in entry.results if result.recalls and result.confusions), None)
-        if run is None:
-            return []
-        where = f"{n} candidates of 10" if n else f"protocol {entry.protocol}"
-        setting = f"{DATASETS[data].title}, {where}"
-        label = f"{entry.cell.row}-{table}-{data}" + (f"-{n}" if n else "")
-        provenance = run_provenance([run])
-        exhibits = [
-            Exhibit(f"classes-{label}", _class_map(run, entry.title, setting), provenance),
-            Exhibit(f"confusions-{label}", _confusion_strip(run, entry.title, setting), provenance),
-        ]
-        runs.append(ClassProgress(entry.title, setting, exhibits, run))
+        if (entry.cell.data, entry.cell.candidates) == (data, n) and entry.cell.row in ("propall", "proden"):
+            runs += [(entry, run) for run in entry.results if run.recalls and run.confusions][:1]
     return runs if len(runs) == 2 else []
 
 
@@ -217,13 +234,20 @@ def _confusion_strip(run: RunResult, title: str, setting: str) -> FilmStrip:
     return FilmStrip(caption, moments)
 
 
-def time_exhibits(evidence: Evidence) -> list[Exhibit]:
+def time_sections(evidence: Evidence) -> list[Section]:
     """Tabulate the times of the timed methods, and draw accuracy over seconds per data set."""
     runs = timings(evidence)
-    exhibits = [_time_table(runs)] if runs else []
+    if not runs:
+        return []
+    exhibits = [_time_table(runs)]
+    ratios: dict[str, list[float]] = {}
     for data in dict.fromkeys(run.data for run in runs):
         of_data = [run for run in runs if run.data == data]
         ordered = sorted(of_data, key=lambda run: run.title != "ProPaLL")
+        ours = ordered[0]
+        if ours.title == "ProPaLL":
+            for run in ordered[1:]:
+                ratios.setdefault(run.title, []).append(run.per_epoch / ours.per_epoch)
         curves = [Curve(run.title, _thinned(run.curve)) for run in ordered if run.curve]
         if len(curves) < 2:
             continue
@@ -235,22 +259,18 @@ def time_exhibits(evidence: Evidence) -> list[Exhibit]:
         )
         provenance = run_provenance(run.result for run in of_data)
         exhibits.append(Exhibit(f"time-{data}", LogLineChart(caption, curves), provenance))
-    return exhibits
+    relative = joined([f"{title} takes {fmean(values):.2f}" for title, values in ratios.items()])
+    heading = f"Time: {relative} times as long per epoch as ProPaLL" if relative else "Time: per epoch"
+    return [Section(heading, exhibits, _TIME_TEXT, label="Accuracy over training time")]
 
 
 def _time_table(runs: Sequence[Timing]) -> Exhibit:
     data_sets = list(dict.fromkeys(run.data for run in runs))
     by_place = {(run.title, run.data): run for run in runs}
-    columns = [
-        column
-        for data in data_sets
-        for column in (
-            Column("ms/epoch", DATASETS[data].title, decimals=1, best="lowest"),
-            Column("epochs", DATASETS[data].title, decimals=0),
-            Column("total seconds", DATASETS[data].title, decimals=1),
-        )
-    ]
-    rows = []
+    columns, rows = [], []
+    for title in (DATASETS[data].title for data in data_sets):
+        columns.append(Column("ms/epoch", title, decimals=1, best="lowest"))
+        columns += [Column("epochs", title, decimals=0), Column("total seconds", title, decimals=1)]
     for title in dict.fromkeys(run.title for run in runs):
         cells = []
         for data in data_sets:

@@ -1,6 +1,6 @@
 """The report on the paper as one page."""
 
-from statistics import fmean, median
+from statistics import median
 
 from propall.paper.costs import PUBLIC_SECONDS, measure_costs
 from propall.paper.coverage import measure_coverage
@@ -11,10 +11,7 @@ from propall.paper.pages.tables import missing_data, table_exhibits
 from propall.paper.stats import Blocks
 from propall.paper.tables import TABLES
 from propall.paper.verdicts import Verdict, judge_claims
-from propall.paper.verdicts.class_order import late_classes
-from propall.paper.verdicts.critical_differences import worse_than_propall
 from propall.paper.verdicts.speed import timings
-from propall.report.numbers import format_number
 from propall.report.page import KeyFigure, Page, Section
 from propall.wording import approximate_duration, joined
 
@@ -22,34 +19,23 @@ TITLE = "ProPaLL, reproduced"
 
 
 def report_page(evidence: Evidence, *, blocks: Blocks = "data sets") -> Page:
-    """Return a page with every table and figure that has results, and a list of those that have none.
-
-    Args:
-        evidence: the results.
-        blocks: what the critical-difference diagrams rank over.
-    """
+    """Return a page with every table and figure that has results, and a list of those that have none."""
     if not any(evidence.protocols(table) for table in TABLES):
         return _empty_page()
     sections = [_claims(evidence)]
     sections += [section for name in TABLES if (section := _table(name, evidence)) is not None]
-    sections += [*_ranks(evidence, blocks), *_candidates(evidence), *_classes(evidence), *_time(evidence)]
-    sections += _not_run(evidence)
+    sections += [*figures.rank_sections(evidence, blocks), *figures.candidate_sections(evidence)]
+    sections += [*figures.class_sections(evidence), *figures.time_sections(evidence), *_not_run(evidence)]
     return Page(TITLE, _finding(evidence), _key_figures(evidence), sections)
 
 
 def _empty_page() -> Page:
-    return Page(
-        TITLE,
-        "Nothing has been measured yet: the store has no runs of any table of the paper.",
-        sections=[
-            Section(
-                "How to run the experiments",
-                (),
-                "`propall reproduce real` runs the table of real-world candidate sets; `propall reproduce "
-                "all --protocol short` tries everything in minutes. Then run `propall report` again.",
-            )
-        ],
+    finding = "Nothing has been measured yet: the store has no runs of any table of the paper."
+    text = (
+        "`propall reproduce real` runs the table of real-world candidate sets; `propall reproduce all "
+        "--protocol short` tries everything in minutes. Then run `propall report` again."
     )
+    return Page(TITLE, finding, sections=[Section("How to run the experiments", (), text)])
 
 
 def _finding(evidence: Evidence) -> str:
@@ -77,10 +63,8 @@ def _finding(evidence: Evidence) -> str:
 
 def _key_figures(evidence: Evidence) -> list[KeyFigure]:
     coverage = measure_coverage(evidence)
-    rest = (
-        f"{coverage.started - coverage.complete} more in part, {coverage.no_download} without downloadable "
-        "data"
-    )
+    partial = coverage.started - coverage.complete
+    rest = f"{partial} more in part, {coverage.no_download} without downloadable data"
     shown = [KeyFigure(str(coverage.complete), f"of {coverage.total} published cells measured", rest)]
     gaps = propall_gaps(evidence)
     if gaps:
@@ -147,103 +131,16 @@ def _result(name: str, evidence: Evidence) -> str:
     if not complete:
         return "No setting has results for all methods yet"
     means = [{row: entry.mean or 0.0 for row, entry in column.items()} for column in complete]
-    leads = sum(
-        all(by_row["propall"] > by_row[row] for row in by_row if row != "propall") for by_row in means
-    )
+    leads = sum(all(m["propall"] > m[row] for row in m if row != "propall") for m in means)
     if name.startswith("noise_"):
         return f"With noise, the mean is higher in {leads} of {len(complete)} cells"
     return f"ProPaLL has the highest mean in {leads} of {len(complete)} settings"
-
-
-def _ranks(evidence: Evidence, blocks: Blocks) -> list[Section]:
-    sections = []
-    for diagram in figures.rank_diagrams(evidence, blocks):
-        worse = worse_than_propall(diagram.ranking)
-        result = (
-            f"ProPaLL ranks significantly better than {joined(worse)}"
-            if worse
-            else "No method ranks significantly worse than ProPaLL"
-        )
-        text = ""
-        if blocks == "runs":
-            text = (
-                "Warning: every run counts as a block here, as the paper's diagrams seem to do. Runs on one "
-                "data set are not independent, so significance is overstated; do not draw conclusions from "
-                "it."
-            )
-        label = f"Ranks: {diagram.name}"
-        sections.append(Section(f"{label}. {result}", diagram.exhibits, text, label=label))
-    return sections
-
-
-def _candidates(evidence: Evidence) -> list[Section]:
-    sections = []
-    charts = figures.candidate_charts(evidence)
-    for table in dict.fromkeys(chart.table for chart in charts):
-        of_table = [chart for chart in charts if chart.table == table]
-        most, least = max(TABLES[table].candidates), min(TABLES[table].candidates)
-        drops: dict[str, list[float]] = {}
-        for chart in of_table:
-            if not TABLES[table].is_judged(chart.protocol):
-                continue  # shown, but not counted
-            means = {(entry.title, entry.cell.candidates): entry.mean or 0.0 for entry in chart.entries}
-            for title, n in means:
-                if n == most and (title, least) in means:
-                    drops.setdefault(title, []).append(means[title, least] - means[title, most])
-        mean_drops = sorted((fmean(values), title) for title, values in drops.items())
-        result = ", ".join(f"{title} {format_number(drop, 1)}" for drop, title in mean_drops)
-        label = f"Accuracy by number of candidates, {most + 1} classes"
-        heading = f"Points lost from {least} to {most} candidates of {most + 1} classes: {result}"
-        heading = heading if mean_drops else f"{label}; {most} were not run"
-        sections.append(Section(heading, [chart.exhibit for chart in of_table], label=label))
-    return sections
-
-
-def _classes(evidence: Evidence) -> list[Section]:
-    sections = []
-    runs = figures.class_progress(evidence)
-    for setting in dict.fromkeys(run.setting for run in runs):
-        of_setting = [run for run in runs if run.setting == setting]
-        late = {run.title: late_classes(run.result.recalls) for run in of_setting}
-        result = ", ".join(
-            f"{title} {'(half never learned)' if n is None else n}" for title, n in late.items()
-        )
-        text = (
-            "The paper shows one run and does not name its setting. Measured after whole epochs, so the "
-            "order within the first epoch is not seen."
-        )
-        exhibits = [exhibit for run in of_setting for exhibit in run.exhibits]
-        label = f"Classes during training: {setting}"
-        sections.append(
-            Section(f"{label}. Not started when half are learned: {result}", exhibits, text, label=label)
-        )
-    return sections
-
-
-def _time(evidence: Evidence) -> list[Section]:
-    exhibits = figures.time_exhibits(evidence)
-    if not exhibits:
-        return []
-    runs = timings(evidence)
-    ratios: dict[str, list[float]] = {}
-    for run in runs:
-        ours = next((r for r in runs if r.data == run.data and r.title == "ProPaLL"), None)
-        if ours is not None and run is not ours:
-            ratios.setdefault(run.title, []).append(run.per_epoch / ours.per_epoch)
-    relative = joined([f"{title} takes {fmean(values):.2f}" for title, values in ratios.items()])
-    heading = f"Time: {relative} times as long per epoch as ProPaLL" if relative else "Time: per epoch"
-    text = (
-        "Every run was alone on the device and used the same training engine, so the times compare methods, "
-        "not implementations. Compilation is separate from the time per epoch; testing is not included."
-    )
-    return [Section(heading, exhibits, text, label="Accuracy over training time")]
 
 
 def _not_run(evidence: Evidence) -> list[Section]:
     missing = [name for name in TABLES if not evidence.protocols(name)]
     lines = [f"{TABLES[name].title}: not run. Run `propall reproduce {name}`." for name in missing]
     if not timings(evidence):
-        lines.append(
-            "Accuracy over training time: not run. Run `propall reproduce uniform --protocol timed`."
-        )
+        command = "propall reproduce uniform --protocol timed"
+        lines.append(f"Accuracy over training time: not run. Run `{command}`.")
     return [Section("Not run yet", (), "\n\n".join(lines))] if lines else []

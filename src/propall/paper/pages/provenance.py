@@ -3,7 +3,13 @@
 from collections.abc import Iterable
 
 from propall.data import DATASETS
+from propall.paper.reproduction import CellResult
 from propall.paper.results import RunResult
+
+
+def entry_provenance(entries: Iterable[CellResult]) -> dict[str, str]:
+    """Return the provenance of all runs behind some entries of a table."""
+    return run_provenance(result for entry in entries for result in entry.results)
 
 
 def run_provenance(results: Iterable[RunResult]) -> dict[str, str]:

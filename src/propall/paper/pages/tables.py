@@ -6,7 +6,7 @@ from typing import Literal
 
 from propall.data import DATASETS
 from propall.paper.evidence import Evidence
-from propall.paper.pages.provenance import run_provenance
+from propall.paper.pages.provenance import entry_provenance
 from propall.paper.reproduction import CellResult, steps_to_run
 from propall.paper.specs import TIMED
 from propall.paper.tables import TABLES
@@ -36,16 +36,12 @@ def table_exhibits(name: str, evidence: Evidence) -> list[Exhibit]:
             entries = _with_runs(entries)
         label = f"{name}-{protocol}".replace("+", "-")
         if not TABLES[name].candidates:
-            exhibits.append(_exhibit(label, _by_data_set(entries), entries))
+            exhibits.append(Exhibit(label, _by_data_set(entries), entry_provenance(entries)))
             continue
         for data in dict.fromkeys(entry.cell.data for entry in entries):
             of_data = [entry for entry in entries if entry.cell.data == data]
-            exhibits.append(_exhibit(f"{label}-{data}", _by_candidates(of_data), of_data))
+            exhibits.append(Exhibit(f"{label}-{data}", _by_candidates(of_data), entry_provenance(of_data)))
     return exhibits
-
-
-def _exhibit(name: str, table: ReportTable, entries: Sequence[CellResult]) -> Exhibit:
-    return Exhibit(name, table, run_provenance(result for entry in entries for result in entry.results))
 
 
 def _with_runs(entries: Sequence[CellResult]) -> list[CellResult]:
@@ -149,23 +145,12 @@ def compare_with_paper(
 ) -> ReportTable:
     """Tabulate ours, the paper's number and their difference in adjacent columns.
 
-    Args:
-        columns: names of the compared quantities, such as data sets.
-        rows: for each row one pair (ours, published) per column; a hatched cell is not compared.
-        caption: as in `ReportTable`.
-        row_title: as in `ReportTable`.
-        best_in: as in `ReportTable`.
+    Each row has one pair (ours, published) per column; a hatched cell is not compared.
     """
-    subcolumns = [
-        subcolumn
-        for group in columns
-        for subcolumn in (
-            Column("ours", group, best="highest"),
-            Column("paper", group),
-            Column("difference", group, kind="difference"),
-        )
-    ]
-    table_rows = []
+    subcolumns, table_rows = [], []
+    for group in columns:
+        subcolumns += [Column("ours", group, best="highest"), Column("paper", group)]
+        subcolumns.append(Column("difference", group, kind="difference"))
     for title, pairs in rows.items():
         cells: list[TableCell] = []
         for ours, paper in pairs:

@@ -6,13 +6,11 @@ count toward a verdict; the others are listed. A claim without results is "not m
 """
 
 from propall.paper.evidence import Evidence
+from propall.paper.verdicts.accuracy import judge_noise, judge_robustness, judge_superiority
 from propall.paper.verdicts.claim import ALPHA, Claim, Verdict, compare
 from propall.paper.verdicts.class_order import judge_class_order
 from propall.paper.verdicts.critical_differences import judge_critical_differences
-from propall.paper.verdicts.noise import judge_noise
-from propall.paper.verdicts.robustness import judge_robustness
 from propall.paper.verdicts.speed import judge_speed
-from propall.paper.verdicts.superiority import judge_superiority
 
 __all__ = ["ALPHA", "Claim", "Verdict", "compare", "judge_claims"]
 

@@ -29,38 +29,22 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper and what was measured about it.
-
-    Attributes:
-        name: short name.
-        statement: what the paper claims, in our words.
-        verdict: whether the results support it.
-        reason: reason for the verdict, in one line.
-        rule: how the verdict follows from the results.
-        measured: the measurements, one sentence each.
-        results: the runs behind them.
-    """
+    """A claim of the paper and what was measured about it."""
 
     name: str
-    statement: str
+    statement: str  # what the paper claims, in our words
     verdict: Verdict
     reason: str
-    rule: str
-    measured: Sequence[str] = ()
-    results: Sequence[RunResult] = field(default=(), repr=False)
+    rule: str  # how the verdict follows from the results
+    measured: Sequence[str] = ()  # one sentence each
+    results: Sequence[RunResult] = field(default=(), repr=False)  # the runs behind them
 
 
 class Comparison(NamedTuple):
-    """Two rows of a table compared on one data set.
+    """Two rows of a table compared on one data set, over the seeds or folds that both have."""
 
-    Attributes:
-        gap: mean difference in points over the seeds or folds that both have.
-        p: p-value of the paired t-test; None for a single pair.
-        pairs: number of seeds or folds.
-    """
-
-    gap: float
-    p: float | None
+    gap: float  # mean difference in points
+    p: float | None  # p-value of the paired t-test; None for a single pair
     pairs: int
 
     @property

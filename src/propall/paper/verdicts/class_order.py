@@ -15,11 +15,7 @@ LEARNED, NOT_STARTED = 0.5, 0.1
 
 
 def late_classes(recalls: Mapping[int, Sequence[float]]) -> int | None:
-    """Count the classes not started when half of the classes are learned; None if half never are.
-
-    Args:
-        recalls: sensitivity of each class by epoch.
-    """
+    """Count the classes not started when half of the classes are learned; None if half never are."""
     for epoch in sorted(recalls):
         shares = recalls[epoch]
         if sum(share >= LEARNED for share in shares) * 2 >= len(shares):

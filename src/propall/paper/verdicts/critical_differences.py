@@ -14,11 +14,8 @@ from propall.paper.verdicts.claim import ALPHA, Claim, Verdict, runs_of
 class Diagram(NamedTuple):
     """A critical-difference diagram of the paper.
 
-    Attributes:
-        tables: names of the tables it ranks.
-        statement: what the paper concludes from it.
-        not_worse: methods that the paper calls no worse than ProPaLL; None if it only claims that no method
-            is better.
+    `not_worse` are the methods that the paper calls no worse than ProPaLL; None if it only claims that no
+    method is better.
     """
 
     tables: tuple[str, ...]
@@ -34,9 +31,7 @@ DIAGRAMS = {
     ),
     "real-world candidates": Diagram(("real",), "No method is significantly better than ProPaLL.", None),
     "one complementary label": Diagram(
-        ("complementary",),
-        "ProPaLL is significantly better than all methods but PRODEN.",
-        ("PRODEN",),
+        ("complementary",), "ProPaLL is significantly better than all methods but PRODEN.", ("PRODEN",)
     ),
 }
 

@@ -14,34 +14,21 @@ MARGIN = 0.05
 
 
 class Timing(NamedTuple):
-    """A run that was trained alone on its device.
-
-    Attributes:
-        title: title of the row.
-        data: name of the data set.
-        seconds: training time, with compilation and without testing.
-        epochs: number of epochs.
-        per_epoch: mean seconds per epoch, see `seconds_per_epoch`.
-        curve: (seconds at that rate, accuracy in percent) by epoch.
-        result: the run.
-    """
+    """A run that was trained alone on its device."""
 
     title: str
     data: str
-    seconds: float
+    seconds: float  # training time, with compilation and without testing
     epochs: int
-    per_epoch: float
-    curve: list[tuple[float, float]]
+    per_epoch: float  # see `seconds_per_epoch`
+    curve: list[tuple[float, float]]  # (seconds at that rate, accuracy in percent) by epoch
     result: RunResult
 
 
 def seconds_per_epoch(times: Mapping[int, float]) -> float:
-    """Return the mean over the second half of the epochs, which excludes all compilation.
+    """Return the mean over the second half of the epochs, from the seconds since the start by epoch.
 
-    Methods compile in their first epoch; VALEN compiles again when its second phase begins.
-
-    Args:
-        times: seconds since the start by epoch, for two or more epochs.
+    This excludes all compilation: in the first epoch, and for VALEN when its second phase begins.
     """
     last = max(times)
     middle = max((epoch for epoch in times if 2 * epoch <= last), default=min(times))
