@@ -1,4 +1,4 @@
-"""Under Lightning: equal to the library's own loop, on one process and on two, undisturbed and resumed."""
+"""Lightning agrees with `Trainer`, with one process and with two, uninterrupted and resumed."""
 
 import importlib
 import json
@@ -44,7 +44,7 @@ from propall.training.trainer import Trainer as OurTrainer
 pytestmark = [
     # Lightning 2.6 uses what newer releases of torch deprecate.
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
-    # Its advice to users, on purpose not taken here.
+    # Advice that does not apply here.
     pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`:UserWarning"),
     pytest.mark.filterwarnings("ignore:You .* but have no `val(idation_step|_dataloader)`:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning"),
@@ -52,7 +52,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[1]
-#: 43 rows in batches of 9, the last of 7: two processes never have equal shares.
+#: 43 rows in batches of 9 and a last one of 7: two processes never have equal shares.
 N, D, K, SEED, PER_EPOCH = 43, 5, 4, 5, 5
 RECIPE = Recipe(epochs=3, batch_size=9, learning_rate=0.1, weight_decay=1e-3, decay=0.5, last_batch="keep")
 NET = partial(NETS["mlp"], widths=(8,))
@@ -60,7 +60,7 @@ NET = partial(NETS["mlp"], widths=(8,))
 
 @dataclass(frozen=True)
 class Crowding(Objective):
-    """Someone's own: looks at pairs of rows, multiplies matrices, and has memory that all rows share."""
+    """A custom objective with pairs of rows, a matrix product and shared state."""
 
     name, title, reference = "crowding", "Crowding", "nowhere"
 
@@ -88,7 +88,7 @@ OBJECTIVES = {
 
 
 def problem(dtype=torch.float64):
-    """Three candidates of four, so that complementary methods take it too; with a test set."""
+    """Three candidates of four, which complementary methods accept too; with a test set."""
     source = blobs(N, D, K, spread=2.0)
     excluded = (source.truth + 1 + torch.arange(N) % (K - 1)) % K
     candidates = ~nn.functional.one_hot(excluded, K).bool()
@@ -97,7 +97,7 @@ def problem(dtype=torch.float64):
 
 
 def network(train, factory=NET):
-    """As `training.trainer.Trainer` would start it."""
+    """The network that `Trainer` would start from."""
     return build(factory, Run(train, SEED))
 
 
@@ -120,10 +120,10 @@ def fit(objective, recipe=RECIPE, *, ckpt_path=None, dtype=torch.float64, factor
     return module, used
 
 
-def assert_same(found, expected, **tolerance):
-    assert found.keys() == expected.keys()
+def assert_same(state, expected, **tolerance):
+    assert state.keys() == expected.keys()
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, **tolerance, msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(state[name], tensor, **tolerance, msg=lambda m, name=name: f"{name}: {m}")
 
 
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
@@ -132,7 +132,7 @@ EXACT = {"rtol": 1e-10, "atol": 1e-12}
 # One process
 
 
-def engine_state(objective, recipe, train, factory):
+def trainer_state(objective, recipe, train, factory):
     (fitted,) = OurTrainer(objective, factory, recipe).fit([Run(train, SEED)])
     state = {f"net.{name}": t for name, t in fitted.net.state_dict().items()}
     for part, tensors in fitted.state._asdict().items():
@@ -142,23 +142,23 @@ def engine_state(objective, recipe, train, factory):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_equals_the_librarys_own_loop(name, optimizer):
+def test_agrees_with_the_trainer(name, optimizer):
     recipe = replace(RECIPE, optimizer=optimizer, learning_rate=0.1 if optimizer == "sgd" else 0.01)
     factory = partial(NET, batch_norm=True)
     module, _ = fit(OBJECTIVES[name], recipe, factory=factory)
-    found = dict(module.state_dict())
-    assert found.pop("batches_seen") == RECIPE.epochs * PER_EPOCH
+    state = dict(module.state_dict())
+    assert state.pop("batches_seen") == RECIPE.epochs * PER_EPOCH
     train, _ = problem()
-    assert_same(found, engine_state(OBJECTIVES[name], recipe, train, factory), **EXACT)
+    assert_same(state, trainer_state(OBJECTIVES[name], recipe, train, factory), **EXACT)
     start = network(train, factory).state_dict()
-    assert not any(torch.equal(found[f"net.{n}"], t) for n, t in start.items())
+    assert not any(torch.equal(state[f"net.{n}"], t) for n, t in start.items())
 
 
-def test_single_precision_too():
+def test_single_precision():
     module, _ = fit(RC(), dtype=torch.float32)
     train, _ = problem(torch.float32)
-    found = {k: v for k, v in module.state_dict().items() if k != "batches_seen"}
-    assert_same(found, engine_state(RC(), RECIPE, train, NET), rtol=0, atol=1e-6)
+    state = {k: v for k, v in module.state_dict().items() if k != "batches_seen"}
+    assert_same(state, trainer_state(RC(), RECIPE, train, NET), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("objective", [PRODEN(), RC(), Crowding()], ids=["proden", "rc", "crowding"])
@@ -166,11 +166,11 @@ def test_mixed_precision_is_the_recipes_bfloat16(objective):
     recipe = replace(RECIPE, precision="bfloat16")
     module, _ = fit(objective, recipe, dtype=torch.float32, precision="bf16-mixed")
     train, _ = problem(torch.float32)
-    found = {k: v for k, v in module.state_dict().items() if k != "batches_seen"}
-    expected = engine_state(objective, recipe, train, NET)
-    assert all(t.dtype == torch.float32 for t in found.values())
-    assert_same(found, expected, rtol=0, atol=1e-6)
-    plain = engine_state(objective, RECIPE, train, NET)
+    state = {k: v for k, v in module.state_dict().items() if k != "batches_seen"}
+    expected = trainer_state(objective, recipe, train, NET)
+    assert all(t.dtype == torch.float32 for t in state.values())
+    assert_same(state, expected, rtol=0, atol=1e-6)
+    plain = trainer_state(objective, RECIPE, train, NET)
     assert not torch.allclose(expected["net.head.weight"], plain["net.head.weight"], atol=1e-5)
 
 
@@ -180,12 +180,12 @@ def test_augmentation_is_the_recipes():
     recipe = replace(RECIPE, epochs=2, augmentation="flip_crop")
     module = PartialLabelModule(network(train), RC(), recipe)
     trainer(max_epochs=2).fit(module, PartialLabelData(train, recipe, seed=SEED))
-    found = {k: v for k, v in module.state_dict().items() if k != "batches_seen"}
-    assert_same(found, engine_state(RC(), recipe, train, NET), **EXACT)
+    state = {k: v for k, v in module.state_dict().items() if k != "batches_seen"}
+    assert_same(state, trainer_state(RC(), recipe, train, NET), **EXACT)
 
 
 @pytest.mark.parametrize("objective", [PRODEN(), RC()], ids=["proden", "rc"])
-def test_a_loader_of_ones_own(objective):
+def test_a_custom_loader(objective):
     train, _ = problem()
     rows = TensorDataset(torch.arange(N), train.x, train.candidates)
     recipe = replace(RECIPE, momentum=0.0, weight_decay=0.0, decay=1.0)
@@ -230,7 +230,7 @@ CHECKPOINTS = {
 
 @pytest.mark.parametrize("name", ["propall", "proden", "rc", "cpe"])
 @pytest.mark.parametrize("when", CHECKPOINTS)
-def test_a_resumed_run_ends_equal(name, when, tmp_path):
+def test_a_resumed_run_agrees(name, when, tmp_path):
     saving, settings, file = CHECKPOINTS[when]
     save = ModelCheckpoint(tmp_path, save_top_k=-1, **saving)
     recipe = replace(RECIPE, optimizer="adam", learning_rate=0.01)
@@ -273,7 +273,7 @@ def test_a_new_fit_starts_with_a_new_memory(saved):
     assert not torch.allclose(module.memory.rows_weights[~untouched], start[~untouched])
 
 
-def test_a_fit_that_goes_on_keeps_its_memory():
+def test_continuing_a_fit_keeps_the_memory():
     expected, _ = fit(D2CNN(), replace(RECIPE, optimizer="sgd", momentum=0.0, decay=1.0))
     module, data = parts(D2CNN(), replace(RECIPE, optimizer="sgd", momentum=0.0, decay=1.0))
     used = trainer(max_epochs=1)
@@ -283,77 +283,77 @@ def test_a_fit_that_goes_on_keeps_its_memory():
     assert_same(module.state_dict(), expected.state_dict(), **EXACT)
 
 
-# What would go wrong is refused
+# Errors
 
 
-def test_says_what_is_missing(monkeypatch):
+def test_names_the_missing_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
     monkeypatch.delitem(sys.modules, "propall.lightning")
     with pytest.raises(ImportError, match=r"pip install 'propall\[lightning\]'"):
         importlib.import_module("propall.lightning")
 
 
-def refusal(match, error=ValueError):
+def raises(match, error=ValueError):
     return pytest.raises(error, match=match)
 
 
-def test_refuses_accumulation_where_the_network_is_looked_at_again():
-    with refusal("accumulate_grad_batches: got 2; expected 1, because RC evaluates the network again"):
+def test_rejects_accumulation_with_fresh_logits():
+    with raises("accumulate_grad_batches: got 2; expected 1, because RC evaluates the network again"):
         fit(RC(), accumulate_grad_batches=2)
 
 
-def test_refuses_more_epochs_than_the_recipe_has():
-    with refusal(
+def test_rejects_more_epochs_than_the_recipe_has():
+    with raises(
         r"max_epochs: the Trainer would take 20 steps \(max_epochs=4\), but the recipe ends after 15"
     ):
         fit(CC(), max_epochs=4)
 
 
-def test_refuses_memory_in_half_precision():
-    with refusal("precision: 'bf16-true' would store the memory of PRODEN"):
+def test_rejects_memory_in_half_precision():
+    with raises("precision: 'bf16-true' would store the memory of PRODEN"):
         fit(PRODEN(), precision="bf16-true")
 
 
-def test_refuses_a_precision_other_than_the_recipes():
-    with refusal("precision: the recipe has bfloat16, the Trainer '32-true'"):
+def test_rejects_a_precision_other_than_the_recipes():
+    with raises("precision: the recipe has bfloat16, the Trainer '32-true'"):
         fit(CC(), replace(RECIPE, precision="bfloat16"))
 
 
-def test_refuses_two_recipes():
+def test_rejects_two_recipes():
     module, _ = parts(CC())
     _, data = parts(CC(), replace(RECIPE, batch_size=10))
-    with refusal("recipe: the data module has .*use the same"):
+    with raises("recipe: the data module has .*use the same"):
         trainer().fit(module, data)
 
 
-def test_refuses_an_objective_without_its_training_set():
+def test_rejects_an_objective_without_its_training_set():
     train, _ = problem()
     rows = TensorDataset(torch.arange(N), train.x, train.candidates)
-    with refusal("candidates: missing; PRODEN needs those of the whole training set"):
+    with raises("candidates: missing; PRODEN needs those of the whole training set"):
         trainer().fit(PartialLabelModule(network(train), PRODEN(), RECIPE), DataLoader(rows, batch_size=9))
 
 
-def test_refuses_augmentation_by_other_loaders():
+def test_rejects_augmentation_by_other_loaders():
     module, data = parts(CC(), replace(RECIPE, augmentation="none"))
     module.recipe = replace(RECIPE, augmentation="flip_crop")
     rows = TensorDataset(torch.arange(N), data.train.x, data.train.candidates)
-    with refusal("recipe: augmentation='flip_crop' needs PartialLabelData"):
+    with raises("recipe: augmentation='flip_crop' needs PartialLabelData"):
         trainer().fit(module, DataLoader(rows, batch_size=9))
 
 
-def test_refuses_a_network_with_other_outputs_than_classes():
+def test_rejects_a_network_with_other_outputs():
     _, data = parts(PRODEN(), RECIPE)
     module = PartialLabelModule(nn.Linear(D, K - 1).double(), PRODEN(), RECIPE)
-    with refusal(r"net: returned shape \(9, 3\) for candidates of shape \(9, 4\)"):
+    with raises(r"net: returned shape \(9, 3\) for candidates of shape \(9, 4\)"):
         trainer().fit(module, data)
 
 
-def test_refuses_what_is_no_objective():
-    with refusal("'proden'", TypeError):
+def test_rejects_a_name_as_objective():
+    with raises("'proden'", TypeError):
         PartialLabelModule(nn.Linear(2, 2), "proden")
 
 
-def test_refuses_a_module_that_does_not_count():
+def test_rejects_a_module_that_does_not_count_batches():
     class Other(LightningModule):
         def __init__(self):
             super().__init__()
@@ -366,27 +366,27 @@ def test_refuses_a_module_that_does_not_count():
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     train, _ = problem()
-    with refusal("model: got Other", TypeError):
+    with raises("model: got Other", TypeError):
         trainer().fit(Other(), PartialLabelData(train, RECIPE))
 
 
-def test_refuses_another_objectives_checkpoint(saved):
+def test_rejects_another_objectives_checkpoint(saved):
     path, _ = saved
-    with refusal("the checkpoint has the memory of 'rc'; the objective of this module is 'proden'"):
+    with raises("the checkpoint has the memory of 'rc'; the objective of this module is 'proden'"):
         fit(PRODEN(), ckpt_path=path)
 
 
-def test_refuses_another_runs_checkpoint(saved):
+def test_rejects_another_runs_checkpoint(saved):
     path, _ = saved
     module, data = parts(RC(), seed=SEED + 1)
-    with refusal(r"run with other batches: seed 6 \(checkpoint: 5\)"):
+    with raises(r"run with other batches: seed 6 \(checkpoint: 5\)"):
         trainer().fit(module, data, ckpt_path=path)
 
 
 # Two processes
 
 TIMEOUT = 240
-#: What differs from `RECIPE` and from a plain Trainer in a run on two processes.
+#: Objective, changes to `RECIPE` and settings of the Trainer for runs with two processes.
 SHARED_RUNS = {
     "propall": (ProPaLL(), {}, {}),
     "proden": (PRODEN(), {"optimizer": "adam", "learning_rate": 0.01}, {}),
@@ -399,7 +399,7 @@ SHARED_RUNS = {
 }
 
 
-REFUSED_RUNS = {
+REJECTED_RUNS = {
     "two seeds": lambda rank: parts(PRODEN(), seed=SEED + rank),
     "one row a batch": lambda rank: parts(CC(), replace(RECIPE, batch_size=1)),
 }
@@ -411,7 +411,7 @@ def fit_shared(name, **more):
 
 
 class KillRank(Callback):
-    """Ends one process as a crashed machine would, when it is about to train on a batch."""
+    """Kills one process before a batch, as a crashed machine would."""
 
     def __init__(self, rank, batch):
         self.rank, self.batch = rank, batch
@@ -425,8 +425,8 @@ def on_two_processes():
     return {"devices": 2, "strategy": DDPStrategy(timeout=timedelta(seconds=TIMEOUT / 4))}
 
 
-def work(folder, runs=(), refused=(), kill_at=None, save_every=None, ckpt_path=None):
-    """What each of two processes does: the runs one by one, leaving what it ended with in the folder."""
+def work(folder, runs=(), rejected=(), kill_at=None, save_every=None, ckpt_path=None):
+    """The work of one of two processes: save the result of every run in the folder."""
     torch.set_num_threads(1)
     rank, folder = int(os.environ["LOCAL_RANK"]), Path(folder)
     for run in runs:
@@ -442,8 +442,8 @@ def work(folder, runs=(), refused=(), kill_at=None, save_every=None, ckpt_path=N
         )
         metrics = {f"metric.{name}": value.clone() for name, value in used.callback_metrics.items()}
         save_file(dict(module.state_dict()) | metrics, folder / f"{run}.{rank}.safetensors")
-    for name in refused:
-        module, data = REFUSED_RUNS[name](rank)
+    for name in rejected:
+        module, data = REJECTED_RUNS[name](rank)
         try:
             trainer(**on_two_processes()).fit(module, data)
         except ValueError as error:
@@ -451,13 +451,13 @@ def work(folder, runs=(), refused=(), kill_at=None, save_every=None, ckpt_path=N
 
 
 def same_imports():
-    """An environment in which another process finds what this one finds, wherever it runs."""
+    """The environment of a process that imports what this one imports."""
     paths = [str(Path(path).resolve()) for path in (ROOT, *sys.path)]
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
 
 
-#: Ends without the interpreter's own end: a thread of gloo's that still lets go of its last tensors then
-#: would abort the process now and then (pytorch/pytorch#190489).
+#: Exits without shutting down the interpreter: a gloo thread that releases its last tensors during the
+#: shutdown sometimes aborts the process (pytorch/pytorch#190489).
 WORKER = """
 import json, os, sys, traceback, warnings
 warnings.filterwarnings("ignore", message=".*LeafSpec")
@@ -474,11 +474,10 @@ os._exit(code)
 
 
 def two_processes(folder, **plan):
-    """Runs `work` in two processes and returns their exit codes and error outputs."""
+    """Run `work` in two processes; returns their exit codes and error outputs."""
     script = folder / "worker.py"
     script.write_text(WORKER)
-    # They meet at a store that this process holds, as those of torchrun do: its port is taken from the
-    # start, so that nothing else can take it first, and it outlives whichever process ends earlier.
+    # Their store is in this process, as with torchrun: its port is bound at once, and it outlives both.
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     environment = same_imports() | {
         "MASTER_ADDR": store.host,
@@ -501,30 +500,30 @@ def two_processes(folder, **plan):
     return [process.returncode for process in processes], errors
 
 
-def assert_both_ended_well(codes, errors):
+def assert_both_succeeded(codes, errors):
     last_lines = [error.strip().splitlines()[-1:] for error in errors]
     assert codes == [0, 0], f"{codes}, {last_lines}\n" + "\n\n".join(errors)
 
 
-def assert_both_ended_as(folder, run, module, used):
+def assert_both_agree_with(folder, run, module, used):
     expected = dict(module.state_dict())
     expected |= {f"metric.{name}": value for name, value in used.callback_metrics.items()}
     for rank in range(2):
-        found = load_file(folder / f"{run}.{rank}.safetensors")
-        assert_same(found, expected, rtol=1e-9, atol=1e-9)
+        state = load_file(folder / f"{run}.{rank}.safetensors")
+        assert_same(state, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_two_processes_end_as_one(tmp_path):
-    codes, errors = two_processes(tmp_path, runs=list(SHARED_RUNS), refused=list(REFUSED_RUNS))
-    assert_both_ended_well(codes, errors)
+def test_two_processes_agree_with_one(tmp_path):
+    codes, errors = two_processes(tmp_path, runs=list(SHARED_RUNS), rejected=list(REJECTED_RUNS))
+    assert_both_succeeded(codes, errors)
     for run in SHARED_RUNS:
-        assert_both_ended_as(tmp_path, run, *fit_shared(run))
+        assert_both_agree_with(tmp_path, run, *fit_shared(run))
     for rank in range(2):
         assert f"this is rank {rank}" in (tmp_path / f"two seeds.{rank}.txt").read_text()
         assert "too few for 2 processes" in (tmp_path / f"one row a batch.{rank}.txt").read_text()
 
 
-def test_a_killed_process_ends_the_other_and_a_resume_ends_equal(tmp_path):
+def test_a_killed_process_stops_the_other_and_a_resumed_run_agrees(tmp_path):
     codes, errors = two_processes(tmp_path, runs=["rc"], kill_at=12, save_every=4)
     assert codes[1] == -signal.SIGKILL
     assert codes[0] == 1
@@ -534,14 +533,14 @@ def test_a_killed_process_ends_the_other_and_a_resume_ends_equal(tmp_path):
     last = tmp_path / "epoch=2-step=12.ckpt"
     expected, used = fit_shared("rc")
     codes, errors = two_processes(tmp_path, runs=["rc"], ckpt_path=str(last))
-    assert_both_ended_well(codes, errors)
+    assert_both_succeeded(codes, errors)
     del used.callback_metrics["train_loss"]
     for rank in range(2):
-        found = load_file(tmp_path / f"rc.{rank}.safetensors")
-        # Lightning averages over the batches since the resume.
-        assert found.pop("metric.train_loss") > 0
-        save_file(found, tmp_path / f"rc.{rank}.safetensors")
-    assert_both_ended_as(tmp_path, "rc", expected, used)
+        state = load_file(tmp_path / f"rc.{rank}.safetensors")
+        # Lightning averages over the batches since the run was resumed.
+        assert state.pop("metric.train_loss") > 0
+        save_file(state, tmp_path / f"rc.{rank}.safetensors")
+    assert_both_agree_with(tmp_path, "rc", expected, used)
     alone, _ = fit_shared("rc", ckpt_path=last)
     assert_same(alone.state_dict(), expected.state_dict(), **EXACT)
 

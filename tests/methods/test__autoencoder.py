@@ -32,7 +32,7 @@ def test_block_of_the_graph_from_lists() -> None:
     expected = dense_graph(neighbours)[batch][:, batch]
     torch.testing.assert_close(block, expected)
     assert 0 < (expected > 0).sum() < 4 * 11
-    # Directed: someone's neighbour need not be a neighbour back.
+    # Directed: being a neighbor is not symmetric.
     assert not torch.equal(dense_graph(neighbours), dense_graph(neighbours).T)
 
 

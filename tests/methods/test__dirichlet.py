@@ -69,19 +69,19 @@ def test_divergence_has_no_gradient_outside_its_range() -> None:
 def test_gamma_draws_have_their_distribution(shape: float) -> None:
     n = 20000
     a = torch.full((n,), shape, dtype=torch.float64)
-    value, slope = log_gamma_draw(a, torch.randint(1 << 46, (n,)))
+    value, derivative = log_gamma_draw(a, torch.randint(1 << 46, (n,)))
     # The logarithm of a Gamma draw is a log-Gamma draw.
     assert stats.kstest(value.numpy(), stats.loggamma(shape).cdf).pvalue > 1e-3
-    # Its mean is digamma(a), so the slope's is trigamma(a).
+    # Its mean is digamma(a), so that of the derivative is trigamma(a).
     expected = torch.special.polygamma(1, a[0])
-    assert (slope.mean() - expected).abs() < 4 * slope.std() / math.sqrt(n)
+    assert (derivative.mean() - expected).abs() < 4 * derivative.std() / math.sqrt(n)
 
 
 def test_gamma_draws_belong_to_their_seeds() -> None:
     a, seed = torch.rand(6, 4) + 0.01, torch.randint(1 << 46, (6, 4))
-    value, slope = log_gamma_draw(a, seed)
+    value, derivative = log_gamma_draw(a, seed)
     order = torch.randperm(6)
-    for ours, theirs in zip(log_gamma_draw(a[order], seed[order]), (value, slope), strict=True):
+    for ours, theirs in zip(log_gamma_draw(a[order], seed[order]), (value, derivative), strict=True):
         assert torch.equal(ours, theirs[order])
     stacked = vmap(log_gamma_draw, in_dims=(None, 1))(a[:, 0], seed)
     assert torch.equal(stacked[0][2], log_gamma_draw(a[:, 0].contiguous(), seed[:, 2].contiguous())[0])

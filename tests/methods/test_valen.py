@@ -222,8 +222,8 @@ def test_traced_in_one_graph() -> None:
 
 def blobs(n: int = 120, k: int = 3, dtype: torch.dtype = torch.float32) -> tuple[PartialDataset, Tensor]:
     truth = torch.arange(n) % k
-    centres = 4 * torch.eye(k, 5, dtype=dtype)
-    x = centres[truth] + 0.7 * torch.randn(n, 5, dtype=dtype)
+    centers = 4 * torch.eye(k, 5, dtype=dtype)
+    x = centers[truth] + 0.7 * torch.randn(n, 5, dtype=dtype)
     candidates = one_hot(truth, k).bool()
     wrong = (truth + 1 + torch.randint(k - 1, (n,))) % k
     candidates |= one_hot(wrong, k).bool() & (torch.rand(n, 1) < 0.6)
@@ -296,7 +296,7 @@ def test_without_the_third_phase_it_is_the_warm_up() -> None:
 
 
 class Kept(Stack):
-    """A stack that can be looked into afterwards, and before its first step."""
+    """A stack that records itself before its first step."""
 
     last: "Kept"
     start: dict[str, Tensor]
@@ -330,7 +330,7 @@ def test_how_the_third_phase_starts(monkeypatch: pytest.MonkeyPatch, encoder_fro
     rows = {name: tensor for name, tensor in start.items() if "/rows/" in name}
     (neighbours,) = (tensor[0] for name, tensor in rows.items() if name.endswith("neighbours"))
     assert torch.equal(neighbours, nearest(embedding, embedding, 3, exclude_self=True)[0])
-    # Lists of neighbours are all there is of the graph.
+    # The graph is stored as lists of neighbors only.
     assert all(tensor.numel() <= 120 * 3 for tensor in rows.values())
     assert not any(tensor.shape[-2:] == (120, 120) for tensor in start.values())
 
@@ -472,7 +472,7 @@ def test_what_it_cannot_train_with(fields: dict[str, Any], message: str) -> None
     ],
 )
 def test_fields_are_checked(fields: dict[str, Any], message: str) -> None:
-    # Where annotations are checked, a value that is none of the choices does not get as far as our own check.
+    # With checked annotations, an unknown choice fails before our own check.
     with pytest.raises((ValueError, TypeCheckError), match=message):
         VALEN(**fields)
 
@@ -540,7 +540,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path, graph_on: 
     assert watching.begun == [(8, 3)]  # the warm-up is the same
 
 
-def assert_equal_tensors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    assert found.keys() == expected.keys()
+def assert_equal_tensors(tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert tensors.keys() == expected.keys()
     for name, tensor in expected.items():
-        assert torch.equal(found[name], tensor), name
+        assert torch.equal(tensors[name], tensor), name

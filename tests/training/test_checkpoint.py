@@ -1,4 +1,4 @@
-"""Killed at any moment and started again, a training ends with the same weights, bit for bit."""
+"""A training killed at any moment and resumed ends with the same weights, bit for bit."""
 
 import os
 import random
@@ -79,10 +79,10 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path):
         process.communicate()
         assert process.returncode == 0
     assert kills
-    expected, found = (load_file(tmp_path / f"{name}.safetensors") for name in ("whole", "cut"))
-    assert expected.keys() == found.keys()
+    expected, resumed = (load_file(tmp_path / f"{name}.safetensors") for name in ("whole", "cut"))
+    assert expected.keys() == resumed.keys()
     for name, tensor in expected.items():
-        assert torch.equal(found[name], tensor), name
+        assert torch.equal(resumed[name], tensor), name
 
 
 def problem():
@@ -101,12 +101,12 @@ def test_measurements_survive_an_interruption(tmp_path):
     whole, before, after = (History(train.x, truth) for _ in range(3))
     Trainer(PRODEN(), NETS["linear"], Recipe(epochs=6, batch_size=10)).fit([Run(train, 0)], monitor=whole)
     trainer(tmp_path, 6).fit([Run(train, 0)], monitor=before)
-    trainer(tmp_path, 6).fit([Run(train, 0)], monitor=after)  # all done: only reads what is saved
+    trainer(tmp_path, 6).fit([Run(train, 0)], monitor=after)  # complete: only reads the checkpoint
     assert after.accuracies(0) == whole.accuracies(0)
     assert list(after.accuracies(0)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_other_data_or_settings_do_not_take_up_a_checkpoint(tmp_path):
+def test_other_data_or_settings_do_not_use_a_checkpoint(tmp_path):
     train = problem()
     trainer(tmp_path).fit([Run(train, 0)])
     assert len(list(tmp_path.glob("*.safetensors"))) == 1
@@ -117,7 +117,7 @@ def test_other_data_or_settings_do_not_take_up_a_checkpoint(tmp_path):
     assert len(list(tmp_path.glob("*.safetensors"))) == 4
 
 
-def test_other_starting_weights_do_not_take_up_a_checkpoint(tmp_path):
+def test_other_starting_weights_do_not_use_a_checkpoint(tmp_path):
     g = torch.Generator().manual_seed(0)
     train = PartialDataset(torch.randn(40, 3, generator=g), torch.tensor([1, 1, 1, 0]).bool().repeat(40, 1))
     recipe = Recipe(epochs=2, batch_size=16)
@@ -129,7 +129,7 @@ def test_other_starting_weights_do_not_take_up_a_checkpoint(tmp_path):
     assert not torch.equal(first.scores(train.x), second.scores(train.x))
 
 
-def test_a_damaged_checkpoint_is_refused_and_kept(tmp_path):
+def test_a_damaged_checkpoint_raises_and_is_kept(tmp_path):
     trainer(tmp_path).fit([Run(problem(), 0)])
     (file,) = tmp_path.glob("*.safetensors")
     file.write_bytes(file.read_bytes()[:100])
@@ -138,7 +138,7 @@ def test_a_damaged_checkpoint_is_refused_and_kept(tmp_path):
     assert file.exists()
 
 
-def test_files_of_tensors_are_read_by_whoever_reads_the_folder(tmp_path):
+def test_tensor_files_have_the_permissions_of_any_new_file(tmp_path):
     (tmp_path / "plain").touch()
     write_tensors(tmp_path / "a.safetensors", {"x": torch.ones(2)}, {"by": "us"})
     assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -1,4 +1,4 @@
-"""The fast path is the plain one, only faster."""
+"""Compiled and captured training equals plain training."""
 
 from dataclasses import replace
 from functools import partial
@@ -50,7 +50,7 @@ def test_compiled_equals_plain_on_the_cpu(last_batch):
 
 @pytest.mark.parametrize("fast", [False, pytest.param(True, marks=pytest.mark.compiled)])
 @pytest.mark.parametrize("runs", [runs(), runs()[:1]], ids=["five runs", "one run"])
-def test_the_gpu_s_order_in_memory_gives_the_same_runs(runs, fast, monkeypatch):
+def test_the_memory_layout_of_a_gpu_gives_the_same_runs(runs, fast, monkeypatch):
     recipe = Recipe(epochs=2, batch_size=16, learning_rate=0.1, last_batch="keep")
     plain = Trainer(CC(), NET, recipe, fast=False).fit(runs)
     for layer in (AlignedLinear, AlignedBatchNorm):
@@ -77,7 +77,7 @@ def test_the_gpu_agrees_with_the_cpu():
 
 
 def other_runs(device="cpu"):
-    """Runs of the same shape and other content."""
+    """Runs of the same shape with other contents."""
     first, *_ = runs(device=device)
     train = PartialDataset(first.train.x.flip(0) + 1, first.train.candidates.roll(1, 0))
     objectives = [ProPaLL(noise=0.2), ProPaLL(), CC(), PRODEN(), RC()]
@@ -94,13 +94,13 @@ def test_a_stack_becomes_another_of_its_shape():
     data = used.runs[0].train.x.clone()
     used.stream.copy_data()
     used.train_epoch(0)
-    given_away = used.runs[0].train
+    first_data = used.runs[0].train
     used.adopt(new)
     for epoch in range(2):
         torch.testing.assert_close(used.train_epoch(epoch), new.train_epoch(epoch), rtol=0, atol=0)
     for name, tensor in new.tensors().items():
         assert torch.equal(used.tensors()[name], tensor), name
-    assert torch.equal(given_away.x, data)  # the caller's data is not written over
+    assert torch.equal(first_data.x, data)  # the caller's data is not overwritten
     assert used.fingerprint() == new.fingerprint()
 
 
@@ -115,14 +115,14 @@ def test_a_stack_becomes_another_of_its_shape():
         lambda runs, recipe: ([replace(runs[0], objective=ProPaLL(mode="paper")), *runs[1:]], recipe),
     ],
 )
-def test_other_operations_are_another_shape(change):
+def test_other_operations_have_another_shape(change):
     recipe = Recipe(epochs=2, batch_size=16, weight_decay=1e-3)
     changed, other_recipe = change(runs(), recipe)
     assert Stack(runs(), CC(), NET, recipe).shape() != Stack(changed, CC(), NET, other_recipe).shape()
 
 
 @pytest.mark.gpu
-def test_a_capture_is_used_again_for_the_next_stack_of_its_shape():
+def test_a_capture_is_reused_for_the_next_stack_of_its_shape():
     recipe = Recipe(epochs=2, batch_size=16, last_batch="keep")
     compiled.release()
     Trainer(CC(), NET, recipe).fit(runs(device="cuda"))
@@ -136,18 +136,18 @@ def test_a_capture_is_used_again_for_the_next_stack_of_its_shape():
     Trainer(CC(), NET, longer).fit(runs(device="cuda"))
     assert len(compiled._idle) == 2
     Trainer(CC(), NET, recipe).fit(runs(device="cuda"))
-    assert compiled._idle[-1] is kept  # though another was captured in between
+    assert compiled._idle[-1] is kept  # even after another capture
     compiled.release()
 
 
 @pytest.mark.gpu
-def test_old_captures_make_room(monkeypatch):
+def test_old_captures_are_released(monkeypatch):
     compiled.release()
     monkeypatch.setattr(compiled, "KEPT", 1)
     for epochs in (1, 2):
         Trainer(CC(), NET, Recipe(epochs=epochs, batch_size=16)).fit(runs(device="cuda"))
     assert [old.stack.recipe.epochs for old in compiled._idle] == [2]
-    # Where the memory that is left does not take all runs, captures are given back before runs are.
+    # If memory does not suffice for all runs, idle captures are released first.
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
     assert compiled.stack_limit(NET, Recipe(batch_size=16), runs(device="cuda")[0], 5) == 1
     assert not compiled._idle
@@ -163,21 +163,21 @@ def test_replayed_scores_follow_the_weights():
         torch.testing.assert_close(captured.scores(x), stack.scores(x))
 
 
-def test_warm_up_leaves_no_trace(monkeypatch):
+def test_warm_up_steps_change_nothing(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda step, **_options: step)
     recipe = Recipe(epochs=1, batch_size=16)
     stack = Stack(runs(), CC(), NET, recipe)
     before = {name: tensor.clone() for name, tensor in stack.tensors().items()}
     captured = compiled.Captured(stack)
     captured.order.copy_(stack.stream.order(0))
-    monkeypatch.setattr(captured, "_captured", lambda step: (step(), step)[1])  # one step, as a warm-up
+    monkeypatch.setattr(captured, "_captured", lambda step: (step(), step)[1])  # one warm-up step
     with torch.no_grad():
         captured._prepare()
     for name, tensor in stack.tensors().items():
         assert torch.equal(tensor, before[name]), name
 
 
-def test_what_cannot_be_compiled_is_trained_plainly(monkeypatch):
+def test_a_step_that_cannot_be_compiled_runs_plainly(monkeypatch):
     def refuse(*_args, **_options):
         def step():
             raise RuntimeError("no compiler here")
@@ -191,7 +191,7 @@ def test_what_cannot_be_compiled_is_trained_plainly(monkeypatch):
     assert_same(fast, Trainer(CC(), NET, recipe, fast=False).fit(runs()), rtol=1e-12, atol=0)
 
 
-def test_a_stack_too_large_is_split(monkeypatch):
+def test_a_stack_that_does_not_fit_in_memory_is_split(monkeypatch):
     train = Stack.train_epoch
 
     def scarce(self, epoch):
@@ -205,7 +205,7 @@ def test_a_stack_too_large_is_split(monkeypatch):
     assert_same(Trainer(CC(), NET, recipe).fit(runs()), expected, rtol=1e-9, atol=1e-11)
 
 
-def test_old_captures_go_before_runs_do(monkeypatch):
+def test_idle_captures_are_released_before_a_stack_is_split(monkeypatch):
     train, seen = Stack.train_epoch, []
 
     def scarce(self, epoch):
@@ -219,7 +219,7 @@ def test_old_captures_go_before_runs_do(monkeypatch):
     Trainer(CC(), NET, Recipe(epochs=1, batch_size=16)).fit(runs())
     assert seen == [5, 5]
     monkeypatch.setattr(compiled, "_idle", [object()])
-    Trainer(CC(), NET, Recipe(epochs=1, batch_size=16)).fit(runs()[:1])  # the only run is not given up
+    Trainer(CC(), NET, Recipe(epochs=1, batch_size=16)).fit(runs()[:1])  # a single run is tried again too
     assert seen == [5, 5, 1, 1]
 
 
@@ -231,7 +231,7 @@ def test_matrix_precision_is_restored():
 
 
 @pytest.mark.parametrize(("least", "expected"), [(0.0, 2), (1e12, 1)])
-def test_small_steps_on_a_cpu_keep_to_one_thread(monkeypatch, least, expected):
+def test_small_steps_on_a_cpu_use_one_thread(monkeypatch, least, expected):
     monkeypatch.setattr(compiled, "THREADS_PAY_FROM", least)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -243,7 +243,7 @@ def test_small_steps_on_a_cpu_keep_to_one_thread(monkeypatch, least, expected):
         torch.set_num_threads(before)
 
 
-def test_a_device_that_is_not_there_is_refused(monkeypatch):
+def test_a_missing_device_raises(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ValueError, match=r"got 'cuda', but this machine has no CUDA device.* Use 'cpu'"):
         compiled.best_device("cuda")

@@ -1,4 +1,4 @@
-"""Written-out passes of dense networks are autograd's."""
+"""The written-out passes of dense networks equal autograd's."""
 
 from functools import partial
 
@@ -39,34 +39,34 @@ def stacked(nets):
 def test_one_network(net, shape):
     module = net(shape, 3).double()
     parameters = dict(module.named_parameters())
-    x, slopes = torch.randn(8, *shape).double(), torch.randn(8, 3).double()
+    x, incoming = torch.randn(8, *shape).double(), torch.randn(8, 3).double()
     dense = Dense.of(module, parameters)
     assert dense is not None
     logits = module(x)
     torch.testing.assert_close(dense.forward(x), logits)
-    expected = torch.autograd.grad(logits, list(parameters.values()), slopes)
-    found = dense.backward(slopes)
-    assert found.keys() == parameters.keys()
+    expected = torch.autograd.grad(logits, list(parameters.values()), incoming)
+    gradients = dense.backward(incoming)
+    assert gradients.keys() == parameters.keys()
     for name, gradient in zip(parameters, expected, strict=True):
-        torch.testing.assert_close(found[name], gradient)
+        torch.testing.assert_close(gradients[name], gradient)
 
 
 @pytest.mark.parametrize("net", DENSE)
 def test_stacked_networks(net):
     modules = [net((4,), 3).double() for _ in range(3)]
     parameters = stacked(modules)
-    x, slopes = torch.randn(3, 8, 4).double(), torch.randn(3, 8, 3).double()
+    x, incoming = torch.randn(3, 8, 4).double(), torch.randn(3, 8, 3).double()
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in parameters.items()}
     logits = vmap(lambda p, x: functional_call(modules[0], p, (x,)))(leaves, x)
     dense = Dense.of(modules[0], parameters)
     torch.testing.assert_close(dense.forward(x), logits)
-    expected = torch.autograd.grad(logits, list(leaves.values()), slopes)
+    expected = torch.autograd.grad(logits, list(leaves.values()), incoming)
     for name, gradient in zip(leaves, expected, strict=True):
-        torch.testing.assert_close(dense.backward(slopes)[name], gradient)
+        torch.testing.assert_close(dense.backward(incoming)[name], gradient)
 
 
 class Doubled(MLP):
-    """Computes otherwise than its layers say."""
+    """Computes something else than its layers suggest."""
 
     def features(self, x):
         """Twice."""
@@ -74,7 +74,7 @@ class Doubled(MLP):
 
 
 @pytest.mark.parametrize("net", [*OTHERS, Doubled])
-def test_other_networks_are_left_to_autograd(net):
+def test_other_networks_use_autograd(net):
     module = net((4,), 3)
     assert Dense.of(module, dict(module.named_parameters())) is None
 
@@ -93,15 +93,15 @@ def test_training_is_the_same_with_and_without(net, count, optimizer, monkeypatc
     ]
     recipe = Recipe(epochs=3, batch_size=16, optimizer=optimizer, weight_decay=1e-3, learning_rate=0.05)
     assert Stack(runs, CC(), net, recipe).dense is not None
-    found = Trainer(CC(), net, recipe).fit(runs)
+    dense = Trainer(CC(), net, recipe).fit(runs)
     monkeypatch.setattr(Dense, "of", lambda *_: None)
-    for a, b in zip(found, Trainer(CC(), net, recipe).fit(runs), strict=True):
+    for a, b in zip(dense, Trainer(CC(), net, recipe).fit(runs), strict=True):
         for name, weights in b.net.state_dict().items():
             torch.testing.assert_close(a.net.state_dict()[name], weights, rtol=1e-9, atol=1e-11)
         for name, rows in b.state.rows.items():
             torch.testing.assert_close(a.state.rows[name], rows, rtol=1e-9, atol=1e-11)
 
 
-def test_half_precision_is_left_to_autocast():
+def test_half_precision_uses_autocast():
     train = PartialDataset(torch.randn(20, 6), torch.ones(20, 4, dtype=torch.bool))
     assert Stack([Run(train, 0)], CC(), NETS["linear"], Recipe(precision="bfloat16")).dense is None

@@ -1,4 +1,4 @@
-"""Batches and draws: the quick ways are the plain ones, to the last bit."""
+"""Batches and draws do not depend on how many are made at once, bit for bit."""
 
 import pytest
 import torch
@@ -27,28 +27,28 @@ def runs(n=37, shape=(3,), k=5, count=2, shared=True, keys=None):
     return made
 
 
-def test_noise_of_many_steps_is_the_noise_of_each():
+def test_noise_of_many_steps_at_once():
     stream = Stream(runs(), Recipe())
     keys = torch.arange(12).expand(2, 12)
     steps = torch.arange(12) // 5 + 40
     whole = stream.noise(slice(0, 2), steps, keys)
     for step in steps.unique():
-        own = steps == step
-        assert torch.equal(stream.noise(slice(1, 2), step, keys[1:, own]), whole[1:, own])
+        rows = steps == step
+        assert torch.equal(stream.noise(slice(1, 2), step, keys[1:, rows]), whole[1:, rows])
 
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("last_batch", ["keep", "drop"])
-def test_batches_hold_the_rows_of_the_order(shared, last_batch, monkeypatch):
-    """Whether they are gathered one by one or many at once."""
+def test_batches_contain_the_rows_of_the_order(shared, last_batch, monkeypatch):
+    """Gathered one by one or many at once."""
     keys = torch.arange(37) * 1000
     made = runs(shared=shared, keys=keys)
     stack = Stack(made, ProPaLL(), NETS["linear"], Recipe(batch_size=8, last_batch=last_batch))
-    found = list(stack.batches(3))
-    assert [batch.index.shape[1] for batch, _ in found] == stack.batch_sizes
+    batches = list(stack.batches(3))
+    assert [batch.index.shape[1] for batch, _ in batches] == stack.batch_sizes
     order = stack.stream.order(3)
     seeds = [counter_rng.seed_for(seed, "noise") for seed in range(2)]
-    for number, (batch, (uniform,)) in enumerate(found):
+    for number, (batch, (uniform,)) in enumerate(batches):
         assert torch.equal(batch.index, order[:, 8 * number : 8 * number + 8][:, : batch.index.shape[1]])
         for r, run in enumerate(made):
             index = batch.index[r]
@@ -59,18 +59,18 @@ def test_batches_hold_the_rows_of_the_order(shared, last_batch, monkeypatch):
             expected = counter_rng.uniform(seeds[r], step, keys[index, None], torch.arange(5))
             assert torch.equal(uniform[r], expected)
     monkeypatch.setattr(streams, "NUMBERS_AT_ONCE", 1)
-    for (a, (u,)), (b, (v,)) in zip(found, stack.batches(3), strict=True):
+    for (a, (u,)), (b, (v,)) in zip(batches, stack.batches(3), strict=True):
         assert torch.equal(a.x, b.x)
         assert torch.equal(u, v)
     later = list(stack.batches(3, first=2))
-    assert len(later) == len(found) - 2
-    assert torch.equal(later[0][0].x, found[2][0].x)
-    assert torch.equal(later[0][1][0], found[2][1][0])
+    assert len(later) == len(batches) - 2
+    assert torch.equal(later[0][0].x, batches[2][0].x)
+    assert torch.equal(later[0][1][0], batches[2][1][0])
 
 
 @pytest.mark.parametrize("last_batch", ["keep", "drop"])
 @pytest.mark.parametrize("at_once", [1, 500, 1 << 18], ids=["batches", "epochs", "all"])
-def test_batches_of_several_epochs_are_those_of_each(at_once, last_batch, monkeypatch):
+def test_batches_of_several_epochs_at_once(at_once, last_batch, monkeypatch):
     stack = Stack(runs(), ProPaLL(), NETS["linear"], Recipe(batch_size=8, last_batch=last_batch))
     expected = [pair for epoch in range(2, 7) for pair in stack.batches(epoch)]
     monkeypatch.setattr(streams, "NUMBERS_AT_ONCE", at_once)
@@ -83,8 +83,8 @@ def test_batches_of_several_epochs_are_those_of_each(at_once, last_batch, monkey
     assert torch.equal(later[-1][1][0], expected[-1][1][0])
 
 
-def test_an_epoch_is_trained_alike_whatever_was_put_together_before_it():
-    """Going on, going back and starting in the middle all meet the batches of the epoch."""
+def test_an_epoch_does_not_depend_on_batches_assembled_before():
+    """Continuing, going back and starting in the middle give the same batches."""
     recipe = Recipe(epochs=4, batch_size=8)
     stack, fresh = (Stack(runs(), ProPaLL(), NETS["linear"], recipe) for _ in range(2))
     start = {name: tensor.clone() for name, tensor in stack.tensors().items()}
@@ -97,7 +97,7 @@ def test_an_epoch_is_trained_alike_whatever_was_put_together_before_it():
     assert torch.equal(stack.train_epoch(1), first[1])
     fresh.load({name: tensor.clone() for name, tensor in stack.tensors().items()})
     assert torch.equal(fresh.train_epoch(2), first[2])
-    assert fresh.train_epoch(4).isfinite().all()  # beyond the recipe's last epoch
+    assert fresh.train_epoch(4).isfinite().all()  # after the last epoch of the recipe
 
 
 @pytest.mark.parametrize("kind", ["flip_crop", "rotate_flip"])

@@ -1,4 +1,4 @@
-"""The loop: stacked equals alone, and both equal a loop written by hand with torch's own optimisers."""
+"""Stacked training equals single runs, and both equal a plain loop with torch.optim."""
 
 import copy
 from functools import partial
@@ -27,8 +27,8 @@ N, D, K = 60, 6, 4
 def data(seed=0, n=N, dtype=torch.float32):
     g = torch.Generator().manual_seed(seed)
     truth = torch.randint(K, (n,), generator=g)
-    centres = 3 * torch.randn(K, D, generator=g)
-    x = centres[truth] + torch.randn(n, D, generator=g)
+    centers = 3 * torch.randn(K, D, generator=g)
+    x = centers[truth] + torch.randn(n, D, generator=g)
     candidates = (torch.rand(n, K, generator=g) < 0.3) | nn.functional.one_hot(truth, K).bool()
     candidates[candidates.all(-1), 0] = False
     candidates[torch.arange(n), truth] = True
@@ -41,7 +41,7 @@ QUICK = Recipe(epochs=2, batch_size=16, learning_rate=0.1, last_batch="keep")
 
 @pytest.mark.parametrize("net", NETWORKS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_run_does_not_depend_on_its_neighbours(net, optimizer):
+def test_a_run_does_not_depend_on_its_stack(net, optimizer):
     shared, _ = data(0, dtype=torch.float64)
     other, _ = data(1, dtype=torch.float64)
     runs = [
@@ -84,7 +84,7 @@ def test_equals_a_plain_loop_with_torch_optim(optimizer):
         torch.testing.assert_close(fitted.net.state_dict()[name], weights, rtol=1e-9, atol=1e-11)
 
 
-def test_memory_is_refreshed_before_or_after_the_step():
+def test_state_is_updated_before_or_after_the_step():
     train, _ = data(dtype=torch.float64)
     recipe = Recipe(epochs=1, batch_size=N, learning_rate=0.5)
     run = Run(train, seed=0)
@@ -99,7 +99,7 @@ def test_memory_is_refreshed_before_or_after_the_step():
     assert (before - after).abs().max() > 0.01
 
 
-def test_every_row_is_seen_once_an_epoch_in_another_order():
+def test_every_epoch_has_every_row_in_a_new_order():
     train, _ = data()
     stack = Stack([Run(train, 0), Run(train, 1)], CC(), NETS["linear"], QUICK)
     orders = [stack.stream.order(epoch) for epoch in range(3)]
@@ -109,21 +109,20 @@ def test_every_row_is_seen_once_an_epoch_in_another_order():
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_classifier_keeps_what_it_was_given(count):
-    """Training that goes on does not move it, and it knows as much as the stack did."""
+def test_further_training_leaves_a_classifier_unchanged(count):
     train, _ = data()
     stack = Stack([Run(train, seed) for seed in range(count)], ProPaLL(), NETWORKS["mlp"], QUICK)
     stack.train_epoch(0)
     scores = stack.scores(train.x)
-    found = stack.classifiers()
+    classifiers = stack.classifiers()
     stack.train_epoch(1)
     assert not torch.equal(stack.scores(train.x), scores)
-    for classifier, expected in zip(found, scores, strict=True):
+    for classifier, expected in zip(classifiers, scores, strict=True):
         assert not classifier.net.training
         torch.testing.assert_close(classifier.scores(train.x), expected)
 
 
-def test_seeds_matter_and_repeat():
+def test_seeds_determine_the_result():
     train, _ = data()
     trainer = Trainer(ProPaLL(), NETS["linear"], QUICK)
     a, b, c = (trainer.fit([Run(train, seed)])[0].scores(train.x) for seed in (0, 0, 1))
@@ -149,7 +148,7 @@ def test_runs_of_different_length_and_a_limit_are_separate_stacks():
         torch.testing.assert_close(a.scores(long.x), b.scores(long.x), rtol=1e-5, atol=1e-5)
 
 
-def test_a_ready_module_is_where_training_starts_and_is_left_alone():
+def test_a_module_is_the_start_of_training_and_stays_unchanged():
     train, _ = data()
     module = nn.Sequential(nn.Linear(D, 5), nn.Tanh(), nn.Linear(5, K))
     before = copy.deepcopy(module.state_dict())
@@ -160,7 +159,7 @@ def test_a_ready_module_is_where_training_starts_and_is_left_alone():
     assert not torch.equal(fitted.net.state_dict()["0.weight"], before["0.weight"])
 
 
-def test_global_random_state_is_left_alone():
+def test_the_global_generator_is_unchanged():
     train, _ = data()
     torch.manual_seed(3)
     expected = torch.rand(1)
@@ -169,7 +168,7 @@ def test_global_random_state_is_left_alone():
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_bad_candidates_are_refused_before_training():
+def test_bad_candidates_raise_before_training():
     train, _ = data()
     empty = train.candidates.clone()
     empty[17] = False
@@ -185,12 +184,12 @@ def test_bad_candidates_are_refused_before_training():
         ({"keys": torch.arange(3)}, r"keys: got shape \(3,\)"),
     ],
 )
-def test_what_does_not_belong_to_the_rows_is_refused(changed, message):
+def test_weights_and_keys_must_fit_the_rows(changed, message):
     with pytest.raises(ValueError, match=message):
         Trainer(CC(), NETS["linear"], QUICK).fit([Run(data()[0], 0, **changed)])
 
 
-def test_features_no_network_can_train_on_are_refused():
+def test_features_must_be_finite_floats():
     train, _ = data()
     trainer = Trainer(CC(), NETS["linear"], QUICK)
     with pytest.raises(TypeError, match=r"x: got dtype torch.float16.*precision='bfloat16'"):
@@ -202,7 +201,7 @@ def test_features_no_network_can_train_on_are_refused():
         trainer.fit([Run(PartialDataset(x, train.candidates), 0)])
 
 
-def test_views_of_one_memory_are_not_taken_for_each_other():
+def test_different_views_of_the_same_memory_are_different_data():
     wide = torch.randn(2 * N, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     candidates = data()[0].candidates
     runs = [Run(PartialDataset(x, candidates), seed) for seed, x in enumerate((wide[:N], wide[::2]))]
@@ -212,19 +211,19 @@ def test_views_of_one_memory_are_not_taken_for_each_other():
 
 @pytest.mark.parametrize("net", NETWORKS)
 @pytest.mark.parametrize("objective", [CC(), METHODS["scarce"](), METHODS["ga"]()], ids=lambda o: o.name)
-def test_batches_without_weight_change_nothing_but_by_momentum(net, objective):
+def test_batches_of_weight_zero_stay_finite(net, objective):
     x = data()[0].x
     candidates = ~nn.functional.one_hot(torch.arange(N) % K, K).bool()
     weight = torch.zeros(N)
     weight[:2] = 1
     for runs in (1, 2):
-        own = [Run(PartialDataset(x, candidates), seed, weight=weight) for seed in range(runs)]
-        for classifier in Trainer(objective, NETWORKS[net], QUICK).fit(own):
+        weighted = [Run(PartialDataset(x, candidates), seed, weight=weight) for seed in range(runs)]
+        for classifier in Trainer(objective, NETWORKS[net], QUICK).fit(weighted):
             assert classifier.scores(x).isfinite().all()
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_frozen_parameters_stay(count):
+def test_frozen_parameters_stay_fixed(count):
     train, _ = data()
     net = NETS["mlp"]((D,), K)
     net.hidden.requires_grad_(False)
@@ -236,7 +235,7 @@ def test_frozen_parameters_stay(count):
         Trainer(CC(), net.requires_grad_(False), QUICK).fit([Run(train, 0)])
 
 
-def test_a_head_of_another_kind_is_called_as_it_is():
+def test_a_network_with_a_replaced_head():
     train, _ = data()
     net = NETS["mlp"]((D,), K)
     net.head = nn.Sequential(nn.Tanh(), net.head)
@@ -252,7 +251,7 @@ def test_augmentation_needs_images():
 
 
 @pytest.mark.parametrize("kind", ["flip_crop", "rotate_flip"])
-def test_augmented_images_are_the_run_s_own_and_repeat(kind):
+def test_augmentation_depends_on_the_run_and_repeats(kind):
     g = torch.Generator().manual_seed(0)
     x = torch.rand(12, 1, 8, 8, generator=g)
     train = PartialDataset(x, torch.ones(12, 2, dtype=torch.bool))

@@ -45,6 +45,10 @@ class State(NamedTuple):
         """A copy with some entries of `rows` replaced."""
         return self._replace(rows={**self.rows, **rows})
 
+    def with_shared(self, **shared: Tensor) -> "State":
+        """A copy with some entries of `shared` replaced."""
+        return self._replace(shared={**self.shared, **shared})
+
 
 class Step(NamedTuple):
     """Time, noise and weights of one training step; tensors, so that they can change in a captured graph.
