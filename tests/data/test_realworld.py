@@ -10,7 +10,7 @@ from scipy.io import savemat
 from scipy.sparse import csc_matrix
 
 from propall.data import DATASETS, Source, load
-from propall.data.dataset import shuffled_folds
+from propall.data.dataset import SINGLE_80, shuffled_folds
 from propall.data.files import DamagedDataError, MissingDataError
 from propall.data.realworld import LOADERS, read_mat
 
@@ -75,7 +75,7 @@ def test_a_file_becomes_a_source(name: str, tmp_path: Path) -> None:
     assert source.truth.tolist() == TRUTH.tolist()
     assert torch.equal(source.candidates, torch.from_numpy(CANDIDATES.astype(bool)))
     assert source.classes == ("0", "1", "2", "3")
-    problem = source.single80()
+    problem = source.fold(SINGLE_80)
     assert problem.train.x.mean(0).abs().max() < 1e-6
 
 
@@ -191,7 +191,7 @@ def test_published_candidate_sets(
 def test_published_sets_are_split_and_standardized(
     name: str, train: int, test: int, published: Callable[[str], Source]
 ) -> None:
-    problem = published(name).single80()
+    problem = published(name).fold(SINGLE_80)
     assert (len(problem.train), len(problem.test_x)) == (train, test)
     assert problem.train.x.mean(0).abs().max() < 1e-5
     assert (problem.train.x.std(0, correction=0) - 1).abs().max() < 1e-4

@@ -7,12 +7,12 @@ its set does not depend on the other rows, on batches or on workers.
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from math import comb
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,11 +20,14 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from propall import counter_rng
-from propall.registry import Registry, by_name
+from propall.registry import Registry, by_name, check_integers
 from propall.wording import plural
 
 #: Warn if at least this fraction of the sets contains every label.
 _WARN_FROM = 1 / 3
+
+#: Logits of a teacher or annotator.
+Scores: TypeAlias = Float[Tensor, "n k"]
 
 #: Number of matrix entries drawn at a time.
 _BLOCK = 1 << 16
@@ -44,23 +47,18 @@ def uninformative_rows(candidates: Bool[Tensor, "n k"]) -> int:
 
 @dataclass(frozen=True)
 class Rows:
-    """True labels and random streams of the rows to draw sets for.
-
-    Attributes:
-        truth: true label of each row.
-        keys: integers that identify the rows in the random streams.
-        n_classes: number of classes k.
-        seed: seed of the streams, from `counter_rng.seed_for`.
-    """
+    """True labels, keys and seed of the random streams, and scores of the rows to draw sets for."""
 
     truth: Int[Tensor, "n"]
     keys: Int[Tensor, "n"]
     n_classes: int
     seed: int
+    scores: Scores | None = None
 
     def at(self, index: Int[Tensor, "m"] | slice) -> Self:
         """Select rows; they keep their streams."""
-        return type(self)(self.truth[index], self.keys[index], self.n_classes, self.seed)
+        scores = None if self.scores is None else self.scores[index]
+        return replace(self, truth=self.truth[index], keys=self.keys[index], scores=scores)
 
     def true_sets(self) -> Bool[Tensor, "n k"]:
         """Return the sets that contain only the true label."""
@@ -118,15 +116,11 @@ class Corruption(ABC):
         """
         self._check(truth, n_classes, scores)
         keys = torch.arange(len(truth), device=truth.device) if keys is None else keys
-        rows = Rows(truth.long(), keys, n_classes, counter_rng.seed_for(seed, "corruption"))
+        rows = Rows(truth.long(), keys, n_classes, counter_rng.seed_for(seed, "corruption"), scores)
         # Rows are independent, and blocks that fit into the cache are several times faster.
         block = max(1, _BLOCK // n_classes)
-        candidates = torch.cat(
-            [
-                self.draw(rows.at(part), None if scores is None else scores[part])
-                for part in (slice(start, start + block) for start in range(0, max(len(truth), 1), block))
-            ]
-        )
+        starts = range(0, max(len(truth), 1), block)
+        candidates = torch.cat([self.draw(rows.at(slice(start, start + block))) for start in starts])
         full = uninformative_rows(candidates)
         if full and full >= _WARN_FROM * len(truth):
             warnings.warn(
@@ -138,7 +132,7 @@ class Corruption(ABC):
         return candidates
 
     @abstractmethod
-    def draw(self, rows: Rows, scores: Float[Tensor, "n k"] | None) -> Bool[Tensor, "n k"]:
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
         """Draw sets for validated arguments; call the corruption instead."""
 
     def _check(self, truth: Tensor, n_classes: int, scores: Tensor | None) -> None:
@@ -181,17 +175,24 @@ class SizedCorruption(Corruption):
         return (self.mean_size(n_classes) - 1) / (n_classes - 1)
 
 
-def _probabilities(n_classes: int, probability: Callable[[int], Fraction]) -> list[Fraction]:
-    return [Fraction(0), *(probability(size) for size in range(1, n_classes + 1))]
+@dataclass(frozen=True)
+class FlipCorruption(SizedCorruption):
+    """A corruption that adds wrong labels with probability q."""
+
+    q: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.q <= 1:
+            raise ValueError(f"q: got {self.q}; expected a probability from 0 to 1.")
+
+    def binomial_probabilities(self, n_classes: int) -> list[Fraction]:
+        """Compute P(|S| = s) for s = 0..k if every wrong label is added independently."""
+        q, wrong = Fraction(str(self.q)), n_classes - 1
+        return [Fraction(0), *(comb(wrong, i) * q**i * (1 - q) ** (wrong - i) for i in range(n_classes))]
 
 
-def _exact(q: float) -> Fraction:
-    return Fraction(str(q))
-
-
-def _check_probability(q: float) -> None:
-    if not 0 <= q <= 1:
-        raise ValueError(f"q: got {q}; expected a probability from 0 to 1.")
+def _in_proportion(counts: Sequence[int]) -> list[Fraction]:
+    return [Fraction(count, sum(counts)) for count in counts]
 
 
 def _rejection_sample(
@@ -222,17 +223,14 @@ class UniformProperSupersets(SizedCorruption):
 
     name, title, reference = "uniform_proper_supersets", "uniform over proper supersets", "feng2020provably"
 
-    def draw(self, rows: Rows, scores: Float[Tensor, "n k"] | None) -> Bool[Tensor, "n k"]:
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
         """Toss a fair coin per wrong label; reject full sets."""
         sets = _rejection_sample(rows, _LABELS, lambda coins, at: (coins | at.true_sets()).all(-1))
         return sets | rows.true_sets()
 
     def size_probabilities(self, n_classes: int) -> list[Fraction]:
         """C(k-1, s-1)/(2^(k-1) - 1) for s = 1..k-1."""
-        total = 2 ** (n_classes - 1) - 1
-        return _probabilities(
-            n_classes, lambda s: Fraction(comb(n_classes - 1, s - 1) if s < n_classes else 0, total)
-        )
+        return _in_proportion([0, *(comb(n_classes - 1, s - 1) for s in range(1, n_classes)), 0])
 
 
 @dataclass(frozen=True)
@@ -252,26 +250,18 @@ class RCCCCode(SizedCorruption):
 
     name, title, reference = "rccc_code", "uniform, as in the code of RC and CC", "feng2020provably"
 
-    def draw(self, rows: Rows, scores: Float[Tensor, "n k"] | None) -> Bool[Tensor, "n k"]:
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
         """Count the heads of k fair coins (rejecting none and all) and draw a set of that size."""
         coins = _rejection_sample(rows, _SIZE, lambda tossed, _: tossed.all(-1) | ~tossed.any(-1))
         return rows.sets_of_size(coins.sum(-1))
 
     def size_probabilities(self, n_classes: int) -> list[Fraction]:
         """C(k, s)/(2^k - 2) for s = 1..k-1."""
-        total = 2**n_classes - 2
-        return _probabilities(
-            n_classes, lambda s: Fraction(comb(n_classes, s) if s < n_classes else 0, total)
-        )
-
-
-def _binomial_probabilities(n_classes: int, q: Fraction) -> list[Fraction]:
-    wrong = n_classes - 1
-    return _probabilities(n_classes, lambda s: comb(wrong, s - 1) * q ** (s - 1) * (1 - q) ** (wrong - s + 1))
+        return _in_proportion([0, *(comb(n_classes, s) for s in range(1, n_classes)), 0])
 
 
 @dataclass(frozen=True)
-class IndependentFlip(SizedCorruption):
+class IndependentFlip(FlipCorruption):
     """Each wrong label is a candidate with probability q, independently.
 
     The true label alone and the full set may occur.
@@ -285,24 +275,19 @@ class IndependentFlip(SizedCorruption):
         [wang2022pico].
     """
 
-    q: float = 0.5
-
     name, title, reference = "independent_flip", "independent flips", "wang2022pico"
 
-    def __post_init__(self) -> None:
-        _check_probability(self.q)
-
-    def draw(self, rows: Rows, scores: Float[Tensor, "n k"] | None) -> Bool[Tensor, "n k"]:
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
         """Toss a coin per wrong label."""
         return (rows.uniform_per_label(_LABELS) < self.q) | rows.true_sets()
 
     def size_probabilities(self, n_classes: int) -> list[Fraction]:
         """Binomial distribution of the number of wrong labels."""
-        return _binomial_probabilities(n_classes, _exact(self.q))
+        return self.binomial_probabilities(n_classes)
 
 
 @dataclass(frozen=True)
-class PRODENBinomialMin2(SizedCorruption):
+class PRODENBinomialMin2(FlipCorruption):
     """Independent flips; a set that would contain only the true label gets one wrong label, uniformly.
 
     Attributes:
@@ -315,14 +300,9 @@ class PRODENBinomialMin2(SizedCorruption):
         The full set is possible, with probability q^(k-1).
     """
 
-    q: float = 0.5
-
     name, title, reference = "proden_binomial_min2", "flips, two candidates or more", "lv2020progressive"
 
-    def __post_init__(self) -> None:
-        _check_probability(self.q)
-
-    def draw(self, rows: Rows, scores: Float[Tensor, "n k"] | None) -> Bool[Tensor, "n k"]:
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
         """Toss a coin per wrong label; add one label where none was added."""
         sets = (rows.uniform_per_label(_LABELS) < self.q) | rows.true_sets()
         if self.q == 0:
@@ -332,7 +312,7 @@ class PRODENBinomialMin2(SizedCorruption):
 
     def size_probabilities(self, n_classes: int) -> list[Fraction]:
         """Binomial distribution with the mass of one candidate moved to two."""
-        probabilities = _binomial_probabilities(n_classes, _exact(self.q))
+        probabilities = self.binomial_probabilities(n_classes)
         if self.q != 0:
             probabilities[1], probabilities[2] = Fraction(0), probabilities[1] + probabilities[2]
         return probabilities
@@ -350,21 +330,18 @@ class POPUniformSet(SizedCorruption):
 
     name, title, reference = "pop_uniform_set", "uniform over sets of two or more", "xu2023progressive"
 
-    def draw(self, rows: Rows, scores: Float[Tensor, "n k"] | None) -> Bool[Tensor, "n k"]:
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
         """Toss a fair coin per wrong label; reject sets without a wrong label."""
         sets = _rejection_sample(rows, _LABELS, lambda coins, at: ~(coins & ~at.true_sets()).any(-1))
         return sets | rows.true_sets()
 
     def size_probabilities(self, n_classes: int) -> list[Fraction]:
         """C(k-1, s-1)/(2^(k-1) - 1) for s = 2..k."""
-        total = 2 ** (n_classes - 1) - 1
-        return _probabilities(
-            n_classes, lambda s: Fraction(comb(n_classes - 1, s - 1) if s > 1 else 0, total)
-        )
+        return _in_proportion([0, 0, *(comb(n_classes - 1, s - 1) for s in range(2, n_classes + 1))])
 
 
 @dataclass(frozen=True)
-class Pair(SizedCorruption):
+class Pair(FlipCorruption):
     """The next label, y + 1 modulo k, is a candidate with probability q; no other wrong label is.
 
     Attributes:
@@ -374,22 +351,17 @@ class Pair(SizedCorruption):
         [lv2020progressive].
     """
 
-    q: float = 0.5
-
     name, title, reference = "pair", "pair flips", "lv2020progressive"
 
-    def __post_init__(self) -> None:
-        _check_probability(self.q)
-
-    def draw(self, rows: Rows, scores: Float[Tensor, "n k"] | None) -> Bool[Tensor, "n k"]:
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
         """Toss a coin per row."""
         successor = one_hot((rows.truth + 1) % rows.n_classes, rows.n_classes).bool()
         return rows.true_sets() | (successor & (rows.uniform(_EXTRA) < self.q)[:, None])
 
     def size_probabilities(self, n_classes: int) -> list[Fraction]:
         """1 - q for one candidate, q for two."""
-        q = _exact(self.q)
-        return _probabilities(n_classes, lambda s: {1: 1 - q, 2: q}.get(s, Fraction(0)))
+        q = Fraction(str(self.q))
+        return [Fraction(0), 1 - q, q, *[Fraction(0)] * (n_classes - 2)]
 
 
 def _check_size(size: int, n_classes: int) -> None:
@@ -415,10 +387,9 @@ class Exactly(SizedCorruption):
     name, title, reference = "exactly", "exactly n candidates", "katsura2020bridging"
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise ValueError(f"n: got {self.n}; expected at least 1 candidate.")
+        check_integers(self, n=1)
 
-    def draw(self, rows: Rows, scores: Float[Tensor, "n k"] | None) -> Bool[Tensor, "n k"]:
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
         """Take the first n - 1 wrong labels of a random order."""
         _check_size(self.n, rows.n_classes)
         return rows.sets_of_size(torch.full_like(rows.truth, self.n))
@@ -426,7 +397,7 @@ class Exactly(SizedCorruption):
     def size_probabilities(self, n_classes: int) -> list[Fraction]:
         """All mass on n."""
         _check_size(self.n, n_classes)
-        return _probabilities(n_classes, lambda s: Fraction(s == self.n))
+        return _in_proportion([int(s == self.n) for s in range(n_classes + 1)])
 
 
 @dataclass(frozen=True)
@@ -439,13 +410,13 @@ class Complementary(SizedCorruption):
 
     name, title, reference = "complementary", "one complementary label", "ishida2017learning"
 
-    def draw(self, rows: Rows, scores: Float[Tensor, "n k"] | None) -> Bool[Tensor, "n k"]:
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
         """Exclude one wrong label."""
         return ~one_hot(rows.wrong_label(_EXTRA), rows.n_classes).bool()
 
     def size_probabilities(self, n_classes: int) -> list[Fraction]:
         """All mass on k - 1."""
-        return _probabilities(n_classes, lambda s: Fraction(s == n_classes - 1))
+        return _in_proportion([int(s == n_classes - 1) for s in range(n_classes + 1)])
 
 
 def flip_probabilities(
@@ -495,13 +466,13 @@ class InstanceDependent(Corruption):
         if self.rate < 0:
             raise ValueError(f"rate: got {self.rate}; expected 0 or more.")
 
-    def draw(self, rows: Rows, scores: Float[Tensor, "n k"] | None) -> Bool[Tensor, "n k"]:
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
         """Toss a coin per wrong label."""
-        assert scores is not None
-        flips = flip_probabilities(scores, rows.truth, self.rate)
+        assert rows.scores is not None
+        flips = flip_probabilities(rows.scores, rows.truth, self.rate)
         return (rows.uniform_per_label(_LABELS) < flips) | rows.true_sets()
 
-    def mean_size(self, scores: Float[Tensor, "n k"], truth: Int[Tensor, "n"]) -> float:
+    def mean_size(self, scores: Scores, truth: Int[Tensor, "n"]) -> float:
         """Compute the expected number of candidates, averaged over the rows."""
         return 1 + float(flip_probabilities(scores, truth, self.rate).sum(-1).mean())
 
@@ -547,20 +518,18 @@ class Annotator(Corruption):
     needs_scores = True
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise ValueError(f"n: got {self.n}; expected at least 1 candidate.")
+        check_integers(self, n=1)
 
-    def draw(self, rows: Rows, scores: Float[Tensor, "n k"] | None) -> Bool[Tensor, "n k"]:
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
         """Draw the annotator's label and proceed as `Exactly` with it as the true label."""
-        assert scores is not None
+        assert rows.scores is not None
         _check_size(self.n, rows.n_classes)
-        cumulative = scores.double().softmax(-1).cumsum(-1)
+        cumulative = rows.scores.double().softmax(-1).cumsum(-1)
         total = cumulative[:, -1]
         # Rounding must not reach the total, which would select a label past the last one.
         level = torch.minimum(rows.uniform(_POSTERIOR) * total, total.nextafter(torch.zeros_like(total)))
         drawn = (cumulative <= level[:, None]).sum(-1)
-        drawn_rows = Rows(drawn, rows.keys, rows.n_classes, rows.seed)
-        return drawn_rows.sets_of_size(torch.full_like(drawn, self.n))
+        return replace(rows, truth=drawn).sets_of_size(torch.full_like(drawn, self.n))
 
 
 #: Corruptions by name.

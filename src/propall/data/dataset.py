@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from propall import counter_rng
-from propall.data.corruption import Corruption
+from propall.data.corruption import Corruption, Scores
 from propall.data.files import Files
 from propall.wording import plural
 
@@ -56,10 +56,6 @@ class PartialDataset:
         """Move the data to a device."""
         return type(self)(self.x.to(device), self.candidates.to(device))
 
-    def subset(self, index: Int[Tensor, "m"]) -> Self:
-        """Select rows."""
-        return type(self)(self.x[index], self.candidates[index])
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -92,7 +88,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Normalization of pixels, per channel: (pixel / top - mean) / std.
+    """Normalization of pixels, per channel: (pixel / top - mean) / std; by default only to [0, 1].
 
     Attributes:
         mean: one value per channel, or one for all.
@@ -109,10 +105,6 @@ class Scaling:
         per_channel = (1, -1, *(1 for _ in pixels.shape[2:]))
         mean, std = (torch.tensor(constants).view(per_channel) for constants in (self.mean, self.std))
         return pixels.to(torch.float32, copy=True).div_(self.top).sub_(mean).div_(std)
-
-
-#: Pixels scaled to [0, 1] and nothing else, as in several public implementations.
-UNIT_RANGE = Scaling()
 
 
 def shuffled_folds(n: int, n_folds: int = 5, seed: int = 0) -> list[Int[Tensor, "m"]]:
@@ -216,11 +208,7 @@ class Source:
         return raw.float() if self.scaling is None else self.scaling(raw)
 
     def candidate_sets(
-        self,
-        corruption: Corruption | None = None,
-        seed: int = 0,
-        *,
-        scores: Float[Tensor, "n k"] | None = None,
+        self, corruption: Corruption | None = None, seed: int = 0, *, scores: Scores | None = None
     ) -> Bool[Tensor, "n k"]:
         """Return the candidate sets of the data set, or draw them from the true labels.
 
@@ -239,22 +227,12 @@ class Source:
         return self.candidates
 
     def problem(
-        self,
-        corruption: Corruption | None = None,
-        seed: int = 0,
-        *,
-        scores: Float[Tensor, "n k"] | None = None,
+        self, corruption: Corruption | None = None, seed: int = 0, *, scores: Scores | None = None
     ) -> Problem:
-        """Build the problem of the official split.
-
-        Args:
-            corruption: corruption to draw from; None for the candidate sets of the data set.
-            seed: seed of the run.
-            scores: logits of all training rows, for corruptions that need them.
-        """
+        """Build the problem of the official split; for the arguments see `candidate_sets`."""
         test_x = self.test_x
         if test_x is None or self.test_truth is None:
-            raise ValueError(f"{self.name}: the data set has no official test set; use `fold` or `single80`.")
+            raise ValueError(f"{self.name}: the data set has no official test set; use `fold`.")
         train = PartialDataset(self.x, self.candidate_sets(corruption, seed, scores=scores))
         return Problem(train, self.truth, test_x, self.test_truth, self.classes)
 
@@ -266,7 +244,7 @@ class Source:
         standardize: Literal["own", "train", "all"] | None = "own",
         corruption: Corruption | None = None,
         seed: int = 0,
-        scores: Float[Tensor, "n k"] | None = None,
+        scores: Scores | None = None,
     ) -> Problem:
         """Build the problem of one fold of the training rows (see `shuffled_folds`).
 
@@ -276,9 +254,7 @@ class Source:
             standardize: standardize features by the fold's training rows ("train") or by all rows ("all", as
                 some public code does, which leaks the test rows), or not at all (None). "own" means "train"
                 for features and None for images, which have published constants.
-            corruption: corruption to draw from; None for the candidate sets of the data set.
-            seed: seed of the corruption; the folds are the same for every seed.
-            scores: logits of all rows, for corruptions that need them.
+            corruption, seed, scores: see `candidate_sets`; the folds are the same for every seed.
         """
         if not 0 <= index < n_folds:
             raise ValueError(f"index: got {index}; expected a fold from 0 to {n_folds - 1}.")
@@ -295,27 +271,8 @@ class Source:
             train_x, test_x = x[train], x[test]
         else:
             train_x, test_x = raw[train].float(), raw[test].float()
-        candidates = self.candidate_sets(corruption, seed, scores=scores)
-        return Problem(
-            PartialDataset(train_x, candidates[train]),
-            self.truth[train],
-            test_x,
-            self.truth[test],
-            self.classes,
-        )
-
-    def single80(
-        self,
-        *,
-        standardize: Literal["own", "train", "all"] | None = "own",
-        corruption: Corruption | None = None,
-        seed: int = 0,
-        scores: Float[Tensor, "n k"] | None = None,
-    ) -> Problem:
-        """Build the problem of the 80/20 split with round(0.8 n) training rows, fold 2 of 5; see `fold`."""
-        return self.fold(
-            SINGLE_80, 5, standardize=standardize, corruption=corruption, seed=seed, scores=scores
-        )
+        train_set = PartialDataset(train_x, self.candidate_sets(corruption, seed, scores=scores)[train])
+        return Problem(train_set, self.truth[train], test_x, self.truth[test], self.classes)
 
     def subset(self, index: Int[Tensor, "m"]) -> Self:
         """Select training rows; the test set is kept."""
@@ -339,30 +296,21 @@ class Source:
             )
         new_labels = torch.full((self.n_classes,), -1)
         new_labels[list(labels)] = torch.arange(len(labels))
-        truth, test_truth = new_labels[self.truth], self.test_truth
-        kept = truth >= 0
-        test_raw = self.test_raw
+        kept = self.subset((new_labels[self.truth] >= 0).nonzero().squeeze(-1))
+        test_raw, test_truth = self.test_raw, self.test_truth
         if test_raw is not None and test_truth is not None:
             test_truth = new_labels[test_truth]
             test_raw, test_truth = test_raw[test_truth >= 0], test_truth[test_truth >= 0]
-        return replace(
-            self,
-            raw=self.raw[kept],
-            truth=truth[kept],
-            classes=tuple(self.classes[label] for label in labels),
-            test_raw=test_raw,
-            test_truth=test_truth,
-            annotations={name: values[kept] for name, values in self.annotations.items()},
-        )
+        classes, truth = tuple(self.classes[label] for label in labels), new_labels[kept.truth]
+        return replace(kept, truth=truth, classes=classes, test_raw=test_raw, test_truth=test_truth)
 
     def first_per_class(self, n: int, seed: int | None = None) -> Self:
         """Select n training rows of every class, the first or (with a seed) random ones, in their order."""
         sizes = torch.bincount(self.truth, minlength=self.n_classes)
         if int(sizes.min()) < n:
-            smallest = int(sizes.argmin())
+            smallest = self.classes[int(sizes.argmin())]
             raise ValueError(
-                f"n: got {n}, but class {self.classes[smallest]} of {self.name} has only "
-                f"{int(sizes[smallest])} rows."
+                f"n: got {n}, but class {smallest} of {self.name} has only {int(sizes.min())} rows."
             )
         rows = torch.arange(len(self))
         if seed is not None:
@@ -380,7 +328,7 @@ class Source:
         return replace(self.subset(kept), test_raw=self.raw[held_out], test_truth=self.truth[held_out])
 
     def scaled(self, scaling: Scaling) -> Self:
-        """Replace the normalization of the pixels, for example by `UNIT_RANGE`."""
+        """Replace the normalization of the pixels."""
         if self.scaling is None:
             raise ValueError(f"scaling: {self.name} has features, not pixels; see `standardize` in `fold`.")
         return replace(self, scaling=scaling)

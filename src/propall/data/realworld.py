@@ -16,14 +16,7 @@ from propall.data.files import Content, DamagedDataError, Files, git_blob, sha25
 
 
 class Layout(NamedTuple):
-    """Variable names in a .mat file.
-
-    Attributes:
-        features: name of the features.
-        truth: name of the one-hot true labels.
-        candidates: name of the candidate sets.
-        labels_in_columns: whether the label matrices usually have one column per instance.
-    """
+    """Variable names in a .mat file, and whether labels usually have one column per instance."""
 
     features: str
     truth: str
@@ -48,12 +41,7 @@ class MatContents(NamedTuple):
 
 
 def read_mat(data: bytes, where: str) -> MatContents:
-    """Read a .mat file in any layout, dense or sparse, with instances in rows or in columns.
-
-    Args:
-        data: contents of the file.
-        where: path for error messages.
-    """
+    """Read a .mat file in any layout, dense or sparse, with instances in rows or in columns."""
     from scipy.io import loadmat
 
     names = [name for layout in LAYOUTS for name in layout[:3]]
@@ -107,11 +95,7 @@ def _orientations(
     features: np.ndarray, labels: np.ndarray, layout: Layout
 ) -> Iterator[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]]:
     """Yield the orientations in which the numbers of instances agree, the usual one of the layout first."""
-
-    def as_stored(matrix: np.ndarray) -> np.ndarray:
-        return matrix
-
-    orientations = (np.transpose, as_stored) if layout.labels_in_columns else (as_stored, np.transpose)
+    orientations = (np.transpose, np.asarray) if layout.labels_in_columns else (np.asarray, np.transpose)
     for rows in (features, features.T):
         for orient in orientations:
             if len(orient(labels)) == len(rows):
@@ -140,19 +124,30 @@ class RealWorld(Loader):
         )
 
 
-def _data_set(
-    title: str,
-    reference: str,
-    shape: tuple[int, int, int],
-    digest: str,
-    *,
-    fingerprint: Callable[[bytes], str] = sha256,
-    published_as: str | None = None,
-) -> RealWorld:
-    """Describe a data set by its title, reference, (instances, features, classes) and digest.
+#: Title: reference, instances, features, classes, name of the published file (None: no official URL).
+_DATA_SETS = {
+    "Lost": ("cour2011learning", 1122, 108, 16, "lost"),
+    "MSRCv2": ("liu2012conditional", 1758, 48, 23, "MSRCv2"),
+    "BirdSong": ("briggs2012rank", 4998, 38, 13, "BirdSong"),
+    "Soccer Player": ("zeng2013learning", 17472, 279, 171, "Soccer Player"),
+    "Yahoo! News": ("guillaumin2010multiple", 22991, 163, 219, "Yahoo! News"),
+    "FG-NET": ("panis2014overview", 1002, 262, 78, "FG-NET"),
+    "Italian": ("bos2009converting", 21878, 519, 90, None),
+}
+#: SHA-256 digests, or (of Soccer Player and Yahoo! News) git blob hashes, which identify public copies.
+_DIGESTS = {
+    "Lost": "42a8cc43e05578087e7b8ca194647829ec535dc4d0a86cf47f357c5eb3146e4f",
+    "MSRCv2": "948e4d443a5450308f05aa689bc82d9bcc7af699a113a6a81c40ef337a20c393",
+    "BirdSong": "2170d46765a151ac80623d9a1242e0299802236e5574442bdb596bef90f50743",
+    "Soccer Player": "3372e7350e06eba374c715e07fbd18e2555e00ec",
+    "Yahoo! News": "c9c3c35a6562ece4dffca8e7997c4c9cdcd12354",
+    "FG-NET": "5b8d43e40cee007f6438a7a74d600b5cf67ac596754a322ce91b0fc6811f45db",
+    "Italian": "7981fff3efd2df21abfac990d71777dd9637bf6ab8ccd15066b086287b9e6fde",
+}
 
-    `published_as` is the file name at the official URL, if there is one.
-    """
+
+def _data_set(title: str) -> RealWorld:
+    reference, n, n_features, n_classes, published_as = _DATA_SETS[title]
     name = re.sub("[^a-z0-9]+", "_", title.lower())
     if published_as is None:
         by_hand = "It has no official URL; it is distributed with other partial-label data sets."
@@ -160,70 +155,10 @@ def _data_set(
         address = f"https://palm.seu.edu.cn/zhangml/files/{quote(published_as, safe='!')}.rar"
         by_hand = f"It is published as {address}, which propall cannot unpack; unpack it first."
     also = () if published_as in (None, name) else (f"{published_as}.mat",)
-    content = Content(f"{name}.mat", digest, fingerprint, also)
-    n, features, n_classes = shape
-    return RealWorld(
-        name=name,
-        title=title,
-        reference=reference,
-        n=n,
-        n_test=0,
-        shape=(features,),
-        n_classes=n_classes,
-        files=(Files("realworld", (content,), by_hand=by_hand),),
-    )
+    fingerprint = sha256 if len(_DIGESTS[title]) == 64 else git_blob
+    content = Content(f"{name}.mat", _DIGESTS[title], fingerprint, also)
+    files = (Files("realworld", (content,), by_hand=by_hand),)
+    return RealWorld(name, title, reference, n, 0, (n_features,), n_classes, files)
 
 
-LOADERS = (
-    _data_set(
-        "Lost",
-        "cour2011learning",
-        (1122, 108, 16),
-        "42a8cc43e05578087e7b8ca194647829ec535dc4d0a86cf47f357c5eb3146e4f",
-        published_as="lost",
-    ),
-    _data_set(
-        "MSRCv2",
-        "liu2012conditional",
-        (1758, 48, 23),
-        "948e4d443a5450308f05aa689bc82d9bcc7af699a113a6a81c40ef337a20c393",
-        published_as="MSRCv2",
-    ),
-    _data_set(
-        "BirdSong",
-        "briggs2012rank",
-        (4998, 38, 13),
-        "2170d46765a151ac80623d9a1242e0299802236e5574442bdb596bef90f50743",
-        published_as="BirdSong",
-    ),
-    # Public copies of the next two are identified by their git blob hashes.
-    _data_set(
-        "Soccer Player",
-        "zeng2013learning",
-        (17472, 279, 171),
-        "3372e7350e06eba374c715e07fbd18e2555e00ec",
-        fingerprint=git_blob,
-        published_as="Soccer Player",
-    ),
-    _data_set(
-        "Yahoo! News",
-        "guillaumin2010multiple",
-        (22991, 163, 219),
-        "c9c3c35a6562ece4dffca8e7997c4c9cdcd12354",
-        fingerprint=git_blob,
-        published_as="Yahoo! News",
-    ),
-    _data_set(
-        "FG-NET",
-        "panis2014overview",
-        (1002, 262, 78),
-        "5b8d43e40cee007f6438a7a74d600b5cf67ac596754a322ce91b0fc6811f45db",
-        published_as="FG-NET",
-    ),
-    _data_set(
-        "Italian",
-        "bos2009converting",
-        (21878, 519, 90),
-        "7981fff3efd2df21abfac990d71777dd9637bf6ab8ccd15066b086287b9e6fde",
-    ),
-)
+LOADERS = tuple(_data_set(title) for title in _DATA_SETS)
