@@ -19,7 +19,7 @@ from propall.data.synthetic import blobs
 from propall.methods import METHODS
 from propall.methods.cc import CC
 from propall.methods.propall import ProPaLL
-from propall.nets.linear import Linear
+from propall.nets.mlp import Linear
 from propall.training.contract import Algorithm, Monitor, Objective, Run, TrainingSetup
 from propall.training.recipe import Recipe
 from tests.contract.subjects import accepts, skip_known

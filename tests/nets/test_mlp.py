@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
 
-from propall.nets.linear import Linear
-from propall.nets.mlp import MLP, MLP5, MLP500, VALENMLP4
+from propall.nets.mlp import MLP, MLP5, MLP500, VALENMLP4, Linear
 from propall.nets.network import AlignedBatchNorm, AlignedLinear
 
 

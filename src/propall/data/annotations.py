@@ -1,7 +1,7 @@
 """CIFAR-10N and CIFAR-10H: human annotations of CIFAR-10 images as candidate sets."""
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -54,17 +54,8 @@ class CIFAR10N(Loader):
         if any(len(values) != len(clean) for values in labels.values()):
             raise DamagedDataError(f"{where}: the arrays differ in length.")
         answers = torch.stack([labels[name] for name in _ANNOTATORS], dim=1)
-        return Source(
-            self.name,
-            images.raw,
-            images.truth,
-            images.classes,
-            candidates=one_hot(answers, images.n_classes).any(1),
-            test_raw=images.test_raw,
-            test_truth=images.test_truth,
-            scaling=images.scaling,
-            annotations=labels,
-        )
+        candidates = one_hot(answers, images.n_classes).any(1)
+        return replace(images, name=self.name, candidates=candidates, annotations=labels)
 
 
 @dataclass(frozen=True)
@@ -92,75 +83,38 @@ class CIFAR10H(Loader):
                 f"{where}: {counts.dtype} of shape {counts.shape}, expected integers of shape {expected}."
             )
         votes = torch.from_numpy(counts.astype(np.int64))
-        return Source(
-            self.name,
-            images,
-            truth,
-            CIFAR_10.classes,
-            candidates=votes > 0,
-            scaling=CIFAR_10.scaling,
-            annotations={"counts": votes},
-        )
+        source = Source(self.name, images, truth, CIFAR_10.classes, scaling=CIFAR_10.scaling)
+        return replace(source, candidates=votes > 0, annotations={"counts": votes})
 
 
-_FOLDER = "annotations"
-
-CIFAR_10N = CIFAR10N(
-    name="cifar10n",
-    title="CIFAR-10N",
-    reference="wei2022learning",
-    n=50000,
-    n_test=10000,
-    shape=CIFAR_10.shape,
-    n_classes=CIFAR_10.n_classes,
-    files=(
-        *CIFAR_10.files,
-        Files(
-            _FOLDER,
-            (
-                Content(
-                    "cifar10n_labels.npz",
-                    "09fa057ef46ad628d0e3c2df5b3837b22e77b8a2ce365ef9772f297ef7ecff9c",
-                    labels_in_npz,
-                ),
-            ),
-            by_hand=(
-                "It is published as https://github.com/UCSC-REAL/cifar-10-100n/raw/main/data/CIFAR-10_human.pt"
-                ", a pickle, which propall does not open. If you trust it, load it and save its six arrays "
-                "as uint8 with numpy.savez_compressed, under their original names."
-            ),
+_LABELS = Files(
+    "annotations",
+    (
+        Content(
+            "cifar10n_labels.npz",
+            "09fa057ef46ad628d0e3c2df5b3837b22e77b8a2ce365ef9772f297ef7ecff9c",
+            labels_in_npz,
         ),
     ),
-)
-
-CIFAR_10H = CIFAR10H(
-    name="cifar10h",
-    title="CIFAR-10H",
-    reference="peterson2019human",
-    n=10000,
-    n_test=0,
-    shape=CIFAR_10.shape,
-    n_classes=CIFAR_10.n_classes,
-    files=(
-        *CIFAR_10.files,
-        Files(
-            _FOLDER,
-            (
-                Content(
-                    "cifar10h-counts.npy", "9b36b4550349af56c79083356312eb4af856cc5fd3caf1f669d40b9d0bbb69ff"
-                ),
-            ),
-            (
-                Download(
-                    "cifar10h-counts.npy",
-                    (
-                        "https://raw.githubusercontent.com/jcpeterson/cifar-10h/master/data/cifar10h-counts.npy",
-                    ),
-                    ("cifar10h-counts.npy",),
-                ),
-            ),
-        ),
+    by_hand=(
+        "It is published as https://github.com/UCSC-REAL/cifar-10-100n/raw/main/data/CIFAR-10_human.pt"
+        ", a pickle, which propall does not open. If you trust it, load it and save its six arrays "
+        "as uint8 with numpy.savez_compressed, under their original names."
     ),
 )
+_GITHUB = "https://raw.githubusercontent.com"
+_COUNTS = "cifar10h-counts.npy"
+_VOTES = Files(
+    "annotations",
+    (Content(_COUNTS, "9b36b4550349af56c79083356312eb4af856cc5fd3caf1f669d40b9d0bbb69ff"),),
+    (Download(_COUNTS, (f"{_GITHUB}/jcpeterson/cifar-10h/master/data/{_COUNTS}",), (_COUNTS,)),),
+)
 
-LOADERS = (CIFAR_10N, CIFAR_10H)
+LOADERS = (
+    CIFAR10N(
+        "cifar10n", "CIFAR-10N", "wei2022learning", 50000, 10000, (3, 32, 32), 10, (*CIFAR_10.files, _LABELS)
+    ),
+    CIFAR10H(
+        "cifar10h", "CIFAR-10H", "peterson2019human", 10000, 0, (3, 32, 32), 10, (*CIFAR_10.files, _VOTES)
+    ),
+)

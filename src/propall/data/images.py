@@ -2,9 +2,10 @@
 
 import struct
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ _IDX_FILES = (
 )
 _SIDE = 28
 _N_CLASSES = 10
+
+#: Images as bytes and their labels.
+LabeledImages: TypeAlias = tuple[UInt8[Tensor, "n ..."], Int[Tensor, "n"]]
 
 #: Name of CIFAR-10's test batch.
 CIFAR_TEST = "test_batch.bin"
@@ -64,7 +68,7 @@ def read_idx_labels(data: bytes, where: str) -> Int[Tensor, "n"]:
     return torch.from_numpy(labels.astype(np.int64))
 
 
-def read_cifar_batch(data: bytes, where: str) -> tuple[UInt8[Tensor, "n 3 32 32"], Int[Tensor, "n"]]:
+def read_cifar_batch(data: bytes, where: str) -> LabeledImages:
     """Read a batch of CIFAR-10's binary version; `where` is the path in error messages."""
     record = 1 + 3 * 32 * 32
     if not data or len(data) % record:
@@ -78,13 +82,23 @@ def read_cifar_batch(data: bytes, where: str) -> tuple[UInt8[Tensor, "n 3 32 32"
 
 
 @dataclass(frozen=True)
-class IdxImages(Loader):
-    """MNIST and data sets of the same format: four IDX files, images flattened to 784 pixels."""
+class ImageLoader(Loader):
+    """Images with an official test set; adds class names and scaling to the description."""
 
     kind = "images"
 
     classes: tuple[str, ...] = ()
     scaling: Scaling = Scaling()  # noqa: RUF009 - frozen
+
+    def source(self, train: LabeledImages, test: LabeledImages) -> Source:
+        """Build the source from images and labels."""
+        source = Source(self.name, *train, self.classes, scaling=self.scaling)
+        return replace(source, test_raw=test[0], test_truth=test[1])
+
+
+@dataclass(frozen=True)
+class IdxImages(ImageLoader):
+    """MNIST and data sets of the same format: four IDX files, images flattened to 784 pixels."""
 
     def load(self, root: Path) -> Source:
         """Read the four files."""
@@ -100,30 +114,14 @@ class IdxImages(Loader):
                     f"{unpacked[labels_file].where}; they are from different data sets."
                 )
             parts.append((images, labels))
-        (raw, truth), (test_raw, test_truth) = parts
-        return Source(
-            self.name,
-            raw,
-            truth,
-            self.classes,
-            test_raw=test_raw,
-            test_truth=test_truth,
-            scaling=self.scaling,
-        )
+        return self.source(*parts)
 
 
 @dataclass(frozen=True)
-class CIFAR10(Loader):
+class CIFAR10(ImageLoader):
     """CIFAR-10, binary version: five training batches and a test batch of 3 x 32 x 32 images."""
 
-    kind = "images"
-
-    classes: tuple[str, ...] = ()
-    scaling: Scaling = Scaling()  # noqa: RUF009 - frozen
-
-    def batches(
-        self, root: Path, names: Collection[str] | None = None
-    ) -> dict[str, tuple[UInt8[Tensor, "n 3 32 32"], Int[Tensor, "n"]]]:
+    def batches(self, root: Path, names: Collection[str] | None = None) -> dict[str, LabeledImages]:
         """Read images and labels of some batches (all by default), by name."""
         unpacked = self.files[0].read(root, self.name, names)
         return {name: read_cifar_batch(*content) for name, content in unpacked.items()}
@@ -135,16 +133,8 @@ class CIFAR10(Loader):
         if len(set(sizes.values())) != 1:
             raise DamagedDataError(f"{self.name}: batches differ in size ({sizes}); some are truncated.")
         train = [batches[f"data_batch_{number}.bin"] for number in range(1, 6)]
-        test_raw, test_truth = batches[CIFAR_TEST]
-        return Source(
-            self.name,
-            torch.cat([images for images, _ in train]),
-            torch.cat([labels for _, labels in train]),
-            self.classes,
-            test_raw=test_raw,
-            test_truth=test_truth,
-            scaling=self.scaling,
-        )
+        images, labels = (torch.cat(parts) for parts in zip(*train, strict=True))
+        return self.source((images, labels), batches[CIFAR_TEST])
 
 
 def _idx_images(
@@ -164,18 +154,8 @@ def _idx_images(
         for file in _IDX_FILES
     )
     contents = tuple(Content(file, digest) for file, digest in zip(_IDX_FILES, digests, strict=True))
-    return IdxImages(
-        name=name,
-        title=title,
-        reference=reference,
-        n=60000,
-        n_test=10000,
-        shape=(_SIDE * _SIDE,),
-        n_classes=_N_CLASSES,
-        files=(Files(name.replace("_", "-"), contents, downloads, elsewhere=elsewhere),),
-        classes=classes,
-        scaling=scaling,
-    )
+    files = (Files(name.replace("_", "-"), contents, downloads, elsewhere=elsewhere),)
+    return IdxImages(name, title, reference, 60000, 10000, (784,), 10, files, classes, scaling)
 
 
 _MNIST_SCALING = Scaling((0.1307,), (0.3081,))
@@ -240,28 +220,27 @@ _CIFAR_DIGESTS = {
     CIFAR_TEST: "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
 }
 
+_CIFAR_ARCHIVE = "cifar-10-binary.tar.gz"
+_CIFAR_FILES = Files(
+    "cifar10",
+    tuple(Content(name, digest) for name, digest in _CIFAR_DIGESTS.items()),
+    (
+        Download(
+            _CIFAR_ARCHIVE, (f"https://www.cs.toronto.edu/~kriz/{_CIFAR_ARCHIVE}",), tuple(_CIFAR_DIGESTS)
+        ),
+    ),
+    archive=_CIFAR_ARCHIVE,
+)
+
 CIFAR_10 = CIFAR10(
-    name="cifar10",
-    title="CIFAR-10",
-    reference="krizhevsky2009learning",
+    "cifar10",
+    "CIFAR-10",
+    "krizhevsky2009learning",
     n=50000,
     n_test=10000,
     shape=(3, 32, 32),
     n_classes=_N_CLASSES,
-    files=(
-        Files(
-            "cifar10",
-            tuple(Content(name, digest) for name, digest in _CIFAR_DIGESTS.items()),
-            (
-                Download(
-                    "cifar-10-binary.tar.gz",
-                    ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
-                    tuple(_CIFAR_DIGESTS),
-                ),
-            ),
-            archive="cifar-10-binary.tar.gz",
-        ),
-    ),
+    files=(_CIFAR_FILES,),
     classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     scaling=Scaling((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
 )

@@ -76,24 +76,6 @@ class BuiltIn(Loader):
 
 
 LOADERS = (
-    BuiltIn(
-        name="digits",
-        title="Digits",
-        reference="alpaydin1998optical",
-        n=1437,
-        n_test=360,
-        shape=(64,),
-        n_classes=10,
-        make=digits,
-    ),
-    BuiltIn(
-        name="blobs",
-        title="Blobs",
-        reference="",
-        n=500,
-        n_test=500,
-        shape=(4,),
-        n_classes=5,
-        make=blobs,
-    ),
+    BuiltIn("digits", "Digits", "alpaydin1998optical", 1437, 360, (64,), 10, make=digits),
+    BuiltIn("blobs", "Blobs", "", 500, 500, (4,), 5, make=blobs),
 )

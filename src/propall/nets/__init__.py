@@ -3,8 +3,7 @@
 from propall.nets.cnn import SmallCNN
 from propall.nets.densenet import DenseNet161, DenseNetBC100
 from propall.nets.fast_convnet import FastConvNet
-from propall.nets.linear import Linear
-from propall.nets.mlp import MLP, MLP5, MLP500, VALENMLP4
+from propall.nets.mlp import MLP, MLP5, MLP500, VALENMLP4, Linear
 from propall.nets.network import Network
 from propall.nets.resnet import ResNet18, ResNet32
 from propall.nets.wide_resnet import WideResNet
