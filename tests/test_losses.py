@@ -111,9 +111,12 @@ def test_without_noise_the_kernel_gets_the_tensors_as_they_are(criterion, monkey
     logits, candidates = batch()
     logits, calls = logits.bfloat16(), []
     monkeypatch.setattr(kernels, "pays", lambda logits: True)
-    monkeypatch.setattr(
-        kernels, "fused_propall", lambda *tensors, reduction: calls.append((tensors, reduction))
-    )
+
+    def fused(*tensors, reduction):
+        calls.append((tensors, reduction))
+        return logits.sum()
+
+    monkeypatch.setattr(kernels, "fused_propall", fused)
     criterion(logits, candidates)
     ((seen, sets), reduction) = calls[0]
     assert seen is logits

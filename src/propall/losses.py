@@ -18,8 +18,8 @@ from propall.training.contract import Objective, RowwiseObjective, State, Step, 
 CandidateMatrix = Tensor | CandidateLabels | NDArray[np.generic]
 
 
-@torch.library.custom_op("propall::recall", mutates_args=())
-def _recall(memory: Tensor, index: Tensor) -> Tensor:
+@torch.library.custom_op("propall::gather_memory", mutates_args=())
+def _gather_memory(memory: Tensor, index: Tensor) -> Tensor:
     """Copy rows of a memory as they are now.
 
     A compiled backward pass may recompute cheap operations instead of saving their results; by then the
@@ -28,7 +28,7 @@ def _recall(memory: Tensor, index: Tensor) -> Tensor:
     return memory[index]
 
 
-@_recall.register_fake
+@_gather_memory.register_fake
 def _(memory: Tensor, index: Tensor) -> Tensor:
     return memory.new_empty(index.shape + memory.shape[1:])
 
@@ -189,15 +189,18 @@ class PartialLabelLoss(nn.Module):
         rows = {}
         for name in self._names["rows"]:
             memory = getattr(self, f"rows_{name}")
-            rows[name] = _recall(memory, index) if torch.compiler.is_compiling() else memory[index]
+            rows[name] = _gather_memory(memory, index) if torch.compiler.is_compiling() else memory[index]
         # A copy: `update` may overwrite the memory before the caller's backward pass reads it.
         shared = {name: getattr(self, f"shared_{name}").clone() for name in self._names["shared"]}
         trained = {name: getattr(self, f"trained_{name}") for name in self._names["trained"]}
         return State(rows, shared, trained)
 
     def _draws_noise(self) -> bool:
-        silent = isinstance(self.objective, ProPaLL) and self.objective.noise == 0
-        return self.training and self.objective.needs_noise and not silent
+        return self.training and self.objective.needs_noise
+
+    def _simple_mean(self, logits: Tensor, sets: Bool[Tensor, "b k"]) -> Tensor | None:
+        """Mean loss of a batch without weights if it needs neither state nor step; None otherwise."""
+        return None
 
     def _step(self, logits: Tensor, progress: float | Tensor, epoch: float | Tensor) -> Step:
         uniform = None
@@ -252,7 +255,7 @@ class PartialLabelLoss(nn.Module):
             candidates: True (or 1) on the candidates, shaped like the logits; or `CandidateLabels`.
             index: positions of the instances in the training set, for objectives with memory.
             weight: one weight per instance or, for dense logits, per position; "mean" is the weighted mean.
-                Rows of weight 0 are ignored, whatever their logits and candidates.
+                Rows of weight 0 are ignored, regardless of their logits and candidates.
             progress: completed share of training, from 0 to 1, for schedules such as ProPaLL's noise.
             epoch: number of completed epochs, for schedules that count them.
         """
@@ -262,10 +265,8 @@ class PartialLabelLoss(nn.Module):
         counted = None if row_weight is None else row_weight > 0
         self._validate(candidates, sets, counted)
         scored, allowed = (rows, sets) if counted is None else _neutralize(~counted, rows, sets)
-        plain_mean = row_weight is None and self.reduction == "mean"
-        if plain_mean and isinstance(self.objective, ProPaLL) and not self._draws_noise():
-            # Without noise or weights there is nothing to prepare, and a kernel may compute the mean itself.
-            return propall_loss(rows, sets, self.objective.mode, reduction="mean")
+        if row_weight is None and (mean := self._simple_mean(rows, sets)) is not None:
+            return mean
         state, step = self._state(index, len(rows)), self._step(rows, progress, epoch)
         if self.reduction == "mean":
             loss = self.objective.loss(scored, allowed, state, step._replace(weight=row_weight))
@@ -319,9 +320,19 @@ class ProPaLLLoss(PartialLabelLoss):
         >>> loss = criterion(logits, candidates)
     """
 
+    objective: ProPaLL
+
     def __init__(
         self, *, noise: float = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", dim: int = 1
     ) -> None:
         if not isinstance(noise, (int, float)) or not noise >= 0:
             raise ValueError(f"noise: got {noise!r}; expected a number, 0 or more.")
         super().__init__(ProPaLL(noise=noise), reduction=reduction, dim=dim)
+
+    def _draws_noise(self) -> bool:
+        return super()._draws_noise() and self.objective.noise != 0
+
+    def _simple_mean(self, logits: Tensor, sets: Bool[Tensor, "b k"]) -> Tensor | None:
+        if self.reduction != "mean" or self._draws_noise():
+            return None
+        return propall_loss(logits, sets, reduction="mean")  # a kernel may compute the mean itself

@@ -33,7 +33,7 @@ from propall.methods.valen import (
 from propall.nets import MLP, Linear
 from propall.numerics import restricted_softmax
 from propall.training.checkpoint import Checkpoint
-from propall.training.contract import Monitor, Run, State, Step, TrainingSetup
+from propall.training.contract import Algorithm, Monitor, Run, State, Step, TrainingSetup
 from propall.training.metrics import History
 from propall.training.networks import NetClassifier, build
 from propall.training.recipe import Recipe
@@ -234,12 +234,16 @@ def net(in_shape: tuple[int, ...], n_classes: int) -> MLP:
     return MLP(in_shape, n_classes, widths=(16,), batch_norm=True)
 
 
-def method(epochs: int = 6, **fields: Any) -> VALEN:
+def setup(epochs: int = 6, **fields: Any) -> TrainingSetup:
     recipe = Recipe(epochs=epochs, batch_size=40, learning_rate=0.05, last_batch="keep")
-    return dataclasses.replace(VALEN(warm_up=2, net=net, recipe=recipe), **fields)
+    return TrainingSetup(**{"net": net, "recipe": recipe, **fields})
 
 
-def fitted(method: VALEN, *runs: Run, monitor: Monitor | None = None) -> list[NetClassifier]:
+def method(epochs: int = 6, *, net: Any = net, fast: bool | None = None, **fields: Any) -> Algorithm:
+    return VALEN(**{"warm_up": 2, **fields}).with_training(setup(epochs, net=net, fast=fast))
+
+
+def fitted(method: Algorithm, *runs: Run, monitor: Monitor | None = None) -> list[NetClassifier]:
     classifiers = method.fit(runs, monitor=monitor)
     assert all(isinstance(c, NetClassifier) for c in classifiers)
     return classifiers  # type: ignore[return-value]
@@ -284,10 +288,8 @@ def test_scores_are_those_of_evaluation_mode() -> None:
 
 def test_without_the_third_phase_it_is_the_warm_up() -> None:
     train, _ = blobs()
-    valen_run = method(epochs=0)
-    assert valen_run.recipe is not None
-    (classifier,) = fitted(valen_run, Run(train, seed=4))
-    recipe = dataclasses.replace(valen_run.recipe, epochs=2)
+    (classifier,) = fitted(method(epochs=0), Run(train, seed=4))
+    recipe = setup(epochs=2).recipe
     (warmed,) = Trainer(PRODEN(log_floor=1e-12), net, recipe).fit([Run(train, seed=4)])
     assert isinstance(warmed, NetClassifier)
     assert torch.equal(classifier.scores(train.x), warmed.scores(train.x))
@@ -421,9 +423,8 @@ def test_a_ready_network_is_the_start_of_both() -> None:
 
 def test_settings_are_the_authors() -> None:
     table = {
-        name: (s.recipe.learning_rate, s.recipe.weight_decay, s.recipe.batch_size, s.beta, s.gamma, s.correct)
-        for name, s in VALEN_SETTINGS.items()
-        if s.recipe is not None
+        name: (recipe.learning_rate, recipe.weight_decay, recipe.batch_size, s.beta, s.gamma, s.correct)
+        for name, (s, recipe) in VALEN_SETTINGS.items()
     }
     assert table == {
         "uniform": (1e-2, 1e-4, 256, 0.1, 10, 1),
@@ -434,9 +435,8 @@ def test_settings_are_the_authors() -> None:
         "real": (1e-2, 1e-4, 100, 0.01, 20, 1),
         "real_large": (1e-2, 1e-4, 256, 0.01, 20, 0.2),
     }
-    for name, setting in VALEN_SETTINGS.items():
-        assert setting.recipe is not None
-        assert (setting.recipe.epochs, setting.recipe.momentum, setting.recipe.optimizer) == (500, 0.9, "sgd")
+    for name, (setting, recipe) in VALEN_SETTINGS.items():
+        assert (recipe.epochs, recipe.momentum, recipe.optimizer) == (500, 0.9, "sgd")
         assert (setting.warm_up, setting.neighbours, setting.alpha, setting.theta) == (10, 3, 1, 1)
         assert setting.reconstruction == (1.0 if name == "real" else 0.01)
         assert setting.graph_on == ("inputs" if name.startswith("real") else "features")
@@ -447,18 +447,13 @@ def test_settings_are_the_authors() -> None:
         assert setting.encoder_from == ("warmed" if warmed else "untrained")
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"net": None}, "net: got None"),
-        ({"recipe": None}, "recipe: got None"),
-        ({"net": lambda in_shape, n_classes: torch.nn.Linear(5, n_classes)}, "neither embedding"),
-    ],
-)
-def test_what_it_cannot_train_with(fields: dict[str, Any], message: str) -> None:
+def test_what_it_cannot_train_with() -> None:
     train, _ = blobs()
-    with pytest.raises(ValueError, match=message):
-        method(epochs=1, **fields).fit([Run(train, seed=0)])
+    with pytest.raises(ValueError, match="net: missing"):
+        VALEN().fit([Run(train, seed=0)])
+    without_features = method(epochs=1, net=lambda in_shape, n_classes: torch.nn.Linear(5, n_classes))
+    with pytest.raises(ValueError, match="neither embedding"):
+        without_features.fit([Run(train, seed=0)])
 
 
 @pytest.mark.parametrize(
@@ -478,14 +473,12 @@ def test_fields_are_checked(fields: dict[str, Any], message: str) -> None:
 
 
 def test_training_arguments_are_no_hyperparameters() -> None:
-    setup = TrainingSetup(Linear, Recipe(epochs=3), fast=False)
-    trained = VALEN(gamma=5.0, stack=2).with_training(setup)
-    assert (trained.net, trained.recipe, trained.fast, trained.stack) == (Linear, setup.recipe, False, 2)
+    three_epochs = setup(epochs=3)
+    trained = VALEN(gamma=5.0).with_training(three_epochs)
     assert trained.hyperparameters() == VALEN(gamma=5.0).hyperparameters()
     assert not trained.hyperparameters().keys() & {"net", "recipe", "checkpoint", "fast", "stack"}
-    assert trained.passes(setup.recipe) == 10 + 3
-    # Estimators saved by earlier versions carry two of them.
-    assert VALEN(**trained.hyperparameters(), fast=None, stack=None) == VALEN(gamma=5.0)
+    assert trained.passes(three_epochs.recipe) == 10 + 3
+    assert trained.with_training(setup()) == VALEN(gamma=5.0).with_training(setup())
 
 
 class Interrupted(Exception):
@@ -516,11 +509,14 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path, graph_on: 
     candidates[:, 1] = True
     train = PartialDataset(torch.randn(40, 4, generator=g), candidates)
     runs, truth = [Run(train, 3), Run(train, 4)], candidates.int().argmax(1)
-    recipe = Recipe(epochs=5, batch_size=10)
-    method = VALEN(warm_up=3, graph_on=graph_on, net=Linear, recipe=recipe)
+    method, setup = (
+        VALEN(warm_up=3, graph_on=graph_on),
+        TrainingSetup(Linear, Recipe(epochs=5, batch_size=10)),
+    )
     whole = Interrupting(train.x, truth)
-    expected = method.fit(runs, monitor=whole)
-    kept = dataclasses.replace(method, checkpoint=Checkpoint(tmp_path, seconds=0))
+    expected = method.with_training(setup).fit(runs, monitor=whole)
+    setup = dataclasses.replace(setup, checkpoint=Checkpoint(tmp_path, seconds=0))
+    kept = method.with_training(setup)
     # A kill comes before the epoch that it comes in is saved.
     for last, begun in ((2, (8, 0)), (3, (8, 1)), (5, (8, 2)), (7, (8, 4)), (None, (8, 6)), (None, (8, 8))):
         watching = Interrupting(train.x, truth, last)
@@ -535,7 +531,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path, graph_on: 
                 kept.fit(runs, monitor=watching)
         assert watching.begun == [begun]
     # Another start of the phase is another training.
-    other = dataclasses.replace(kept, encoder_from="warmed")
+    other = dataclasses.replace(method, encoder_from="warmed").with_training(setup)
     other.fit(runs, monitor=(watching := Interrupting(train.x, truth)))
     assert watching.begun == [(8, 3)]  # the warm-up is the same
 

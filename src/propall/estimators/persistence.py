@@ -15,7 +15,7 @@ from propall import __version__, counter_rng
 from propall.estimators.ensemble import Ensemble, Standardization
 from propall.methods import METHODS
 from propall.training.checkpoint import write_tensors
-from propall.training.contract import Algorithm, Classifier, NetFactory, State
+from propall.training.contract import Algorithm, Classifier, NetFactory, State, TrainingSetup
 from propall.training.networks import NetClassifier, seeded_generator
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Version of the file layout; files with a higher one are refused.
 LAYOUT = 1
 #: Settings that files of version 0.1.0 list among a method's hyper-parameters.
-TRAINING_SETTINGS = ("fast", "stack")
+_TRAINING_SETTINGS = {field.name for field in dataclasses.fields(TrainingSetup)}
 
 
 def save_model(model: "PartialLabelClassifier", path: str | Path) -> None:
@@ -77,9 +77,9 @@ def load_model(
     parameters = dict(header["parameters"])
     if parameters["net"] is None:
         if net is None:
-            raise ValueError("net: None; the model was fitted with a custom network. Pass it as net=.")
+            raise ValueError("net: missing; the model was fitted with a custom network. Pass it as net=.")
         parameters["net"] = net
-    fields = {name: v for name, v in header["method_fields"].items() if name not in TRAINING_SETTINGS}
+    fields = {name: v for name, v in header["method_fields"].items() if name not in _TRAINING_SETTINGS}
     parameters["method"] = METHODS[parameters["method"]](**fields)
     model = estimator(**parameters)
     if header["n_features_in"] is not None:

@@ -1,9 +1,8 @@
 """VALEN (Xu et al.): the latent label distribution of each instance, inferred by a variational encoder."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
@@ -19,12 +18,10 @@ from propall.methods.proden import PRODEN, proden_loss
 from propall.numerics import full_precision, restricted_softmax, uniform_weights
 from propall.registry import check_integers
 from propall.training import compiled
-from propall.training.checkpoint import Checkpoint
 from propall.training.contract import (
     Algorithm,
     Classifier,
     Monitor,
-    NetFactory,
     Objective,
     Run,
     RunScores,
@@ -196,11 +193,6 @@ class VALEN(Algorithm):
         graph_on: neighbors by "features" of the classifier after the warm-up, or by "inputs".
         optimizer: optimizer of the third phase; None: the recipe's.
         full_batch: take one step with all instances per epoch in the third phase.
-        net: see `TrainingSetup`, as for the fields below.
-        recipe: epochs of the third phase; batches, optimizer and rates of the first and the third.
-        fast: see `TrainingSetup`.
-        stack: see `TrainingSetup`.
-        checkpoint: see `TrainingSetup`.
 
     Notes:
         The authors' conference code evaluates with batch statistics of the test set, which also enter the
@@ -220,14 +212,9 @@ class VALEN(Algorithm):
     graph_on: Literal["features", "inputs"] = "features"
     optimizer: Literal["sgd", "adam"] | None = None
     full_batch: bool = False
-    net: NetFactory | nn.Module | None = None
-    recipe: Recipe | None = None
-    fast: bool | None = None
-    stack: int | None = None
-    checkpoint: Checkpoint | Path | None = None
 
     name, title, reference = "valen", "VALEN", "xu2021instance"
-    memory = "2k weights, neighbour lists"
+    memory = "2k weights, neighbor lists"
     cost = "2 forward + backward, decoder"
     kind = "partial labels"
     trains_network = True
@@ -235,11 +222,6 @@ class VALEN(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_integers(self, warm_up=0, neighbours=1)
-
-    def hyperparameters(self) -> dict[str, Any]:
-        """Hyper-parameters by name, without the training setup."""
-        setup = {field.name for field in fields(TrainingSetup)}
-        return {name: value for name, value in super().hyperparameters().items() if name not in setup}
 
     def passes(self, recipe: Recipe) -> int:
         """Epochs of the warm-up and of the variational phase."""
@@ -249,61 +231,73 @@ class VALEN(Algorithm):
         """A copy with at most one epoch of warm-up."""
         return replace(self, warm_up=min(1, self.warm_up))
 
-    def with_training(self, setup: TrainingSetup) -> "VALEN":
-        """The same method in this setup; what the setup leaves open stays as it is."""
-        return replace(
-            self,
-            net=setup.net,
-            recipe=setup.recipe,
-            checkpoint=setup.checkpoint or self.checkpoint,
-            fast=self.fast if setup.fast is None else setup.fast,
-            stack=setup.stack or self.stack,
-        )
+    def with_training(self, setup: TrainingSetup) -> Algorithm:
+        """The three phases in this setup; the recipe's epochs are those of the third."""
+        return _VALENTraining(self, setup)
 
     def scoring_objective(self) -> Objective:
         """The objective of the warm-up."""
         return PRODEN(log_floor=LOG_FLOOR)
 
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
+        """Raise ValueError: training needs a setup."""
+        raise ValueError(
+            "net: missing; VALEN trains a network and needs net and recipe. "
+            "Use VALEN().with_training(TrainingSetup(net, recipe))."
+        )
+
+
+@dataclass(frozen=True)
+class _VALENTraining(Algorithm):
+    """VALEN in a training setup."""
+
+    method: VALEN
+    setup: TrainingSetup
+
+    name, title, reference = "valen_training", "VALEN", "xu2021instance"
+    trains_network = True
+
+    def with_training(self, setup: TrainingSetup) -> Algorithm:
+        """The same method in another setup."""
+        return self.method.with_training(setup)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Hyper-parameters of the method."""
+        return self.method.hyperparameters()
+
+    def passes(self, recipe: Recipe) -> int:
+        """Epochs of the method."""
+        return self.method.passes(recipe)
+
+    def scoring_objective(self) -> Objective:
+        """The objective of the warm-up."""
+        return self.method.scoring_objective()
+
+    def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
         """Train all runs, those of equal shape together."""
-        if self.net is None or self.recipe is None:
-            missing = "net" if self.net is None else "recipe"
-            raise ValueError(
-                f"{missing}: got None; VALEN trains a network and needs net and recipe. "
-                "Use VALEN().with_training(TrainingSetup(net, recipe))."
-            )
-        training = _Training(self, self.net, self.recipe)
 
         def fit_stack(positions: list[int]) -> dict[int, Classifier]:
             stacked = [replace(runs[i], objective=None) for i in positions]
-            return dict(zip(positions, training.fit(stacked, positions, monitor or Monitor()), strict=True))
+            return dict(
+                zip(positions, self._fit_stack(stacked, positions, monitor or Monitor()), strict=True)
+            )
 
         def limit(run: Run, count: int) -> int:
-            return self.stack or compiled.stack_limit(
-                TwinsOf(training.net), training.phase_recipe(len(run.train)), run, count
+            return self.setup.stack or compiled.stack_limit(
+                TwinsOf(self.setup.net), self._phase_recipe(len(run.train)), run, count
             )
 
         return fit_in_stacks(runs, limit, fit_stack)
 
-
-@dataclass(frozen=True)
-class _Training:
-    """The three phases of VALEN for one stack of runs."""
-
-    method: VALEN
-    net: NetFactory | nn.Module
-    recipe: Recipe
-
-    def fit(self, runs: list[Run], positions: list[int], monitor: Monitor) -> list[NetClassifier]:
-        """One classifier per run."""
-        method, stack = self.method, self._phase_stack(runs)
+    def _fit_stack(self, runs: list[Run], positions: list[int], monitor: Monitor) -> list[NetClassifier]:
+        method, setup, stack = self.method, self.setup, self._phase_stack(runs)
         # The fingerprint of the stack does not cover the first two phases.
-        begun = f"{self.recipe} {method.warm_up} {method.encoder_from} {method.graph_on}"
-        weights = starting_weights(self.net)
+        begun = f"{setup.recipe} {method.warm_up} {method.encoder_from} {method.graph_on}"
+        weights = starting_weights(setup.net)
         progress = Progress(
-            method.checkpoint, lambda: counter_rng.digest(stack.fingerprint(), begun, *weights)
+            setup.checkpoint, lambda: counter_rng.digest(stack.fingerprint(), begun, *weights)
         )
-        epochs = method.passes(self.recipe)
+        epochs = method.passes(setup.recipe)
         if progress.saved is not None:
             progress.load(stack, monitor)
             monitor.begin(epochs, positions, method.warm_up + progress.done)
@@ -312,17 +306,17 @@ class _Training:
             for position, (run, classifier) in enumerate(zip(runs, warmed, strict=True)):
                 self._start(stack, position, run, classifier)
         fitted = train_stack(
-            stack, positions, monitor, fast=method.fast, progress=progress, epochs_before=method.warm_up
+            stack, positions, monitor, fast=setup.fast, progress=progress, epochs_before=method.warm_up
         )
         return [self._finished(classifier) for classifier in fitted]
 
-    def phase_recipe(self, n: int) -> Recipe:
+    def _phase_recipe(self, n: int) -> Recipe:
         """Recipe of the third phase on n rows."""
         method = self.method
         return replace(
-            self.recipe,
-            optimizer=method.optimizer or self.recipe.optimizer,
-            batch_size=n if method.full_batch else self.recipe.batch_size,
+            self.setup.recipe,
+            optimizer=method.optimizer or self.setup.recipe.optimizer,
+            batch_size=n if method.full_batch else self.setup.recipe.batch_size,
         )
 
     def _phase_stack(self, runs: list[Run]) -> Stack:
@@ -340,21 +334,19 @@ class _Training:
         # New seeds, so that the rows do not come in the order of the warm-up again.
         seeds = [counter_rng.seed_for(run.seed, "variational phase") for run in runs]
         reseeded = [replace(run, seed=seed) for run, seed in zip(runs, seeds, strict=True)]
-        return Stack(reseeded, phase, TwinsOf(self.net), self.phase_recipe(len(train)))
+        return Stack(reseeded, phase, TwinsOf(self.setup.net), self._phase_recipe(len(train)))
 
     def _warm_up(self, runs: list[Run], monitor: Monitor) -> list[NetClassifier]:
         """The classifiers after the first phase, with their label weights."""
-        method = self.method
-        recipe = replace(self.recipe, epochs=method.warm_up)
-        setup = TrainingSetup(self.net, recipe, method.checkpoint, method.fast, method.stack)
-        trainer = method.scoring_objective().with_training(setup)
+        recipe = replace(self.setup.recipe, epochs=self.method.warm_up)
+        trainer = self.scoring_objective().with_training(replace(self.setup, recipe=recipe))
         return cast(list[NetClassifier], trainer.fit(runs, monitor=monitor))
 
     @torch.no_grad()
     def _start(self, stack: Stack, position: int, run: Run, warmed: NetClassifier) -> None:
         """Write the result of a run's warm-up, and a new decoder, into the stack."""
         # The seed gives the network that the warm-up started from.
-        encoder = warmed.net if self.method.encoder_from == "warmed" else build(self.net, run)
+        encoder = warmed.net if self.method.encoder_from == "warmed" else build(self.setup.net, run)
         for part, net in (("classifier", warmed.net), ("encoder", encoder)):
             for name, parameter in net.named_parameters(prefix=part):
                 stack.parameters[name][position].copy_(parameter)
@@ -410,7 +402,7 @@ class _WarmUpMonitor(Monitor):
 _BENCHMARK = Recipe(epochs=500, batch_size=256, learning_rate=1e-2, weight_decay=1e-4, last_batch="keep")
 _CIFAR = replace(_BENCHMARK, learning_rate=5e-2, weight_decay=1e-3)
 
-#: The authors' values by experiment, without a network; see `VALEN.with_training`.
+#: The authors' values by experiment, the method with its recipe; the network depends on the data.
 #:
 #: ================== =============================================================
 #: uniform            MNIST, KMNIST, Fashion-MNIST with uniform candidates
@@ -421,26 +413,18 @@ _CIFAR = replace(_BENCHMARK, learning_rate=5e-2, weight_decay=1e-3)
 #: real               Lost, MSRCv2, BirdSong
 #: real_large         Soccer Player, Yahoo! News: third phase with Adam, full batch
 #: ================== =============================================================
-VALEN_SETTINGS: Mapping[str, VALEN] = {
-    "uniform": VALEN(recipe=_BENCHMARK),
-    "instance": VALEN(gamma=5.0, recipe=_BENCHMARK),
-    "instance_kmnist": VALEN(gamma=5.0, encoder_from="warmed", recipe=_BENCHMARK),
-    "cifar_uniform": VALEN(recipe=_CIFAR),
-    "cifar_instance": VALEN(correct=0.2, encoder_from="warmed", recipe=_CIFAR),
-    "real": VALEN(
-        beta=0.01,
-        gamma=20.0,
-        reconstruction=1.0,
-        graph_on="inputs",
-        recipe=replace(_BENCHMARK, batch_size=100),
+VALEN_SETTINGS: Mapping[str, tuple[VALEN, Recipe]] = {
+    "uniform": (VALEN(), _BENCHMARK),
+    "instance": (VALEN(gamma=5.0), _BENCHMARK),
+    "instance_kmnist": (VALEN(gamma=5.0, encoder_from="warmed"), _BENCHMARK),
+    "cifar_uniform": (VALEN(), _CIFAR),
+    "cifar_instance": (VALEN(correct=0.2, encoder_from="warmed"), _CIFAR),
+    "real": (
+        VALEN(beta=0.01, gamma=20.0, reconstruction=1.0, graph_on="inputs"),
+        replace(_BENCHMARK, batch_size=100),
     ),
-    "real_large": VALEN(
-        beta=0.01,
-        gamma=20.0,
-        correct=0.2,
-        graph_on="inputs",
-        optimizer="adam",
-        full_batch=True,
-        recipe=_BENCHMARK,
+    "real_large": (
+        VALEN(beta=0.01, gamma=20.0, correct=0.2, graph_on="inputs", optimizer="adam", full_batch=True),
+        _BENCHMARK,
     ),
 }

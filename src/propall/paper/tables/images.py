@@ -39,18 +39,13 @@ def at(recipe: Recipe, learning_rate: float, weight_decay: float) -> Recipe:
     return replace(recipe, learning_rate=learning_rate, weight_decay=weight_decay)
 
 
-def valen_setting(valen: VALEN, net: str) -> MethodSetting:
-    """Move the recipe of a VALEN setting out of the method, where a spec expects it."""
-    assert valen.recipe is not None
-    return MethodSetting(replace(valen, recipe=None), net, valen.recipe)
-
-
-def _setting(data: str, row: str, ours: Recipe, valen: VALEN) -> MethodSetting:
+def _setting(data: str, row: str, ours: Recipe, valen: tuple[VALEN, Recipe]) -> MethodSetting:
     """Return the setting of a row from ProPaLL's recipe and from VALEN with its recipe."""
     net = "resnet32" if data == "cifar10" else "mlp5"
     if row in ("valen", "valen-own-net"):
         own_net = row == "valen-own-net" and data != "cifar10"
-        return valen_setting(valen, "valen_mlp4" if own_net else net)
+        method, recipe = valen
+        return MethodSetting(method, "valen_mlp4" if own_net else net, recipe)
     rc_cc = replace(_RC_CC, weight_decay=1e-3) if data == "cifar10" else _RC_CC
     recipes = {
         "propall": ours,

@@ -7,7 +7,7 @@ from propall.data.dataset import SINGLE_80
 from propall.methods.valen import VALEN_SETTINGS
 from propall.paper.specs import Spec, Split
 from propall.paper.tables import images
-from propall.paper.tables.images import GA_RECIPE, SGD, at, valen_setting
+from propall.paper.tables.images import GA_RECIPE, SGD, at
 from propall.paper.tables.paper_table import SAME_RATES, SHORT, MethodSetting, PaperCell, PaperTable
 from propall.paper.tables.rows import PaperRow, build_method, method_rows
 
@@ -47,7 +47,8 @@ def settings(data: str, row: str) -> MethodSetting:
     """Return the setting of a row; methods outside the paper are trained like ProPaLL."""
     large = DATASETS[data].n > _LARGE
     if row == "valen":
-        return valen_setting(VALEN_SETTINGS["real_large" if large else "real"], "linear")
+        method, recipe = VALEN_SETTINGS["real_large" if large else "real"]
+        return MethodSetting(method, "linear", recipe)
     # No settings of RC, CC and D2CNN were published for these data sets. RC and CC use PRODEN's, whose loss
     # is the same or close; D2CNN uses VALEN's, whose authors reported its numbers.
     if row in ("proden", "rc", "cc") and data in _PRODEN:
