@@ -1,7 +1,7 @@
 """The ensemble behind an estimator: what its members are trained on, and how their outputs are combined."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, NamedTuple, Self
@@ -152,19 +152,14 @@ def content_keys(features: NDArray[Any], candidates: Tensor) -> Tensor:
     return torch.from_numpy((key >> np.uint64(32)).astype(np.int64))
 
 
-def _chunks(rows: NDArray[Any]) -> Iterator[slice]:
-    step = max(1, CHUNK_VALUES // max(1, rows[:1].size))
-    return (slice(start, start + step) for start in range(0, len(rows), step))
-
-
 def _column_means(
-    features: NDArray[Any],
-    weight: NDArray[Any] | None,
-    function: Callable[[NDArray[Any]], NDArray[Any]],
+    features: NDArray[Any], weight: NDArray[Any] | None, function: Callable[[NDArray[Any]], NDArray[Any]]
 ) -> NDArray[np.float64]:
     """Weighted column means of a function of the entries, accumulated in float64."""
     total = np.zeros(features.shape[1])
-    for chunk in _chunks(features):
+    step = max(1, CHUNK_VALUES // max(1, features.shape[1]))
+    for start in range(0, len(features), step):
+        chunk = slice(start, start + step)
         values = function(features[chunk].astype(np.float64))
         total += values.sum(0) if weight is None else weight[chunk].astype(np.float64) @ values
     return total / (len(features) if weight is None else weight.sum(dtype=np.float64))

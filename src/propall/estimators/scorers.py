@@ -132,19 +132,11 @@ def score_or_nan(
     return criterion(probabilities, candidates, sample_weight)
 
 
+_COVERING = (covering_rate, weighted_covering_rate, approximated_accuracy)
+_LIKELIHOODS = (candidate_log_likelihood, tempered_log_likelihood)
 #: All criteria by name.
 CRITERIA: Registry[Criterion] = Registry(
-    "criterion",
-    (
-        (function.__name__, function)
-        for function in (
-            covering_rate,
-            weighted_covering_rate,
-            approximated_accuracy,
-            candidate_log_likelihood,
-            tempered_log_likelihood,
-        )
-    ),
+    "criterion", ((function.__name__, function) for function in (*_COVERING, *_LIKELIHOODS))
 )
 #: Default criterion. On average over Lost, MSRCv2 and BirdSong it loses least accuracy compared with
 #: selection by true labels (results/scripts/selection.py). If no setting works well, as on FG-NET, no

@@ -3,7 +3,7 @@
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, overload
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from propall.labels import hierarchy, parsing, votes
 from propall.labels.inputs import (
+    Classes,
     category_names,
     class_names,
     column_names,
@@ -112,7 +113,7 @@ class CandidateLabels:
         return cls._unchecked(mask, classes)
 
     @classmethod
-    def from_labels(cls, y: Any, classes: Iterable[Hashable] | None = None) -> Self:
+    def from_labels(cls, y: Any, classes: Classes = None) -> Self:
         """Build from ordinary labels: one candidate per row.
 
         Args:
@@ -122,9 +123,7 @@ class CandidateLabels:
         return cls._accept(parsing.read_labels(y, classes, "y"), "y")
 
     @classmethod
-    def from_sets(
-        cls, sets: Any, classes: Iterable[Hashable] | None = None, *, empty: Empty = "refuse"
-    ) -> Self:
+    def from_sets(cls, sets: Any, classes: Classes = None, *, empty: Empty = "refuse") -> Self:
         """Build from one set, list, tuple or array of class names per row.
 
         Args:
@@ -136,7 +135,7 @@ class CandidateLabels:
         return cls._accept(parsed, "sets", empty)
 
     @classmethod
-    def from_matrix(cls, matrix: Any, classes: Iterable[Hashable] | None = None) -> Self:
+    def from_matrix(cls, matrix: Any, classes: Classes = None) -> Self:
         """Build from a matrix with True or 1 for candidates and False or 0 elsewhere; it is copied.
 
         Args:
@@ -152,7 +151,7 @@ class CandidateLabels:
         cls,
         strings: Any,
         separator: str = "|",
-        classes: Iterable[Hashable] | None = None,
+        classes: Classes = None,
         *,
         negation: str | None = "!",
         empty: Empty = "refuse",
@@ -177,7 +176,7 @@ class CandidateLabels:
         return cls._accept(parsed, "strings", empty)
 
     @classmethod
-    def from_complementary(cls, labels: Any, classes: Iterable[Hashable] | None = None) -> Self:
+    def from_complementary(cls, labels: Any, classes: Classes = None) -> Self:
         """Build from complementary labels: every class except those known to be wrong.
 
         Args:
@@ -198,12 +197,7 @@ class CandidateLabels:
 
     @classmethod
     def from_votes(
-        cls,
-        counts: Any,
-        classes: Iterable[Hashable] | None = None,
-        *,
-        rule: votes.Rule = "union",
-        empty: Empty = "refuse",
+        cls, counts: Any, classes: Classes = None, *, rule: votes.Rule = "union", empty: Empty = "refuse"
     ) -> Self:
         """Build from vote counts.
 
@@ -221,7 +215,7 @@ class CandidateLabels:
     def from_annotators(
         cls,
         answers: Any,
-        classes: Iterable[Hashable] | None = None,
+        classes: Classes = None,
         *,
         rule: votes.Rule = "union",
         items: Any = None,
@@ -274,7 +268,7 @@ class CandidateLabels:
     def from_label_studio(
         cls,
         export: Any,
-        classes: Iterable[Hashable] | None = None,
+        classes: Classes = None,
         *,
         rule: votes.Rule = "union",
         name: str | None = None,
@@ -297,12 +291,7 @@ class CandidateLabels:
 
     @classmethod
     def from_any(
-        cls,
-        y: Any,
-        classes: Iterable[Hashable] | None = None,
-        *,
-        empty: Empty = "refuse",
-        parameter: str = "y",
+        cls, y: Any, classes: Classes = None, *, empty: Empty = "refuse", parameter: str = "y"
     ) -> Self:
         """Build from labels in any form.
 
@@ -457,7 +446,7 @@ class CandidateLabels:
         )
 
 
-def _parse(y: Any, classes: Iterable[Hashable] | None, parameter: str, **options: bool) -> ParsedLabels:
+def _parse(y: Any, classes: Classes, parameter: str, **options: bool) -> ParsedLabels:
     if isinstance(y, CandidateLabels):
         return parsing.read_sets(y.sets(), y.classes if classes is None else classes, parameter)
     return parsing.read_any(y, classes, parameter, **options)

@@ -19,17 +19,11 @@ PATH = "/"
 
 
 class Tree(NamedTuple):
-    """A label hierarchy.
+    """A label hierarchy."""
 
-    Attributes:
-        leaves: the classes.
-        nodes: every name a label may have: leaves, inner labels, and whole paths if the tree has paths.
-        stands_for: (nodes, leaves), True for the leaves at or below a node.
-    """
-
-    leaves: tuple[Hashable, ...]
-    nodes: tuple[Hashable, ...]
-    stands_for: NDArray[np.bool_]
+    leaves: tuple[Hashable, ...]  # the classes
+    nodes: tuple[Hashable, ...]  # leaves, inner labels, and whole paths if the tree has paths
+    stands_for: NDArray[np.bool_]  # (nodes, leaves), True for the leaves at or below a node
 
 
 def read_tree(tree: Any) -> Tree:

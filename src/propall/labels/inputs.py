@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from propall.wording import listed, plural
+
+#: Names of all classes in order; None for those seen in the labels.
+Classes: TypeAlias = Iterable[Hashable] | None
 
 
 def row_entries(y: Any, parameter: str) -> list[Any] | NDArray[Any]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from propall.labels.inputs import (
+    Classes,
     category_names,
     class_names,
     column_names,
@@ -42,17 +43,11 @@ NEGATION = "!"
 
 
 class ParsedLabels(NamedTuple):
-    """The classes each row names, before checking that the rows can be used.
+    """The classes each row names, before checking that the rows can be used."""
 
-    Attributes:
-        mask: True where a row names a class; rows may be empty or full.
-        classes: the name of each column.
-        negated: True for rows whose classes are ruled out rather than possible.
-    """
-
-    mask: Bool[Tensor, "n k"]
+    mask: Bool[Tensor, "n k"]  # True where a row names a class; rows may be empty or full
     classes: tuple[Hashable, ...]
-    negated: NDArray[np.bool_] | None = None
+    negated: NDArray[np.bool_] | None = None  # True for rows whose classes are ruled out
 
     def candidates(self, parameter: str) -> tuple[Bool[Tensor, "n k"], tuple[Hashable, ...]]:
         """Return the candidate mask, with negated rows inverted, and the classes."""
@@ -80,40 +75,24 @@ class ParsedLabels(NamedTuple):
 
 
 class LabelCell(NamedTuple):
-    """A parsed label cell.
+    """A parsed label cell."""
 
-    Attributes:
-        names: the distinct names in it, without negation signs.
-        negated: the names are ruled out rather than possible.
-        mixed: some names are ruled out and others are not.
-        stray: a separator has nothing on one of its sides.
-        nameless: a negation sign has no name after it.
-    """
-
-    names: tuple[str, ...] = ()
-    negated: bool = False
-    mixed: bool = False
-    stray: bool = False
-    nameless: bool = False
+    names: tuple[str, ...] = ()  # distinct, without negation signs
+    negated: bool = False  # the names are ruled out rather than possible
+    mixed: bool = False  # some names are ruled out and others are not
+    stray: bool = False  # a separator has nothing on one of its sides
+    nameless: bool = False  # a negation sign has no name after it
 
 
 @dataclass(frozen=True)
 class CellGrammar:
-    """How label cells are written.
-
-    Attributes:
-        separator: the text between two names.
-        negation: the prefix of names that are ruled out; None if there is no such prefix.
-        known: names that are taken literally, even if they contain the separator or the negation sign.
-        json_lists: whether a cell may also be a JSON list.
-        blanks: words (in lower case) that mean there is no label.
-    """
+    """How label cells are written."""
 
     separator: str = "|"
-    negation: str | None = NEGATION
-    known: frozenset[Hashable] = frozenset()
-    json_lists: bool = False
-    blanks: frozenset[str] = frozenset()
+    negation: str | None = NEGATION  # the prefix of names that are ruled out
+    known: frozenset[Hashable] = frozenset()  # names taken literally, even with a separator or negation sign
+    json_lists: bool = False  # whether a cell may also be a JSON list
+    blanks: frozenset[str] = frozenset()  # words (in lower case) that mean there is no label
 
     def parse(self, text: str) -> LabelCell:
         """Parse one cell."""
@@ -173,12 +152,7 @@ def as_text(value: Any) -> str:
 
 
 def read_any(
-    y: Any,
-    classes: Iterable[Hashable] | None,
-    parameter: str,
-    *,
-    allow_scalars: bool = False,
-    allow_blank: bool = False,
+    y: Any, classes: Classes, parameter: str, *, allow_scalars: bool = False, allow_blank: bool = False
 ) -> ParsedLabels:
     """Recognize the form and read it, see `CandidateLabels.from_any`."""
     if is_matrix(y):
@@ -218,9 +192,7 @@ def extend_classes(
     return list(dict.fromkeys([*classes, *seen]))
 
 
-def read_labels(
-    y: Any, classes: Iterable[Hashable] | None, parameter: str, *, allow_blank: bool = False
-) -> ParsedLabels:
+def read_labels(y: Any, classes: Classes, parameter: str, *, allow_blank: bool = False) -> ParsedLabels:
     """Read one label per row."""
     values = row_entries(y, parameter)
     classes = category_names(y) if classes is None else classes
@@ -232,12 +204,7 @@ def read_labels(
 
 
 def read_sets(
-    sets: Any,
-    classes: Iterable[Hashable] | None,
-    parameter: str,
-    *,
-    allow_scalars: bool = False,
-    allow_blank: bool = False,
+    sets: Any, classes: Classes, parameter: str, *, allow_scalars: bool = False, allow_blank: bool = False
 ) -> ParsedLabels:
     """Read one collection of labels per row."""
     values = list(row_entries(sets, parameter))
@@ -263,7 +230,7 @@ def read_sets(
 def read_strings(
     strings: Any,
     separator: str,
-    classes: Iterable[Hashable] | None,
+    classes: Classes,
     parameter: str,
     *,
     negation: str | None = NEGATION,
@@ -310,17 +277,14 @@ def read_strings(
     return build_mask(names, rows, len(cells), classes, parameter)._replace(negated=negated)
 
 
-def read_matrix(matrix: Any, classes: Iterable[Hashable] | None, parameter: str) -> ParsedLabels:
+def read_matrix(matrix: Any, classes: Classes, parameter: str) -> ParsedLabels:
     """Read a matrix with True or 1 for candidates and one column per class."""
     mask = _binary(matrix.to_numpy() if is_frame(matrix) else matrix, parameter)
     return name_columns(mask, list(matrix.columns) if is_frame(matrix) else None, classes, parameter)
 
 
 def name_columns(
-    mask: Bool[Tensor, "n k"],
-    columns: list[Hashable] | None,
-    classes: Iterable[Hashable] | None,
-    parameter: str,
+    mask: Bool[Tensor, "n k"], columns: list[Hashable] | None, classes: Classes, parameter: str
 ) -> ParsedLabels:
     """Name the columns of a mask after `classes`, which may reorder a data frame's columns."""
     k = mask.shape[1]
@@ -428,7 +392,7 @@ def build_mask(
     labels: list[Any] | NDArray[Any],
     rows: NDArray[np.int64],
     n: int,
-    classes: Iterable[Hashable] | None,
+    classes: Classes,
     parameter: str,
     *,
     unordered: bool = False,

@@ -1,7 +1,7 @@
 """Combine the answers of several annotators: vote counts, annotator columns, Label Studio exports."""
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from propall.labels.inputs import describe_type, is_blank, is_collection, is_frame, refuse_rows, row_entries
+from propall.labels.inputs import (
+    Classes,
+    describe_type,
+    is_blank,
+    is_collection,
+    is_frame,
+    refuse_rows,
+    row_entries,
+)
 from propall.labels.parsing import ParsedLabels, build_mask, name_columns, to_float_matrix
 from propall.wording import listed
 
@@ -44,7 +52,7 @@ def is_count(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     return valid
 
 
-def read_counts(counts: Any, classes: Iterable[Hashable] | None, rule: Rule, parameter: str) -> ParsedLabels:
+def read_counts(counts: Any, classes: Classes, rule: Rule, parameter: str) -> ParsedLabels:
     """Read a matrix of vote counts with one column per class."""
     values = to_float_matrix(counts, parameter)
     bad = ~is_count(values)
@@ -60,14 +68,14 @@ def read_counts(counts: Any, classes: Iterable[Hashable] | None, rule: Rule, par
 
 
 def read_answers(
-    answers: Any, classes: Iterable[Hashable] | None, rule: Rule, parameter: str, *, items: Any = None
+    answers: Any, classes: Classes, rule: Rule, parameter: str, *, items: Any = None
 ) -> ParsedLabels:
     """Read one column per annotator, or one answer per entry with the item it belongs to."""
     rows = _answer_rows(answers, parameter) if items is None else _group_by_item(answers, items, parameter)
     return tally([[_labels_in(cell) for cell in row] for row in rows], classes, rule, parameter)
 
 
-def tally(answers: Answers, classes: Iterable[Hashable] | None, rule: Rule, parameter: str) -> ParsedLabels:
+def tally(answers: Answers, classes: Classes, rule: Rule, parameter: str) -> ParsedLabels:
     """Count votes and apply the rule; an answer counts each label once."""
     votes = [
         (row, label) for row, cells in enumerate(answers) for cell in cells for label in dict.fromkeys(cell)
