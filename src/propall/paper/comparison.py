@@ -27,25 +27,15 @@ ALL = tuple(row.name for row in real.ROWS)
 
 @dataclass(frozen=True)
 class Contender:
-    """A method on one data set.
-
-    Attributes:
-        data: name of the data set.
-        name: name of the method or of a row of the paper's table.
-        title: name as printed.
-        specs: its runs.
-        refused: why it cannot learn from this data; empty if it can.
-        published: the published number, if any.
-        in_paper: whether the setting is from the paper's table; others use ProPaLL's recipe.
-    """
+    """A method on one data set."""
 
     data: str
-    name: str
-    title: str
+    name: str  # of the method, or of a row of the paper's table
+    title: str  # as printed
     specs: list[Spec]
-    refused: str
+    refused: str  # why it cannot learn from this data; empty if it can
     published: PublishedAccuracy | None
-    in_paper: bool
+    in_paper: bool  # whether the setting is from the paper's table; others use ProPaLL's recipe
 
 
 @dataclass(frozen=True)

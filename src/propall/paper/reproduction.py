@@ -47,36 +47,21 @@ class CellRuns:
 
 @dataclass(frozen=True)
 class CellResult:
-    """Our result for a cell next to the published one, in percent.
-
-    Attributes:
-        cell: the cell.
-        title: title of the row.
-        protocol: how it was run; results of different protocols are not comparable.
-        mean: mean over folds of the mean over seeds, or mean over seeds; None without any run.
-        std: sample standard deviation over the same; None for a single value.
-        runs, expected: number of finished runs, and of runs of a complete cell.
-        candidates: mean number of candidates per training row.
-        published: the published number.
-        note: why the cell is empty or incomplete.
-        keys: keys of the runs.
-        incomparable: why our number is not comparable with the published one; empty if it is.
-        results: results of the finished runs.
-    """
+    """Our result for a cell next to the published one, in percent."""
 
     cell: PaperCell
-    title: str
-    protocol: str
-    mean: float | None
-    std: float | None
-    runs: int
-    expected: int
-    candidates: float | None
+    title: str  # of the row
+    protocol: str  # results of different protocols are not comparable
+    mean: float | None  # over folds of the mean over seeds, or over seeds; None without any run
+    std: float | None  # sample standard deviation over the same; None for a single value
+    runs: int  # finished
+    expected: int  # runs of a complete cell
+    candidates: float | None  # mean number per training row
     published: PublishedAccuracy | None
-    note: str
-    keys: tuple[str, ...]
-    incomparable: str = ""
-    results: tuple[RunResult, ...] = ()
+    note: str  # why the cell is empty or incomplete
+    keys: tuple[str, ...]  # of all runs
+    incomparable: str = ""  # why our number is not comparable with the published one
+    results: tuple[RunResult, ...] = ()  # of the finished runs
 
     @property
     def values(self) -> dict[int, float]:

@@ -14,41 +14,26 @@ BY_EPOCH = ("curve", "confusions", "recalls", "times")
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of one run.
-
-    Attributes:
-        spec: the run.
-        accuracy: test accuracy after the last epoch.
-        last10: mean test accuracy over the last ten epochs; equal to `accuracy` for methods without epochs.
-        covered: fraction of training rows whose prediction is one of their candidates.
-        transductive: fraction of training rows whose highest-scoring candidate is the true label.
-        candidates: mean number of candidates per row.
-        seconds: run time; an equal share of the total for runs that were trained together.
-        curve: test accuracy by epoch, for the epochs that were measured.
-        confusions: counts of (true class, predicted class) by epoch, if requested.
-        recalls: recall of each class by epoch, if requested.
-        times: training seconds up to each epoch, without evaluation; only for runs trained alone.
-        stack: number of runs that were trained together, this one included.
-        version, commit, torch, hardware, when: provenance; commit of the source if known, time in UTC.
-    """
+    """The result of one run."""
 
     spec: Spec
-    accuracy: float
-    last10: float
-    covered: float
-    transductive: float
-    candidates: float
-    seconds: float
-    curve: dict[int, float] = field(default_factory=dict)
-    confusions: dict[int, list[list[int]]] = field(default_factory=dict)
-    recalls: dict[int, list[float]] = field(default_factory=dict)
+    accuracy: float  # test accuracy after the last epoch
+    last10: float  # mean over the last ten epochs; `accuracy` for methods without epochs
+    covered: float  # fraction of training rows whose prediction is one of their candidates
+    transductive: float  # fraction of training rows whose highest-scoring candidate is the true label
+    candidates: float  # mean number per row
+    seconds: float  # an equal share of the total for runs that were trained together
+    # By epoch, for the epochs that were measured; confusions and recalls if requested.
+    curve: dict[int, float] = field(default_factory=dict)  # test accuracy
+    confusions: dict[int, list[list[int]]] = field(default_factory=dict)  # [true class][predicted class]
+    recalls: dict[int, list[float]] = field(default_factory=dict)  # of each class
     times: dict[int, float] = field(default_factory=dict)
-    stack: int = 1
+    stack: int = 1  # number of runs that were trained together, this one included
     version: str = __version__
-    commit: str = ""
+    commit: str = ""  # source commit of propall, if known
     torch: str = torch.__version__
     hardware: str = ""
-    when: str = ""
+    when: str = ""  # date and time (UTC)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain JSON values, with the key of its spec."""

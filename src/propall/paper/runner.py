@@ -46,26 +46,16 @@ _REMOVED_SUFFIX = ".gone"
 
 @dataclass(frozen=True)
 class RunTask:
-    """Runs to execute, and how; survives a round trip through JSON.
-
-    Attributes:
-        specs: the runs.
-        device: name of the device, or "auto".
-        every: epochs between measurements of the test accuracy.
-        checkpoint: folder for checkpoints; None disables them.
-        root: folder of the data sets; None for the default.
-        teachers: folder of the teachers' scores, see `teacher_scores`; None for the default.
-        confusions, recalls: keys of the runs whose confusion matrices or per-class recalls are recorded.
-    """
+    """Runs to execute, and how; survives a round trip through JSON."""
 
     specs: Sequence[Spec]
     device: str = "auto"
-    every: int = 1
-    checkpoint: Path | None = None
-    root: Path | None = None
-    teachers: Path | None = None
-    confusions: Collection[str] = ()
-    recalls: Collection[str] = ()
+    every: int = 1  # epochs between measurements of the test accuracy
+    checkpoint: Path | None = None  # folder for checkpoints; None disables them
+    root: Path | None = None  # folder of the data sets; None for the default
+    teachers: Path | None = None  # folder of the teachers' scores; None for the default
+    confusions: Collection[str] = ()  # keys of the runs whose confusion matrices are recorded
+    recalls: Collection[str] = ()  # keys of the runs whose per-class recalls are recorded
 
     def to_json(self) -> str:
         """Return one line of JSON."""

@@ -23,12 +23,12 @@ _SHIPPED = "runtime_estimates.csv"
 
 
 class RunKind(NamedTuple):
-    """What runs with the same time per epoch share; `net` is empty without one, `method` for any method."""
+    """What runs with the same time per epoch have in common."""
 
     data: str
-    split: str
-    net: str
-    method: str
+    split: str  # as JSON
+    net: str  # empty for methods without one
+    method: str  # empty for any
 
 
 class RunRate(NamedTuple):
@@ -41,19 +41,15 @@ class RunRate(NamedTuple):
 
 
 class RuntimeForecast(NamedTuple):
-    """Expected time of runs that share data, methods, network and number of epochs (if they have any).
-
-    `seconds` is None if no such run was timed on this hardware; `guess` is then the time on
-    `RuntimeEstimates.other_hardware`, if known.
-    """
+    """Expected time of runs of one kind."""
 
     data: str
-    methods: tuple[str, ...]
-    net: str
-    epochs: int | None
+    methods: tuple[str, ...]  # titles
+    net: str  # empty for methods without one
+    epochs: int | None  # None for methods without epochs
     runs: int
-    seconds: float | None
-    guess: float | None
+    seconds: float | None  # None if no such run was timed on this hardware
+    guess: float | None  # time on `RuntimeEstimates.other_hardware`, if known
 
 
 class RuntimeEstimates:

@@ -48,19 +48,12 @@ class GroupFailure(NamedTuple):
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The runs a sweep has to execute.
+    """The runs a sweep has to execute."""
 
-    Attributes:
-        stored: number of distinct runs that already have a result.
-        groups: the other runs, grouped by what is trained together.
-        absent: runs whose data set is not available.
-        failures: groups that failed; the others still ran.
-    """
-
-    stored: int
-    groups: list[list[Spec]]
-    absent: list[Spec]
-    failures: list[GroupFailure] = field(default_factory=list)
+    stored: int  # number of distinct runs that already have a result
+    groups: list[list[Spec]]  # the other runs, grouped by what is trained together
+    absent: list[Spec]  # runs whose data set is not available
+    failures: list[GroupFailure] = field(default_factory=list)  # the other groups still ran
 
     @property
     def missing(self) -> list[Spec]:

@@ -29,19 +29,12 @@ _PIXEL_SCALINGS = {"unit": (0.0, 1.0), "half": (0.5, 0.5)}
 
 @dataclass(frozen=True)
 class Split:
-    """Which rows are used for training and testing.
+    """Which rows are used for training and testing."""
 
-    Attributes:
-        fold: test fold; None uses the official test set.
-        folds: number of folds.
-        classes: classes to keep, relabeled from 0; None keeps all.
-        per_class: number of training rows per class, from the start of the data set; None keeps all.
-    """
-
-    fold: int | None = None
+    fold: int | None = None  # test fold; None uses the official test set
     folds: int = 5
-    classes: tuple[int, ...] | None = None
-    per_class: int | None = None
+    classes: tuple[int, ...] | None = None  # classes to keep, relabeled from 0; None keeps all
+    per_class: int | None = None  # training rows per class, from the start of the data set
 
     def source(self, source: Source) -> Source:
         """Return the rows and classes of a data set that are used at all."""
@@ -60,32 +53,19 @@ class Split:
 
 @dataclass(frozen=True)
 class Spec:
-    """Everything the result of a run depends on.
+    """Everything the result of a run depends on."""
 
-    Attributes:
-        data: name of the data set.
-        method: method with its hyper-parameters.
-        net: name of the network; ignored by methods without one.
-        recipe: epochs, batches, optimizer.
-        corruption: how candidate sets are drawn; None for those the data set comes with.
-        split: training and test rows.
-        scaling: how pixels are normalized: "own" uses the constants of the data set (features are
-            standardized on the training rows), "unit" maps them to [0, 1], "half" to [-1, 1].
-        teacher: recipe of the teacher for an instance-dependent corruption.
-        protocol: name this setting is reported under; results of different protocols are never mixed.
-        seed: random seed of candidate sets, initialization, batch order and noise.
-    """
-
-    data: str
-    method: Objective | Algorithm
-    net: str = "linear"
+    data: str  # name of the data set
+    method: Objective | Algorithm  # with its hyper-parameters
+    net: str = "linear"  # ignored by methods without one
     recipe: Recipe = field(default_factory=Recipe)
-    corruption: Corruption | None = None
+    corruption: Corruption | None = None  # how candidate sets are drawn; None for those the data has
     split: Split = field(default_factory=Split)
+    # Pixels as the data set says ("own"; features are standardized), in [0, 1] ("unit") or [-1, 1] ("half").
     scaling: Literal["own", "unit", "half"] = "own"
-    teacher: Recipe | None = None
-    protocol: str = "own"
-    seed: int = 0
+    teacher: Recipe | None = None  # for an instance-dependent corruption
+    protocol: str = "own"  # results of different protocols are never mixed
+    seed: int = 0  # of candidate sets, initialization, batch order and noise
 
     def to_dict(self) -> dict[str, Any]:
         """Return the spec as plain JSON values."""

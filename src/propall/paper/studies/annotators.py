@@ -54,23 +54,17 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class StudySetting:
-    """Everything that the numbers depend on, except the device; see also `Recipe`.
-
-    Attributes:
-        learning_rate: initial learning rate; it decays exponentially to a hundredth.
-        folds: number of folds for out-of-fold resolution.
-        rows: number of training images, the first of every class; None for all 50 000.
-    """
+    """Everything that the numbers depend on, except the device."""
 
     net: str = "resnet32"
     epochs: int = 60
     batch_size: int = 256
-    learning_rate: float = 0.05
+    learning_rate: float = 0.05  # initially; it decays exponentially to a hundredth
     weight_decay: float = 5e-4
     augmentation: Literal["none", "flip_crop", "rotate_flip"] = "flip_crop"
     precision: str = "bfloat16"
-    folds: int = 2
-    rows: int | None = None
+    folds: int = 2  # for out-of-fold resolution
+    rows: int | None = None  # training images, the first of every class; None for all 50 000
     seed: int = 0
 
     @property
@@ -83,17 +77,11 @@ class StudySetting:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One thing to train.
+    """One thing to train."""
 
-    Attributes:
-        method: name of an objective; "cc" on single labels is cross-entropy.
-        labels: training labels: candidate sets, or one label per image by majority vote.
-        held_out: train once per fold and resolve the held-out rows, instead of once on all rows.
-    """
-
-    method: str
-    labels: Literal["candidates", "majority"]
-    held_out: bool
+    method: str  # an objective; "cc" on single labels is cross-entropy
+    labels: Literal["candidates", "majority"]  # majority: one label per image
+    held_out: bool  # train once per fold and resolve the held-out rows, instead of once on all rows
 
     @property
     def name(self) -> str:

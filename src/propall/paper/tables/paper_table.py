@@ -103,35 +103,21 @@ def parse_protocol(protocol: str) -> ProtocolParts:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the paper.
+    """A table of the paper."""
 
-    Attributes:
-        name: name on the command line.
-        title: number and subject in the paper.
-        data: names of its data sets.
-        rows: its rows.
-        protocols: ways to run it, each with a description; the first is the default.
-        settings: maps data set and row to method, network and recipe.
-        runs: maps a cell, its setting and a protocol (without `SAME_RATES`) to its specs.
-        candidates: numbers of candidates, in tables that vary them.
-        reports: the reported accuracy: after the last epoch, or its mean over the last ten epochs.
-        remark: what the paper leaves open, and what we do.
-        caveat: maps row and protocol to the reason why the published number differs in kind, or "".
-        judged: protocols that verdicts are based on; only the default if empty. Other protocols repeat the
-            same cells, and counting them would count a cell twice.
-    """
-
-    name: str
-    title: str
-    data: tuple[str, ...]
+    name: str  # on the command line
+    title: str  # number and subject in the paper
+    data: tuple[str, ...]  # names of its data sets
     rows: tuple[PaperRow, ...]
-    protocols: Mapping[str, str]
-    settings: Callable[[str, str], MethodSetting]
-    runs: Callable[[PaperCell, MethodSetting, str], list[Spec]]
-    candidates: tuple[int, ...] = ()
-    reports: Literal["accuracy", "last10"] = "accuracy"
-    remark: str = ""
-    caveat: Callable[[str, str], str] = lambda row, protocol: ""
+    protocols: Mapping[str, str]  # ways to run it, each with a description; the first is the default
+    settings: Callable[[str, str], MethodSetting]  # from data set and row
+    runs: Callable[[PaperCell, MethodSetting, str], list[Spec]]  # from a protocol without `SAME_RATES`
+    candidates: tuple[int, ...] = ()  # in tables that vary their number
+    reports: Literal["accuracy", "last10"] = "accuracy"  # after the last epoch, or mean of the last ten
+    remark: str = ""  # what the paper leaves open, and what we do
+    caveat: Callable[[str, str], str] = lambda row, protocol: ""  # why a published row differs in kind
+    # Protocols that verdicts are based on, by default the first. Others repeat the same cells, and counting
+    # them would count a cell twice.
     judged: tuple[str, ...] = ()
 
     def incomparable(self, cell: PaperCell, protocol: str) -> str:

@@ -10,17 +10,11 @@ from propall.training.contract import Algorithm, Objective
 
 
 class PaperRow(NamedTuple):
-    """A row of a table: a method in one setting.
+    """A row of a table: a method in one setting."""
 
-    Attributes:
-        name: name on the command line.
-        title: name as printed.
-        published: the paper's row it is compared with; several of our rows may share one.
-    """
-
-    name: str
-    title: str
-    published: str
+    name: str  # on the command line
+    title: str  # as printed
+    published: str  # the paper's row it is compared with; several of our rows may share one
 
 
 NO_NOISE = PaperRow("propall-no-noise", "ProPaLL without noise", "propall-no-noise")
