@@ -41,9 +41,9 @@ class Registry(dict[str, Named]):
         raise UnknownNameError(f"{self.kind}: unknown name {name!r}; {hint}")
 
 
-def by_name(kind: str, *classes: Any) -> Registry[Any]:
-    """Return a registry of classes under their `name` attributes, which must be unique."""
-    return Registry(kind, ((cls.name, cls) for cls in classes))
+def by_name(kind: str, *items: Any) -> Registry[Any]:
+    """Return a registry of things under their `name` attributes, which must be unique."""
+    return Registry(kind, ((item.name, item) for item in items))
 
 
 def check_choices(settings: Any) -> None:

@@ -5,16 +5,12 @@ from pathlib import Path
 from propall.data import annotations, images, realworld, synthetic
 from propall.data.dataset import Loader, Source
 from propall.data.files import data_root
-from propall.registry import Registry
+from propall.registry import Registry, by_name
 
-_LOADERS: tuple[Loader, ...] = (
-    *synthetic.LOADERS,
-    *images.LOADERS,
-    *annotations.LOADERS,
-    *realworld.LOADERS,
-)
 #: Data sets by name.
-DATASETS: Registry[Loader] = Registry("data set", ((loader.name, loader) for loader in _LOADERS))
+DATASETS: Registry[Loader] = by_name(
+    "data set", *synthetic.LOADERS, *images.LOADERS, *annotations.LOADERS, *realworld.LOADERS
+)
 
 
 def load(name: str, root: Path | str | None = None) -> Source:

@@ -270,9 +270,6 @@ class IndependentFlip(FlipCorruption):
 
     Attributes:
         q: probability that a wrong label is a candidate.
-
-    References:
-        [wang2022pico].
     """
 
     name, title, reference = "independent_flip", "independent flips", "wang2022pico"
@@ -323,9 +320,6 @@ class POPUniformSet(SizedCorruption):
     """Uniform over the sets that contain the true label and at least one other, including the full set.
 
     P(S) = 1/(2^(k-1) - 1), so P(|S| = s) = C(k-1, s-1)/(2^(k-1) - 1) for s > 1.
-
-    References:
-        [xu2023progressive].
     """
 
     name, title, reference = "pop_uniform_set", "uniform over sets of two or more", "xu2023progressive"
@@ -346,9 +340,6 @@ class Pair(FlipCorruption):
 
     Attributes:
         q: probability that the next label is a candidate.
-
-    References:
-        [lv2020progressive].
     """
 
     name, title, reference = "pair", "pair flips", "lv2020progressive"
@@ -402,11 +393,7 @@ class Exactly(SizedCorruption):
 
 @dataclass(frozen=True)
 class Complementary(SizedCorruption):
-    """One complementary label, uniform over the wrong ones; all other labels are candidates.
-
-    References:
-        [ishida2017learning].
-    """
+    """One complementary label, uniform over the wrong ones; all other labels are candidates."""
 
     name, title, reference = "complementary", "one complementary label", "ishida2017learning"
 
@@ -452,9 +439,6 @@ class InstanceDependent(Corruption):
 
     Attributes:
         rate: expected number of wrong candidates divided by k, before probabilities are clipped at 1.
-
-    References:
-        [xu2021instance].
     """
 
     rate: float = 0.4
@@ -507,9 +491,6 @@ class Annotator(Corruption):
 
     Attributes:
         n: number of candidates.
-
-    References:
-        [katsura2020bridging].
     """
 
     n: int = 2

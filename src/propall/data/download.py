@@ -12,15 +12,7 @@ from urllib.request import Request, urlopen
 
 from propall.data.catalog import DATASETS
 from propall.data.dataset import Loader
-from propall.data.files import (
-    Content,
-    DamagedDataError,
-    Download,
-    Files,
-    MissingDataError,
-    data_root,
-    unpack,
-)
+from propall.data.files import Content, DamagedDataError, Download, Files, MissingDataError, data_root, unpack
 
 _TIMEOUT = 30.0  # seconds without a byte
 _MAX_STALLS = 3  # attempts in a row without progress
@@ -31,8 +23,7 @@ class DownloadError(OSError):
     """A download failed; the message says how to obtain the file by hand."""
 
 
-#: Callback for progress bars, called with the file name, the number of bytes received, and the size of the
-#: file if the server sends it.
+#: Callback with the file name, the number of bytes received, and the size of the file if it is known.
 DownloadProgress = Callable[[str, int, int | None], None]
 
 
@@ -98,12 +89,7 @@ def _status(loader: Loader, root: Path) -> DatasetStatus:
 
 
 def check(name: str | None = None, root: Path | str | None = None) -> list[FileStatus]:
-    """Compare the contents of a data set's files with the published ones.
-
-    Args:
-        name: name of the data set; None for all, with files that several share checked once.
-        root: folder of all data sets; defaults to PROPALL_DATA or the user's cache folder.
-    """
+    """Compare the files of a data set (None: of all, shared files once) with the published contents."""
     folder = data_root(root)
     loaders = DATASETS.values() if name is None else [DATASETS[name]]
     owners: dict[Files, str] = {}
@@ -150,20 +136,12 @@ def get(
 ) -> list[FileStatus]:
     """Download files of a data set that are missing or not as published, and verify all of them.
 
-    An interrupted download is resumed. A file is moved into place only after its contents are verified.
-
-    Args:
-        name: name of the data set.
-        root: folder of all data sets; defaults to PROPALL_DATA or the user's cache folder.
-        progress: called after every block.
-
-    Returns:
-        One row per file. All are "ok", except files that can only be obtained by hand: they are not replaced,
-        since they may be another readable version.
+    An interrupted download is resumed. A file is moved into place only after its contents are verified. All
+    files of the result are "ok", except those that can only be obtained by hand: they are not replaced, since
+    they may be another readable version.
     """
     folder = data_root(root)
-    loader = DATASETS[name]
-    return [row for files in loader.files for row in get_files(files, folder, name, progress)]
+    return [row for files in DATASETS[name].files for row in get_files(files, folder, name, progress)]
 
 
 def get_files(

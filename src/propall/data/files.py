@@ -65,14 +65,7 @@ def labels_in_npz(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class Content:
-    """One unpacked file of a data set.
-
-    Attributes:
-        name: file name.
-        digest: digest of the published contents.
-        fingerprint: function that computes the digest.
-        also: alternative file names.
-    """
+    """One unpacked file of a data set, the digest of its published contents, and alternative file names."""
 
     name: str
     digest: str
@@ -144,13 +137,7 @@ class Files:
                 yield path
 
     def read(self, root: Path, dataset: str, names: Collection[str] | None = None) -> dict[str, Unpacked]:
-        """Read contents by name.
-
-        Args:
-            root: the root folder.
-            dataset: name of the data set, for error messages.
-            names: names of the contents to read; all by default.
-        """
+        """Read contents by name (all by default); `dataset` is for error messages."""
         files: dict[Path, list[Content]] = {}
         missing = []
         for content, path in self.locate(root).items():
@@ -172,13 +159,7 @@ class Files:
         }
 
     def explain_missing(self, root: Path, dataset: str, missing: Collection[str]) -> str:
-        """Explain how to obtain missing files.
-
-        Args:
-            root: the root folder.
-            dataset: name of the data set.
-            missing: names of the missing contents.
-        """
+        """Explain how to obtain missing contents."""
         folder = root / self.folder
         lines = [f"{dataset}: {', '.join(missing)} not found in {folder} (plain, .gz or .xz)."]
         if self.downloads:
@@ -197,10 +178,7 @@ class Files:
 def unpack(path: Path, contents: Collection[Content], name: str | None = None) -> dict[str, bytes]:
     """Read contents from a plain, .gz or .xz file (one content) or a .tar.gz archive, by name.
 
-    Args:
-        path: the file.
-        contents: contents to read.
-        name: file name that determines the format, if not that of the path (an unfinished download).
+    The format follows from `name` if that is not the name of the path (an unfinished download).
     """
     name = name or path.name
     try:

@@ -25,15 +25,6 @@ def clpl_objective(
     with scores s = W x: a support vector machine with squared hinge loss on the averaged candidates and on
     every other label, written in terms of W so rows need not be repeated per label.
 
-    Args:
-        weight: W.
-        x: features.
-        candidates: True on S; at least one True per row.
-        c: the factor C.
-
-    Returns:
-        The value (0-d) and the gradient in W.
-
     References:
         [cour2011learning].
     """
@@ -55,15 +46,8 @@ def clpl_optimum(
 ) -> Float[Tensor, "k d"]:
     """Minimize `clpl_objective` over W by L-BFGS, starting from zero.
 
-    Args:
-        x: features, float64.
-        candidates: True on S.
-        c: the factor C.
-        tol: stop when no gradient entry exceeds this fraction of the objective at W = 0.
-        evaluations: maximum number of objective evaluations.
-
-    Notes:
-        The objective is 1-strongly convex, so the error of W is at most the norm of the gradient.
+    Stops when no gradient entry exceeds `tol` times the objective at W = 0, or after `evaluations`. The
+    objective is 1-strongly convex, so the error of W is at most the norm of the gradient.
     """
     # Importing scipy.optimize takes half a second, which other methods should not pay.
     from scipy.optimize import fmin_l_bfgs_b
@@ -100,9 +84,6 @@ class CLPL(ClassicalAlgorithm):
         intercept: append a constant feature, regularized like the others.
         tol: see `clpl_optimum`.
         evaluations: maximum number of objective evaluations.
-
-    References:
-        [cour2011learning].
 
     Notes:
         The paper gives no C; 0.01 suits standardized features. Its scores have no intercept.

@@ -68,14 +68,8 @@ def propagate(
 
     Args:
         candidates: candidate sets S.
-        neighbors: neighbors of every row.
-        weights: their reconstruction weights.
-        alpha: weight of the neighbors, below 1.
-        rounds: maximum number of rounds.
-        tol: stop when the Frobenius norm of a change is below this value; None runs all rounds.
-
-    References:
-        [zhang2015solving].
+        neighbors, weights: neighbors of every row and their reconstruction weights.
+        alpha, rounds, tol: see `IPAL`.
     """
     start = uniform_weights(candidates, torch.float64)
     total = weights.sum(1, keepdim=True)
@@ -99,9 +93,6 @@ def calibrate(confidence: Float[Tensor, "n k"], candidates: Bool[Tensor, "n k"])
     .. math:: F_{ic} \sum_j F^0_{jc} \Big/ \sum_j F_{jc}
 
     A class with mass below 1e-10 is not rescaled. The argmax of a row is its disambiguated label.
-
-    References:
-        [zhang2015solving].
     """
     before, after = uniform_weights(candidates, torch.float64).sum(0), confidence.sum(0)
     return confidence * torch.where(after < 1e-10, 1.0, before / after)
@@ -120,9 +111,6 @@ def class_residuals(
     .. math:: e_c = \Bigl\lVert x - \sum_{a : \hat y_a = c} w_a B_a \Bigr\rVert^2
 
     A class without neighbors has the squared norm of the row as its error.
-
-    References:
-        [zhang2015solving].
     """
     residuals = torch.empty(len(query), n_classes, dtype=torch.float64, device=query.device)
     for rows in _blocks(query, neighbors):
@@ -175,9 +163,6 @@ class IPAL(ClassicalAlgorithm):
         rounds: number of rounds of propagation.
         tol: stop early when a round changes the confidences by less (Frobenius norm); None runs all rounds.
         row_normalise: divide rows by their norm first, as the authors do.
-
-    References:
-        [zhang2015solving].
 
     Notes:
         Public code solves one quadratic program per row, partly with a commercial solver, and stores an n x n

@@ -62,9 +62,6 @@ def pegasos_round(
 
     with a the best candidate, b the best other label and the projection `into_ball`. Round 1 depends on the
     initial W only through the labels a and b.
-
-    References:
-        [nguyen2008classification].
     """
     margin, best, rival = margins(x @ weight.T, candidates)
     violated = (margin < 1).to(x.dtype)[:, None]
@@ -83,16 +80,9 @@ def pegasos(
     rounds: int,
     keep: Literal["last", "best", "average"] = "last",
 ) -> Float[Tensor, "k d"]:
-    """Run `pegasos_round` repeatedly.
+    """Run `pegasos_round` repeatedly from the initial W.
 
-    Args:
-        start: initial W.
-        x: features.
-        candidates: True on S; at least one True per row.
-        lam: regularization strength lambda.
-        rounds: number of rounds.
-        keep: which W to return: the last, the one with the lowest objective, or the average over the second
-            half of the rounds.
+    Returns the last W, the one with the lowest objective, or the average over the second half of the rounds.
     """
     weight, kept = start, start
     lowest, averaged = torch.inf, 0
@@ -119,9 +109,6 @@ class PLSVM(ClassicalAlgorithm):
         start: "random" (uniform on (0, 1), projected onto the ball) or "zeros", where all scores tie and the
             first round favors low class indices.
         keep: which iterate to return, see `pegasos`.
-
-    References:
-        [nguyen2008classification].
 
     Notes:
         Public code stops when an objective with the spectral norm of W instead of the squared Frobenius norm

@@ -79,19 +79,14 @@ def neighbor_graph(x: Float[Tensor, "n d"], n_neighbors: int, sigma: float) -> G
 def enhance(
     candidates: Bool[Tensor, "n k"], graph: Graph, lam: float, *, tol: float = 1e-13, rounds: int = 1000
 ) -> Float[Tensor, "n k"]:
-    r"""Smooth the candidate sets to label distributions D over a graph with Laplacian G.
+    r"""Smooth the candidate sets S to label distributions D over a graph with (unnormalized) Laplacian G.
 
     .. math:: D = \arg\min_D \lVert D - S \rVert_F^2 + \lambda \operatorname{tr}(D^\top G D)
         = (I + \lambda G)^{-1} S
 
     by conjugate gradients for all classes at once, preconditioned by the diagonal.
 
-    Args:
-        candidates: candidate sets S, as a 0/1 matrix.
-        graph: the graph; G is its unnormalized Laplacian.
-        lam: smoothing strength lambda.
-        tol: stop when the relative residual of every class is below this value.
-        rounds: maximum number of iterations.
+    The iteration stops when the relative residual of every class is below `tol`.
 
     References:
         [xu2019partial].
@@ -165,9 +160,6 @@ def data_term(
         c1: weight of the distance to the target.
         c2: weight of the margin between candidates and other labels.
         eps: width of the insensitive zone: distances up to eps have no loss.
-
-    References:
-        [xu2019partial].
     """
     gap = target - outputs
     length = torch.linalg.vector_norm(gap, dim=1, keepdim=True)
@@ -212,9 +204,6 @@ def fit_regression(
         c1, c2, eps: see `data_term`.
         tol: stop when the relative change of the outputs in a step is below this value.
         steps: maximum number of steps.
-
-    References:
-        [xu2019partial].
 
     Notes:
         Public code uses iteratively reweighted least squares, which can end in a singular system, keeps stale
@@ -294,9 +283,6 @@ class PLLE(ClassicalAlgorithm):
         width: width of the regression kernel, in mean distances.
         dense_rows: with at most this many rows the full kernel matrix is used, stored twice in float64.
         landmarks: number of landmarks used for more rows.
-
-    References:
-        [xu2019partial].
     """
 
     scaling: Literal["zscore", "unit", "none"] = "zscore"

@@ -172,12 +172,7 @@ class ImageNetwork(Network):
 def convolution(inputs: int, outputs: int, size: int, *, stride: int = 1, init: str = "fan_out") -> nn.Conv2d:
     """Build a same-padded convolution without bias, with He normal initialization.
 
-    Args:
-        inputs: number of input channels.
-        outputs: number of output channels.
-        size: height and width of the kernel.
-        stride: stride of the kernel.
-        init: "fan_out" for variance 2 / (size^2 outputs), "fan_in" for 2 / (size^2 inputs).
+    The variance is 2 / (size^2 outputs) with `init="fan_out"`, 2 / (size^2 inputs) with "fan_in".
     """
     kind = SmallConvolution if (size, stride) == (3, 1) else nn.Conv2d
     conv = kind(inputs, outputs, size, stride, padding=size // 2, bias=False)
