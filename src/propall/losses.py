@@ -1,6 +1,6 @@
 """Objectives as `nn.Module`, for custom training loops."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from propall.training.contract import Objective, RowwiseObjective, State, Step, 
 
 #: Matrix with True (or 1) on the candidates of each row.
 CandidateMatrix = Tensor | CandidateLabels | NDArray[np.generic]
+Reduction = Literal["mean", "sum", "none"]
 
 
 @torch.library.custom_op("propall::gather_memory", mutates_args=())
@@ -113,7 +114,7 @@ class PartialLabelLoss(nn.Module):
         objective: Objective,
         candidates: CandidateMatrix | None = None,
         *,
-        reduction: Literal["mean", "sum", "none"] = "mean",
+        reduction: Reduction = "mean",
         dim: int = 1,
     ) -> None:
         super().__init__()
@@ -122,7 +123,7 @@ class PartialLabelLoss(nn.Module):
                 f"objective: got {objective!r}; expected an objective such as ProPaLL(). "
                 "To look one up by name, use propall.methods.METHODS[name]()."
             )
-        if reduction not in ("mean", "sum", "none"):
+        if reduction not in get_args(Reduction):
             raise ValueError(f"reduction: got {reduction!r}; expected 'mean', 'sum' or 'none'.")
         if reduction != "mean" and not isinstance(objective, RowwiseObjective):
             raise ValueError(
@@ -155,13 +156,7 @@ class PartialLabelLoss(nn.Module):
         self._validated = True
 
     def _validate(self, candidates: Tensor, sets: Bool[Tensor, "b k"], counted: Tensor | None) -> None:
-        """Reject sets that the objective cannot take, as far as that does not wait for a GPU.
-
-        Args:
-            candidates: as passed by the user.
-            sets: the same, flattened.
-            counted: rows whose weight is above 0; None for all.
-        """
+        """Reject sets of counted rows that the objective cannot take, unless that waits for a GPU."""
         if self._validated or is_traced():
             return
         _check_binary(candidates)
@@ -222,9 +217,8 @@ class PartialLabelLoss(nn.Module):
             )
         dim = self.dim if len(shape) > 1 else 0
         if not -len(shape) <= dim < len(shape):
-            raise ValueError(
-                f"dim: got {self.dim} for logits of shape {tuple(shape)}; expected the class dimension."
-            )
+            text = f"dim: got {self.dim} for logits of shape {tuple(shape)}; expected the class dimension."
+            raise ValueError(text)
         dim %= len(shape)
         k = shape[dim]
         if self._classes not in (None, k):
@@ -322,9 +316,7 @@ class ProPaLLLoss(PartialLabelLoss):
 
     objective: ProPaLL
 
-    def __init__(
-        self, *, noise: float = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", dim: int = 1
-    ) -> None:
+    def __init__(self, *, noise: float = 0.0, reduction: Reduction = "mean", dim: int = 1) -> None:
         if not isinstance(noise, (int, float)) or not noise >= 0:
             raise ValueError(f"noise: got {noise!r}; expected a number, 0 or more.")
         super().__init__(ProPaLL(noise=noise), reduction=reduction, dim=dim)

@@ -181,13 +181,7 @@ def data_check(
     print_line(f"\n{plural(len(checked), 'data set')} checked; all files match.")
 
 
-class Optimizer(StrEnum):
-    """Optimizers of the recipe."""
-
-    sgd = "sgd"
-    adam = "adam"
-
-
+Optimizer = StrEnum("Optimizer", ["sgd", "adam"])
 _candidates = partial(typer.Option, rich_help_panel="Candidate sets")
 _training = partial(typer.Option, rich_help_panel="Training")
 _runs = partial(typer.Option, rich_help_panel="Runs")

@@ -107,13 +107,7 @@ def _print_comparison(contenders: Sequence[Contender], scores: Iterable[Contende
     print_line()
 
 
-class Launcher(StrEnum):
-    """Where runs execute."""
-
-    local = "local"
-    ray = "ray"
-
-
+Launcher = StrEnum("Launcher", ["local", "ray"])
 _selection = partial(typer.Option, rich_help_panel="Selection")
 _execution = partial(typer.Option, rich_help_panel="Execution")
 
@@ -188,8 +182,8 @@ def reproduce(
             specs, device = reproduction.unique_specs(cells), parse_devices(execution.device)[0]
             _print_plan(specs, store, device, json_output)
             return
-        keys = {f"{cell.cell.name} {cell.protocol}": [spec.key for spec in cell.specs] for cell in cells}
-        with RunProgress({name: own for name, own in keys.items() if own}, print_note) as progress:
+        keys = {f"{c.cell.name} {c.protocol}": [spec.key for spec in c.specs] for c in cells if c.specs}
+        with RunProgress(keys, print_note) as progress:
             launcher: Literal["local", "ray"] = "ray" if execution.launcher is Launcher.ray else "local"
             plan = reproduction.run_cells(
                 cells, store, device=execution.device, progress=progress, launcher=launcher
@@ -360,11 +354,8 @@ def annotators(
     print_line(f"{images}, {study.folds} folds, {study.epochs} epochs. All numbers: {out}")
 
 
-class RankBlocks(StrEnum):
-    """What critical-difference diagrams rank over."""
-
-    data_sets = "data-sets"
-    runs = "runs"
+#: What critical-difference diagrams rank over.
+RankBlocks = StrEnum("RankBlocks", {"data_sets": "data-sets", "runs": "runs"})
 
 
 @app.command()
@@ -415,13 +406,8 @@ results_app = typer.Typer(help="List, show, export and import stored results.", 
 app.add_typer(results_app, name="results")
 
 
-class Format(StrEnum):
-    """Formats of exported results."""
-
-    csv = "csv"
-    json = "json"
-    tables = "tables"
-    rates = "rates"
+#: Formats of exported results.
+Format = StrEnum("Format", ["csv", "json", "tables", "rates"])
 
 
 @results_app.command("list")

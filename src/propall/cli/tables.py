@@ -384,10 +384,8 @@ def _print_confusion(result: Evaluation) -> None:
     if predicted:
         print_line("columns on the right: number of rows predicted as each class\n", style="dim")
     if result.seen:
-        seen = plural(result.seen, "row")
-        print_line(
-            f"{seen} of the training data: predicted by cross-validation models that did not see them."
-        )
+        seen = f"{plural(result.seen, 'row')} of the training data"
+        print_line(f"{seen}: predicted by cross-validation models that did not see them.")
     if result.resolved is not None:
         print_line(
             f"Of {plural(result.with_candidates, 'row')} with candidates, {100 * result.resolved:.2f} % "

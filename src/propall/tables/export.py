@@ -32,14 +32,9 @@ class _Probabilities(nn.Module):
 
 
 def export_onnx(model: TableModel, path: str | Path) -> Path:
-    """Write a model's network, which maps features to probabilities, and a JSON description of the features.
+    """Write a model's network, which maps features to probabilities, to an .onnx file.
 
-    Args:
-        model: a model whose method trains a network.
-        path: the .onnx file; the description is written to the same name with `.json` appended.
-
-    Returns:
-        The path of the description.
+    Returns the path of a description of the features, written under the same name with `.json` appended.
     """
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
         raise ValueError("onnx: the export requires onnx and onnxscript; pip install 'propall[export]'.")

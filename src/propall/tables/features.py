@@ -91,14 +91,8 @@ class Features:
     ) -> Self:
         """Detect the kind of each column and fit its encoding.
 
-        Args:
-            frame: training rows.
-            columns: the columns to use; by default all, or none if embeddings or images are given.
-            without: columns to exclude, such as the labels.
-            embedding: (n, d) precomputed features of the rows.
-            images: a column of image files.
-            folder: base folder of relative image paths.
-            separator: column separator of the file, if any; it decides what commas in numbers mean.
+        By default, all columns are used, or none if embeddings or images are given. The column separator of
+        the file decides what commas in numbers mean.
         """
         if images is not None and (embedding is not None or columns):
             raise ValueError(
@@ -109,9 +103,8 @@ class Features:
             columns = ()
         names = [str(c) for c in frame.columns if str(c) not in without] if columns is None else list(columns)
         notes: list[DataNote] = []
-        detected = [
-            _detect(frame[name], notes, requested=columns is not None, separator=separator) for name in names
-        ]
+        requested = columns is not None
+        detected = [_detect(frame[name], notes, requested=requested, separator=separator) for name in names]
         usable = tuple(column for column in detected if column is not None)
         if images is not None:
             images = images.fit(frame, folder or Path())
@@ -157,9 +150,8 @@ class Features:
                 f"features: the table has no column {', '.join(map(repr, absent))}, which the model was "
                 "fitted with; add it under this name."
             )
-        return pd.DataFrame(
-            {column.name: column.read(frame[column.name]) for column in self.columns}, index=frame.index
-        )
+        cells = {column.name: column.read(frame[column.name]) for column in self.columns}
+        return pd.DataFrame(cells, index=frame.index)
 
     def transform(
         self, frame: pd.DataFrame, *, embedding: NDArray[Any] | None = None, folder: Path | None = None
@@ -406,26 +398,27 @@ def _detect(
     name = str(column.name)
     gaps = column.map(is_gap).to_numpy(dtype=bool)
     present = column[~gaps]
-    if not len(present):
-        notes.append(DataNote("empty column", f"{name!r} has no values", "column left out"))
+
+    def leave_out(reason: str, text: str) -> FeatureColumn | None:
+        notes.append(DataNote(reason, f"{name!r} {text}", "column left out"))
         return None
+
+    if not len(present):
+        return leave_out("empty column", "has no values")
     text = f"{name!r}: {int(gaps.sum())} of {len(gaps)} values are missing"
     note_rows(notes, "missing values", text, "noted", column.index[gaps])
     words = present.map(as_text)
     distinct = words.nunique()
     if distinct == 1:
-        text = f"{name!r} is {words.iloc[0]!r} in every row"
-        notes.append(DataNote("constant column", text, "column left out"))
-        return None
+        return leave_out("constant column", f"is {words.iloc[0]!r} in every row")
     is_date = pd.api.types.is_datetime64_any_dtype(column.dtype)
     if is_date or words.map(_DATE.fullmatch).notna().mean() >= MOSTLY:
         return _report_unreadable(FeatureColumn(name, "date"), column, as_days(column), gaps, notes)
     if words.map(_OTHER_DATE.fullmatch).notna().mean() >= MOSTLY:
         order = _form_of_dates(words)
         if order is None:
-            text = f"{name!r} has dates whose day and month may be swapped; write them as 2023-12-31"
-            notes.append(DataNote("ambiguous dates", text, "column left out"))
-            return None
+            text = "has dates whose day and month may be swapped; write them as 2023-12-31"
+            return leave_out("ambiguous dates", text)
         dates = FeatureColumn(name, "date", form=order)
         return _report_unreadable(dates, column, as_days(column, order), gaps, notes)
     commas: list[DataNote] = []
@@ -434,17 +427,14 @@ def _detect(
     readable = np.isfinite(numbers)
     if readable[~gaps].mean() >= MOSTLY:
         if not requested and _are_row_numbers(numbers[~gaps]) and not gaps.any():
-            text = f"{name!r} numbers the rows; --options features=... can include it"
-            notes.append(DataNote("row numbers", text, "column left out"))
-            return None
+            return leave_out("row numbers", "numbers the rows; --options features=... can include it")
         notes += commas
         return _report_unreadable(FeatureColumn(name, "number", form=form), column, numbers, gaps, notes)
     if words.map(lambda text: len(text.split())).mean() >= 3 and distinct > CATEGORIES / 2:
         return FeatureColumn(name, "text", bool(gaps.any()))
     if distinct > max(20, len(present) / 2) and not requested:
-        text = f"{name!r} has {distinct} different values in {len(present)} rows, like an identifier"
-        notes.append(DataNote("identifier", text, "column left out"))
-        return None
+        text = f"has {distinct} different values in {len(present)} rows, like an identifier"
+        return leave_out("identifier", text)
     values = words.value_counts(sort=False)
     ranked = sorted(values.index, key=lambda value: (-values[value], value))
     if len(ranked) > CATEGORIES:

@@ -51,29 +51,17 @@ IMAGE_DEFAULTS = FitDefaults(32, 500, 3, 3, (0.003, 0.01), (1e-4,))
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How to fit a model; None stands for the defaults in `TABLE_DEFAULTS` and `IMAGE_DEFAULTS`.
+    """How to fit a model; None stands for the defaults in `TABLE_DEFAULTS` and `IMAGE_DEFAULTS`."""
 
-    Attributes:
-        methods: names from `propall methods`; if there are several, the best is selected.
-        nets: names of networks; by default chosen by the kind and number of rows.
-        epochs: passes over the data.
-        members: ensemble size.
-        folds: number of cross-validation folds.
-        search: compare several settings; otherwise use the default setting.
-        seed: random seed.
-        device: "auto", "cpu", "cuda", ...
-        verbose: show progress bars on a terminal.
-    """
-
-    methods: tuple[str, ...] = ("propall",)
-    nets: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ("propall",)  # if there are several, the best is selected
+    nets: tuple[str, ...] = ()  # by default chosen by the kind and number of rows
     epochs: int | None = None
-    members: int | None = None
+    members: int | None = None  # ensemble size
     folds: int | None = None
-    search: bool = True
+    search: bool = True  # compare several settings; otherwise use the default setting
     seed: int = 0
     device: str = "auto"
-    verbose: bool = False
+    verbose: bool = False  # show progress bars on a terminal
 
 
 @dataclass
@@ -110,8 +98,7 @@ def fit_table(
         without: columns to ignore; label columns are never features.
         embedding: (n, d) precomputed features, one row per row of the file.
         images: the column of image files.
-        first_model: called with a model in the default setting before the search starts, so that an
-            interrupted fit leaves a model.
+        first_model: called with a model in the default setting before the search, in case of an interrupt.
     """
     start = time.perf_counter()
     options = options or FitOptions()
@@ -173,9 +160,7 @@ def _check_names(
     for name in columns:
         table.raw.column(name, "features")
         if name in source.columns:
-            raise ValueError(
-                f"features: {name!r} is a label column; a model would learn to copy it. Leave it out."
-            )
+            raise ValueError(f"features: {name!r} is a label column; a model would copy it. Leave it out.")
     # Reshaping a file with one answer per line may already have dropped columns.
     for name in () if table.raw.answers is not None else without:
         table.raw.column(name, "ignore")
@@ -306,7 +291,6 @@ def load_embedding(path: Path | None) -> NDArray[Any] | None:
     except (ValueError, EOFError) as error:
         raise ValueError(f"embeddings: {path} is not a .npy file of numbers ({error}).") from error
     if values.ndim != 2 or values.dtype.kind not in "fiu":
-        raise ValueError(
-            f"embeddings: {path} contains {values.dtype} of shape {values.shape}; expected (n, d) numbers."
-        )
+        contents = f"{values.dtype} of shape {values.shape}"
+        raise ValueError(f"embeddings: {path} contains {contents}; expected (n, d) numbers.")
     return values

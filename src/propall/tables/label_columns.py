@@ -169,9 +169,8 @@ def read_label_columns(raw: RawTable, source: LabelSource) -> LabeledRows:
         return _read_votes(raw, source)
     if source.label is None:
         known = listed([str(name) for name in raw.frame.columns], 12)
-        raise ValueError(
-            f"label: no label column is named.{suggest_label_column(raw)} The columns are {known}."
-        )
+        suggestion = suggest_label_column(raw)
+        raise ValueError(f"label: no label column is named.{suggestion} The columns are {known}.")
     return _read_cells(raw, source)
 
 
@@ -385,9 +384,7 @@ def _read_votes(raw: RawTable, source: LabelSource) -> LabeledRows:
             continue
         text = f"{name!r} has cells that are not vote counts, such as {cells[bad.argmax()]!r}"
         if bad.sum() * 2 > len(bad):
-            raise ValueError(
-                f"votes: {text}, in {bad.sum()} of {len(bad)} rows; name one column of votes per class."
-            )
+            raise ValueError(f"votes: {text}, in {bad.sum()} of {len(bad)} rows; name one column per class.")
         draft.faults |= {index[i]: text for i in np.flatnonzero(bad)}
     for row, votes in zip(index, values, strict=True):
         if row not in draft.faults:

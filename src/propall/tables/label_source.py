@@ -61,20 +61,16 @@ class LabelSource:
         if self.item and not self.label:
             raise ValueError("item: given without label; also name the column of answers.")
         if self.annotator and not self.item:
-            raise ValueError(
-                "annotator: given without item; also name the column of items, or use annotators."
-            )
+            raise ValueError("annotator: given without item; name the column of items, or use annotators.")
         if not self.separator:
             raise ValueError("separator: empty; expected the text between two names, such as '|'.")
         if not (self.rule in ("union", "plurality") or (isinstance(self.rule, int) and self.rule >= 1)):
             raise ValueError(
-                f"rule: {self.rule!r}; expected union, plurality or a number of votes of at least 1."
+                f"rule: {self.rule!r}; expected union, plurality or a number of votes from 1 on."
             )
         if self.annotators and isinstance(self.rule, int) and self.rule > len(self.annotators):
-            raise ValueError(
-                f"rule: {self.rule} votes for {len(self.annotators)} annotators; expected 1 to "
-                f"{len(self.annotators)}."
-            )
+            n = len(self.annotators)
+            raise ValueError(f"rule: {self.rule} votes for {n} annotators; expected 1 to {n}.")
         if self.unlabelled not in ("keep", "drop"):
             raise ValueError(f"unlabelled: {self.unlabelled!r}; expected keep or drop.")
 

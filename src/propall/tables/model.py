@@ -155,12 +155,11 @@ def check_model_folder(folder: str | Path) -> Path:
     """Return the folder; refuse one that contains anything but an older model."""
     folder = Path(folder)
     if folder.exists():
-        inside = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
-        foreign = sorted(set(inside) - {CLASSIFIER, HELD_OUT, CONTENTS, PAGE, OPTIONS})
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
+        foreign = sorted(set(names) - {CLASSIFIER, HELD_OUT, CONTENTS, PAGE, OPTIONS})
         if foreign:
-            raise ValueError(
-                f"out: {folder} contains {foreign[0]!r}, which is not part of a model. Use a new folder."
-            )
+            inside = f"{foreign[0]!r}, which is not part of a model"
+            raise ValueError(f"out: {folder} contains {inside}. Use a new folder.")
     return folder
 
 

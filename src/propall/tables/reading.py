@@ -93,13 +93,10 @@ class RawTable:
     def select_rows(self, embedding: NDArray[Any]) -> NDArray[Any]:
         """Select the frame's rows from precomputed features with one row per row of the file."""
         if self.answers is not None:
-            raise ValueError(
-                "embeddings: not supported with one answer per line; make a table with one row per item."
-            )
+            raise ValueError("embeddings: not supported with one answer per line; use one row per item.")
         if len(embedding) != self.n_file_rows:
-            raise ValueError(
-                f"embeddings: {len(embedding)} rows for {self.n_file_rows} rows in the table; pass one each."
-            )
+            n = self.n_file_rows
+            raise ValueError(f"embeddings: {len(embedding)} rows for {n} rows in the table; pass one each.")
         kept: NDArray[Any] = np.asarray(embedding)[self.frame.index.to_numpy()]
         return kept
 
@@ -113,22 +110,15 @@ class RawTable:
 
 
 def read_table(source: str | Path | pd.DataFrame) -> RawTable:
-    """Read a table.
-
-    Args:
-        source: the path of a CSV, TSV, Parquet, Feather, JSON-lines or Excel file or of a Label Studio export
-            (JSON), or a data frame.
-    """
+    """Read a table from a data frame, a file in one of the `FORMATS`, or a Label Studio export."""
     if isinstance(source, pd.DataFrame):
         frame, notes = _name_columns(source.reset_index(drop=True), [str(c) for c in source.columns])
         return RawTable(frame, "data frame", notes)
     path = Path(source)
     kind = FORMATS.get(path.suffix.lower())
     if kind is None:
-        raise ValueError(
-            f"file: {path.name} has {f'the suffix {path.suffix}' if path.suffix else 'no suffix'}; expected "
-            f"{', '.join(FORMATS)}."
-        )
+        suffix = f"the suffix {path.suffix}" if path.suffix else "no suffix"
+        raise ValueError(f"file: {path.name} has {suffix}; expected {', '.join(FORMATS)}.")
     if not path.exists():
         here = [other.name for other in path.parent.glob("*")] if path.parent.is_dir() else []
         hint = did_you_mean(path.name, here) or "check the path."

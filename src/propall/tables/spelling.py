@@ -83,24 +83,16 @@ class SimilarNames:
 
 
 class Typos(NamedTuple):
-    """Typos among names.
+    """Typos among names."""
 
-    Attributes:
-        corrections: the name that each typo stands for.
-        doubtful: pairs of similar names that may be one, the rarer first.
-    """
-
-    corrections: dict[str, str]
-    doubtful: list[tuple[str, str]]
+    corrections: dict[str, str]  # the name that each typo stands for
+    doubtful: list[tuple[str, str]]  # pairs of similar names that may be one, the rarer first
 
 
 def find_typos(counts: Mapping[str, int], known: Sequence[str] | None = None) -> Typos:
-    """Find names that are typos of others.
+    """Find names that are typos of others, by the number of rows with each name.
 
-    Args:
-        counts: the number of rows with each name.
-        known: the only valid names; an invalid name with one similar valid name is then a typo of it,
-            regardless of the counts.
+    If the valid names are known, an invalid name with one similar valid name is a typo of it in any case.
     """
     corrections: dict[str, str] = {}
     doubtful: list[tuple[str, str]] = []

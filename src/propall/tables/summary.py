@@ -197,10 +197,7 @@ def agreement(
     with the observed disagreement :math:`D_o` of pairs of answers on one row, and the disagreement
     :math:`D_e` expected if the same answers were assigned to the rows at random.
 
-    Args:
-        counts: (n, k) votes.
-        answers: (n, m) class number given by each annotator, -1 for none.
-        annotators: names of the annotators.
+    `counts` are (n, k) votes; `answers` (n, m) class numbers given by each annotator, -1 for none.
 
     References:
         Hayes and Krippendorff, Answering the call for a standard reliability measure for coding data (2007).
