@@ -110,7 +110,7 @@ def test_without_noise_nothing_is_drawn():
 def test_without_noise_the_kernel_gets_the_tensors_as_they_are(criterion, monkeypatch):
     logits, candidates = batch()
     logits, calls = logits.bfloat16(), []
-    monkeypatch.setattr(kernels, "pays", lambda logits: True)
+    monkeypatch.setattr(kernels, "is_faster", lambda logits: True)
 
     def fused(*tensors, reduction):
         calls.append((tensors, reduction))

@@ -67,7 +67,7 @@ def compare(x: Tensor, weight: Tensor, incoming: Tensor) -> None:
 
 
 def use_kernels(monkeypatch: pytest.MonkeyPatch, *channels: tuple[int, int]) -> None:
-    monkeypatch.setattr(convolution, "PAYS", dict.fromkeys(channels, (FORWARD, INPUT, WEIGHT)))
+    monkeypatch.setattr(convolution, "FASTER", dict.fromkeys(channels, (FORWARD, INPUT, WEIGHT)))
 
 
 # Values
@@ -240,11 +240,11 @@ def test_what_pays(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.empty(shape).as_subclass(OnGpu)
 
     x, weight = on_gpu(2, 16, 4, 4), on_gpu(16, 16, 3, 3)
-    assert convolution.pays(x, weight, torch.bfloat16)
-    assert not convolution.pays(x, weight, torch.float32)
-    assert not convolution.pays(x, on_gpu(48, 16, 3, 3), torch.bfloat16)
-    assert not convolution.pays(on_gpu(16, 4, 4), weight, torch.bfloat16)
-    assert not convolution.pays(torch.empty(2, 16, 4, 4), weight, torch.bfloat16)
+    assert convolution.is_faster(x, weight, torch.bfloat16)
+    assert not convolution.is_faster(x, weight, torch.float32)
+    assert not convolution.is_faster(x, on_gpu(48, 16, 3, 3), torch.bfloat16)
+    assert not convolution.is_faster(on_gpu(16, 4, 4), weight, torch.bfloat16)
+    assert not convolution.is_faster(torch.empty(2, 16, 4, 4), weight, torch.bfloat16)
 
 
 @pytest.mark.parametrize("fast", [False, pytest.param(True, marks=pytest.mark.compiled)])
@@ -264,7 +264,7 @@ def test_training_goes_through_the_operators(count: int, fast: bool, monkeypatch
     expected = Trainer(CC(), net, recipe, fast=False).fit(runs)
     calls: list[str] = []
     monkeypatch.setattr(convolution, "runs_kernel", lambda x, channels, which: bool(calls.append(which)))
-    monkeypatch.setattr(network, "pays", lambda *_: True)
+    monkeypatch.setattr(network, "is_faster", lambda *_: True)
     monkeypatch.setattr(SmallConvolution, "_gpu_dtype", lambda self, x: x.dtype)
     trained = Trainer(CC(), net, recipe, fast=fast).fit(runs)
     assert set(calls) == {FORWARD, INPUT, WEIGHT}
@@ -313,7 +313,7 @@ def test_resnet_learns_the_same_with_and_without(monkeypatch: pytest.MonkeyPatch
     with_kernels = gradients(True)
     # Three passes of ten layers with 16 channels, and of nine each with 32 and 64.
     assert sum(launched) == 3 * 28
-    monkeypatch.setattr(network, "pays", lambda *_: False)
+    monkeypatch.setattr(network, "is_faster", lambda *_: False)
     without = gradients(True)
     assert len(launched) == 3 * 28
 

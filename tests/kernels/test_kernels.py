@@ -14,7 +14,7 @@ from torch import Tensor
 
 from propall import kernels
 from propall.kernels import fused_cc, fused_propall
-from propall.kernels.operators import candidate_loss, candidate_loss_ahead
+from propall.kernels.operators import candidate_loss, candidate_loss_with_gradient
 from propall.methods.cc import cc_loss
 from propall.methods.propall import propall_loss
 from tests.golden.comparison import COPIES, DEEP_32, as_array, read_file
@@ -277,7 +277,7 @@ def test_gradient_computed_ahead_is_corrected(loss: str) -> None:
     mean = torch.full((70,), 1 / 70, device="cuda")
     factor = torch.cat([torch.rand(10, device="cuda"), mean[10:]])
     seen, copy = (logits.clone().requires_grad_() for _ in range(2))
-    losses = candidate_loss_ahead(seen, candidates, loss, mean=False)
+    losses = candidate_loss_with_gradient(seen, candidates, loss, mean=False)
     expected = candidate_loss(copy, candidates, loss)
     torch.testing.assert_close(losses, expected, **ROUNDING)
     for weight in (factor, mean):
@@ -454,9 +454,9 @@ def test_gradient_is_computed_ahead_only_where_it_will_be_used(
 
     def watched(*arguments: Any) -> Any:
         ahead.append(arguments)
-        return candidate_loss_ahead(*arguments)
+        return candidate_loss_with_gradient(*arguments)
 
-    monkeypatch.setattr(kernels, "candidate_loss_ahead", watched)
+    monkeypatch.setattr(kernels, "candidate_loss_with_gradient", watched)
     logits, candidates = torch.randn(3, 4, device=device), make_candidates(3, 4, 0.3, device)
     fused_cc(logits, candidates)
     with torch.no_grad():
@@ -532,7 +532,7 @@ def test_the_losses_use_a_kernel_where_it_pays(loss, fused, monkeypatch):
     mask[:, 0] = True
     plain = loss(logits, mask)
     calls = []
-    monkeypatch.setattr(kernels, "pays", lambda logits: calls.append(logits.shape) or True)
+    monkeypatch.setattr(kernels, "is_faster", lambda logits: calls.append(logits.shape) or True)
     by_kernel = loss(logits, mask)
     assert calls == [(6, 5)]
     torch.testing.assert_close(by_kernel, plain)
@@ -545,6 +545,6 @@ def test_the_losses_use_a_kernel_where_it_pays(loss, fused, monkeypatch):
 @pytest.mark.gpu
 def test_a_kernel_pays_for_many_classes_and_numbers():
     for shape, expected in (((1 << 16, 64), True), ((1 << 20, 10), False), ((256, 1000), False)):
-        assert kernels.pays(torch.empty(shape, device="cuda")) is expected
-    assert not kernels.pays(torch.empty(1 << 16, 64, dtype=torch.float64, device="cuda"))
-    assert not kernels.pays(torch.empty(1 << 16, 64))
+        assert kernels.is_faster(torch.empty(shape, device="cuda")) is expected
+    assert not kernels.is_faster(torch.empty(1 << 16, 64, dtype=torch.float64, device="cuda"))
+    assert not kernels.is_faster(torch.empty(1 << 16, 64))

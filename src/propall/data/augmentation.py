@@ -55,7 +55,7 @@ class Augmentation:
     def __post_init__(self) -> None:
         check_integers(self, crop=0, operations=0, cutout=0)
         if not self.strength >= 0:
-            raise ValueError(f"strength: {self.strength!r} given; expected 0 or more.")
+            raise ValueError(f"strength: got {self.strength!r}; expected 0 or more.")
 
     @classmethod
     def weak(cls, size: int = 32, *, flip: bool = True) -> Self:

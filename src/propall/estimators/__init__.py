@@ -1,4 +1,10 @@
-"""Methods as scikit-learn estimators: classifier, model selection without true labels, calibration."""
+"""Methods as scikit-learn estimators. Public are the names imported here.
+
+- `classifier`: `PartialLabelClassifier`; `ensemble` trains its members, `validation` checks its data.
+- `search`: model selection without true labels, by `scorers` on `folds`; `cross_fitting` fits all at once.
+- `resolution`, `calibration`: resolved candidate sets, temperature scaling.
+- `persistence`, `export`: saved models, and models as torch modules.
+"""
 
 from propall.estimators.classifier import PartialLabelClassifier
 from propall.estimators.folds import CandidateStratifiedKFold

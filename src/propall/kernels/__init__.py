@@ -1,4 +1,9 @@
-"""Losses over candidate sets fused into one pass over the logits, for many classes on a GPU.
+"""Triton kernels for a GPU: losses over candidate sets, small convolutions, Gamma draws.
+
+- `operators`, `triton_code`: the fused losses, one pass over the logits; `closed_forms`: the same in PyTorch.
+- `convolution`, `convolution_code`: 3x3 convolutions with few channels.
+- `gamma`: Gamma draws for VALEN's Dirichlet samples.
+- `dispatch`: where a kernel runs, and autograd for custom operators.
 
 `fused_propall` and `fused_cc` compute `propall_loss` and `cc_loss` with the same accuracy, and allocate
 nothing of the logits' size except the gradient. They are custom operators, so `torch.compile`, `vmap`,
@@ -6,7 +11,7 @@ nothing of the logits' size except the gradient. They are custom operators, so `
 evaluate the closed forms in PyTorch.
 
 Memory traffic decides their speed. In eager mode, the forward pass also writes the gradient, scaled for a
-mean over the rows. The backward pass then only checks, on the device, that this is the gradient asked for; if
+mean over the rows. The backward pass then only checks, on the device, that this is the requested gradient; if
 it is not (a sum, weights, a scaled loss), the affected rows are recomputed from the logits into the same
 memory, so that a half-precision gradient is never rescaled. A mean thus costs one read of logits and
 candidates and one write of the gradient: 9 bytes per float32 logit. Computing the gradient in the backward
@@ -22,11 +27,18 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from propall.kernels.closed_forms import propall_losses, propall_losses_and_gradients
-from propall.kernels.dispatch import available, pays
-from propall.kernels.operators import candidate_loss, candidate_loss_ahead
+from propall.kernels.dispatch import available, is_faster
+from propall.kernels.operators import candidate_loss, candidate_loss_with_gradient
 from propall.numerics import is_traced
 
-__all__ = ["available", "fused_cc", "fused_propall", "pays", "propall_losses", "propall_losses_and_gradients"]
+__all__ = [
+    "available",
+    "fused_cc",
+    "fused_propall",
+    "is_faster",
+    "propall_losses",
+    "propall_losses_and_gradients",
+]
 
 Reduction = Literal["none", "mean"]
 
@@ -62,7 +74,7 @@ def _fused(loss: str, logits: Tensor, candidates: Tensor, reduction: str) -> Ten
     # A graph that is traced or transformed leaves the gradient to the backward pass; see above.
     eager = not is_traced() and not is_in_torch_dispatch_mode() and type(logits) in _PLAIN_TENSORS
     if eager and torch.is_grad_enabled() and logits.requires_grad and logits.numel() and available(logits):
-        return candidate_loss_ahead(logits, candidates, loss, reduction == "mean")
+        return candidate_loss_with_gradient(logits, candidates, loss, reduction == "mean")
     losses = candidate_loss(logits, candidates, loss)
     return losses.mean() if reduction == "mean" else losses
 

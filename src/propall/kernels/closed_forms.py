@@ -22,7 +22,7 @@ def propall_losses(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k
     logits = full_precision(logits)
     if is_traced():  # compilers and `torch.func` differentiate the operations themselves
         return _propall(logits, candidates)[0]
-    losses: Tensor = _ProPaLL.apply(logits, candidates)  # type: ignore[no-untyped-call]
+    losses: Tensor = _ClosedForm.apply(logits, candidates)  # type: ignore[no-untyped-call]
     return losses
 
 
@@ -94,7 +94,7 @@ def _within_range(logits: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
     return torch.addcmul(logits, shift, inside, value=-1), shift.squeeze(-1)
 
 
-class _ProPaLL(torch.autograd.Function):
+class _ClosedForm(torch.autograd.Function):
     """`_propall` with its gradient written out: a third of the operations that autograd would run."""
 
     @staticmethod

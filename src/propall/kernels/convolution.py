@@ -6,7 +6,7 @@ gradients with respect to input and weights. Each is linear in both arguments, a
 other two, so together they have derivatives of every order. They support `torch.compile`, `torch.func`,
 `vmap` and CUDA graphs.
 
-Everything else (see `PAYS` and `runs_kernel`) is left to PyTorch's convolution.
+Everything else (see `FASTER` and `runs_kernel`) is left to PyTorch's convolution.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ from torch.autograd.function import _SingleLevelFunction
 
 from propall.kernels.dispatch import HAS_TRITON, below_autograd, differentiable
 
-__all__ = ["convolution_3x3", "pays"]
+__all__ = ["convolution_3x3", "is_faster"]
 
 FORWARD, INPUT, WEIGHT = "forward", "input gradient", "weight gradient"
 #: Passes in which the kernels beat cuDNN, by input and output channels. Microseconds on an H200, batch 256,
 #: 32, 16 and 8 pixels per side: forward 14, 8, 7 (cuDNN 35, 11, 8), input gradient 14, 8, 7 (41, 11, 10),
 #: weight gradient 16, 13, 10 (53, 28, 16).
-PAYS = dict.fromkeys([(16, 16), (32, 32), (64, 64)], (FORWARD, INPUT, WEIGHT))
+FASTER = dict.fromkeys([(16, 16), (32, 32), (64, 64)], (FORWARD, INPUT, WEIGHT))
 
 _HALF = (torch.bfloat16, torch.float16)
 #: The kernels use 32-bit offsets.
@@ -42,10 +42,10 @@ _ops = torch.ops.propall
 _Derivative: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def pays(x: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
+def is_faster(x: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
     """Whether `convolution_3x3` is faster than PyTorch for x and weight in this dtype."""
     images = x.is_cuda and weight.is_cuda and x.dim() == 4
-    return HAS_TRITON and images and dtype in _HALF and (weight.shape[1], weight.shape[0]) in PAYS
+    return HAS_TRITON and images and dtype in _HALF and (weight.shape[1], weight.shape[0]) in FASTER
 
 
 def convolution_3x3(
@@ -70,7 +70,7 @@ def runs_kernel(x: Tensor, channels: tuple[int, int], which: str) -> bool:
         HAS_TRITON
         and x.is_cuda
         and x.dtype in _HALF
-        and which in PAYS.get(channels, ())
+        and which in FASTER.get(channels, ())
         and 0 < x.numel() // x.shape[1] * max(channels) < _MAX_ELEMENTS
         and torch.cuda.get_device_capability(x.device) >= _AMPERE
     )

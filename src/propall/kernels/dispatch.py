@@ -14,7 +14,7 @@ from torch._C._functorch import (
 
 #: Whether kernels can be compiled at all.
 HAS_TRITON = find_spec("triton") is not None and torch.version.cuda is not None
-#: Numbers of classes and of logits from which a kernel pays.
+#: Numbers of classes and of logits from which a kernel is faster.
 MANY_CLASSES, MANY_LOGITS = 64, 1 << 22
 _KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -24,7 +24,7 @@ def available(logits: Float[Tensor, "*b k"]) -> bool:
     return HAS_TRITON and logits.is_cuda and logits.dtype in _KERNEL_DTYPES
 
 
-def pays(logits: Float[Tensor, "*b k"]) -> bool:
+def is_faster(logits: Float[Tensor, "*b k"]) -> bool:
     """Whether a kernel computes the loss of these logits faster than the closed form in PyTorch.
 
     With few classes a compiler generates an equally good kernel, fused with whatever precedes the loss. In

@@ -23,17 +23,17 @@ def candidate_loss(logits: Tensor, candidates: Tensor, loss: str) -> Tensor:
     return losses
 
 
-def candidate_loss_ahead(logits: Tensor, candidates: Tensor, loss: str, mean: bool) -> Tensor:
+def candidate_loss_with_gradient(logits: Tensor, candidates: Tensor, loss: str, mean: bool) -> Tensor:
     """As `candidate_loss`, with the gradient of the mean written in the same pass.
 
     For eager code on a GPU, and logits that are not empty: the backward pass overwrites that gradient where
     it was not for the mean. With `mean`, the result is the mean itself, which saves two small kernels.
     """
-    value: Tensor = _Ahead.apply(logits, candidates, loss, mean)  # type: ignore[no-untyped-call]
+    value: Tensor = _LossWithGradient.apply(logits, candidates, loss, mean)  # type: ignore[no-untyped-call]
     return value
 
 
-class _Ahead(torch.autograd.Function):
+class _LossWithGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, candidates: Tensor, loss: str, mean: bool) -> Tensor:
         from propall.kernels.triton_code import parts_of_mean, sum_parts, write_losses

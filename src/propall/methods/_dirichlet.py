@@ -17,7 +17,7 @@ PARAMETER_RANGE = (0.01, 30.0)
 PROPOSALS = 6
 #: Random numbers drawn at once.
 DRAWS_AT_ONCE = 1 << 23
-#: Lower bound of a sampled share: an underflow to 0 would remove the label for good.
+#: Lower bound of a sampled share: an underflow to 0 would remove the label permanently.
 LEAST_SHARE = 1e-30
 
 

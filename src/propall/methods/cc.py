@@ -27,7 +27,7 @@ def cc_loss(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> 
     Notes:
         The authors' code takes the log of a sum of probabilities: infinite for gaps above 103 logits.
     """
-    if kernels.pays(logits):
+    if kernels.is_faster(logits):
         return kernels.fused_cc(logits, candidates)
     return negative_log_mass(logits, candidates)
 

@@ -43,7 +43,7 @@ def propall_loss(
     """
     if mode not in ("exact", "paper"):
         raise ValueError(f"mode: got {mode!r}; expected 'exact' or 'paper'.")
-    if mode == "exact" and kernels.pays(logits):
+    if mode == "exact" and kernels.is_faster(logits):
         return kernels.fused_propall(logits, candidates, reduction=reduction)
     losses = (kernels.propall_losses if mode == "exact" else _appendix_a_loss)(logits, candidates)
     return losses.mean() if reduction == "mean" else losses

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from propall.kernels.convolution import convolution_3x3, pays
+from propall.kernels.convolution import convolution_3x3, is_faster
 from propall.numerics import full_precision
 
 #: Alignment in bytes at which a GPU's matrix units are fast.
@@ -83,7 +83,7 @@ class SmallConvolution(nn.Conv2d):
     def forward(self, x: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h w"]:
         """Convolve the images, padded with zeros."""
         dtype = self._gpu_dtype(x)
-        if dtype is not None and pays(x, self.weight, dtype):
+        if dtype is not None and is_faster(x, self.weight, dtype):
             return convolution_3x3(x, self.weight, dtype)
         return super().forward(x)
 

@@ -47,7 +47,7 @@ class WideResNet(ImageNetwork):
     ) -> None:
         super().__init__(in_shape)
         if depth % 6 != 4:
-            raise ValueError(f"depth: {depth} given; expected 6 n + 4, such as 28.")
+            raise ValueError(f"depth: got {depth}; expected 6 n + 4, such as 28.")
         layers: list[nn.Module] = [convolution(in_shape[0], 16, 3)]
         inputs = 16
         for stage in range(3):

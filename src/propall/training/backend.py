@@ -30,14 +30,14 @@ class Group(NamedTuple):
     moments: dict[str, Tensors]
 
 
-class Time(NamedTuple):
+class StepTime(NamedTuple):
     """When a step happens; see `Step`."""
 
     progress: Float[Tensor, ""]
     epoch: Float[Tensor, ""]
 
 
-class Visit(NamedTuple):
+class SectionInputs(NamedTuple):
     """What the objective of a section sees of one step besides the logits."""
 
     candidates: Tensor
@@ -55,17 +55,19 @@ class Backend(ABC):
     groups: list[Group]
 
     @abstractmethod
-    def visit(self, section: int, batch: Batch, time: Time, noise: Tensor | None) -> Visit:
+    def section_inputs(
+        self, section: int, batch: Batch, time: StepTime, noise: Tensor | None
+    ) -> SectionInputs:
         """What a section sees of a batch."""
 
     @abstractmethod
     def losses_and_gradients(
-        self, batch: Batch, visits: list[Visit]
+        self, batch: Batch, inputs: list[SectionInputs]
     ) -> tuple[Float[Tensor, "r"], Tensor, list[Tensors]]:
         """Loss of every run, the logits, and the gradients in the tensors of every group."""
 
     @abstractmethod
-    def update(self, section: int, batch: Batch, visit: Visit, logits: Tensor) -> State:
+    def update(self, section: int, batch: Batch, section_inputs: SectionInputs, logits: Tensor) -> State:
         """State of a section's runs after the optimizer's step, for the rows of the batch."""
 
 
@@ -81,15 +83,17 @@ class StackedBackend(Backend):
             for (runs, trained), moments in zip(tensors, stack.moments, strict=True)
         ]
 
-    def visit(self, section: int, batch: Batch, time: Time, noise: Tensor | None) -> Visit:
+    def section_inputs(
+        self, section: int, batch: Batch, time: StepTime, noise: Tensor | None
+    ) -> SectionInputs:
         """The section's slice of the batch."""
         runs = self.stack.sections[section].runs
         weight, teacher = (None if t is None else t[runs] for t in (batch.weight, batch.teacher))
         step = Step(*time, noise, weight, teacher)
-        return Visit(batch.candidates[runs], self.stack.batch_state(section, batch), step)
+        return SectionInputs(batch.candidates[runs], self.stack.batch_state(section, batch), step)
 
     def losses_and_gradients(
-        self, batch: Batch, visits: list[Visit]
+        self, batch: Batch, inputs: list[SectionInputs]
     ) -> tuple[Float[Tensor, "r"], Tensor, list[Tensors]]:
         """One gradient of the sum of all losses; batch norm's new buffers are written to the stack."""
         stack = self.stack
@@ -101,7 +105,7 @@ class StackedBackend(Backend):
                 [
                     section.losses(logits[section.runs], candidates, state._replace(trained=tensors), step)
                     for section, (candidates, state, step), tensors in zip(
-                        stack.sections, visits, trained[1:], strict=True
+                        stack.sections, inputs, trained[1:], strict=True
                     )
                 ]
             )
@@ -111,12 +115,12 @@ class StackedBackend(Backend):
         write(stack.buffers, buffers)
         return losses.detach(), logits, gradients
 
-    def update(self, section: int, batch: Batch, visit: Visit, logits: Tensor) -> State:
+    def update(self, section: int, batch: Batch, section_inputs: SectionInputs, logits: Tensor) -> State:
         """All runs of the section at once."""
         part = self.stack.sections[section]
         fresh = part.objective.fresh_logits
         return part.update(
-            self._fresh_logits(part.runs, batch) if fresh else logits.detach()[part.runs], *visit
+            self._fresh_logits(part.runs, batch) if fresh else logits.detach()[part.runs], *section_inputs
         )
 
     def _fresh_logits(self, runs: slice, batch: Batch) -> Tensor:

@@ -155,7 +155,7 @@ class Captured:
                 except Exception as error:  # the plain step works in any case
                     warnings.warn(
                         f"the training step could not be {what} ({type(error).__name__}: "
-                        f"{str(error)[:200]}); training continues without, more slowly.",
+                        f"{str(error)[:200]}); training continues without it, more slowly.",
                         RuntimeWarning,
                         stacklevel=2,
                     )

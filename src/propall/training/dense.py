@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from propall.nets.network import AlignedLinear, Network
-from propall.training.backend import Backend, StackedBackend, Visit, concatenate
+from propall.training.backend import Backend, SectionInputs, StackedBackend, concatenate
 from propall.training.contract import RowwiseObjective, weighted_mean
 from propall.training.optim import Tensors
 from propall.training.sections import is_rowwise, mean_gradients
@@ -96,13 +96,13 @@ class DenseStackedBackend(StackedBackend):
         self.dense = dense
 
     def losses_and_gradients(
-        self, batch: Batch, visits: list[Visit]
+        self, batch: Batch, inputs: list[SectionInputs]
     ) -> tuple[Float[Tensor, "r"], Tensor, list[Tensors]]:
         """The objectives' gradients in the logits, then the written-out backward pass."""
         logits = self.dense.forward(batch.x)
         parts = [
-            section.losses_and_gradients(logits[section.runs], *visit)
-            for section, visit in zip(self.stack.sections, visits, strict=True)
+            section.losses_and_gradients(logits[section.runs], *section_inputs)
+            for section, section_inputs in zip(self.stack.sections, inputs, strict=True)
         ]
         losses, of_logits, of_trained = (list(part) for part in zip(*parts, strict=True))
         return concatenate(losses), logits, [self.dense.backward(concatenate(of_logits)), *of_trained]
@@ -118,10 +118,10 @@ class DenseSingleBackend(SingleBackend):
         self.dense = Dense(names, self.parameters)
 
     def losses_and_gradients(
-        self, batch: Batch, visits: list[Visit]
+        self, batch: Batch, inputs: list[SectionInputs]
     ) -> tuple[Float[Tensor, "r"], Tensor, list[Tensors]]:
         """The objective's gradients in the logits, then the written-out backward pass."""
-        ((candidates, state, step),) = visits
+        ((candidates, state, step),) = inputs
         logits = self.dense.forward(batch.x.squeeze(0))
         losses, gradients = self.objective.losses_and_gradients(logits, candidates, state, step)
         loss = weighted_mean(losses.unsqueeze(0), batch.weight)

@@ -1,4 +1,4 @@
-"""Networks before and after training: seeded initialization, and the classifier a run leaves behind."""
+"""Networks before and after training: seeded initialization, and the classifier a run returns."""
 
 import contextlib
 import copy

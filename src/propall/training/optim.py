@@ -77,7 +77,10 @@ def advance(
 
 
 def common(rate: Float[Tensor, "r"], weight_decay: Float[Tensor, "r"] | None) -> tuple[float, float] | None:
-    """Both as numbers if all runs share them; None otherwise, or if reading them would wait for a device."""
+    """Return learning rate and weight decay as floats if all runs share them.
+
+    None otherwise, or if reading them would wait for a device.
+    """
     if is_traced() or rate.device.type != "cpu":
         return None
     rates, decays = set(rate.tolist()), {0.0} if weight_decay is None else set(weight_decay.tolist())

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from propall.training.backend import Backend, Group, Time, Visit
+from propall.training.backend import Backend, Group, SectionInputs, StepTime
 from propall.training.contract import State, Step
 from propall.training.optim import Tensors
 from propall.training.sections import leaves, map_leaves
@@ -42,20 +42,22 @@ class SingleBackend(Backend):
         self._leaves = list(leaves(trained))
         self._half = stack.recipe.precision == "bfloat16"
 
-    def visit(self, section: int, batch: Batch, time: Time, noise: Tensor | None) -> Visit:
-        """The batch of the run; the state lacks what the objective trains."""
+    def section_inputs(
+        self, section: int, batch: Batch, time: StepTime, noise: Tensor | None
+    ) -> SectionInputs:
+        """The batch of the run; the state omits tensors trained by the objective."""
         state = self.stack.batch_state(section, batch)
         if any(state):
             state = map_leaves(lambda t: t.squeeze(0), state._replace(trained={}))
         of_rows = (noise, batch.weight, batch.teacher)
         step = Step(*time, *(None if t is None else t.squeeze(0) for t in of_rows))
-        return Visit(batch.candidates.squeeze(0), state, step)
+        return SectionInputs(batch.candidates.squeeze(0), state, step)
 
     def losses_and_gradients(
-        self, batch: Batch, visits: list[Visit]
+        self, batch: Batch, inputs: list[SectionInputs]
     ) -> tuple[Float[Tensor, "r"], Tensor, list[Tensors]]:
         """By autograd through the module."""
-        ((candidates, state, step),) = visits
+        ((candidates, state, step),) = inputs
         with torch.enable_grad():
             logits = self.logits(batch.x.squeeze(0))
             state = state._replace(trained=self._of_objective)
@@ -64,11 +66,11 @@ class SingleBackend(Backend):
         by_group = [{name: next(gradients) for name in group.tensors} for group in self.groups]
         return loss.detach().view(1), logits, by_group
 
-    def update(self, section: int, batch: Batch, visit: Visit, logits: Tensor) -> State:
+    def update(self, section: int, batch: Batch, section_inputs: SectionInputs, logits: Tensor) -> State:
         """The run's new state, with the run axis put back."""
         seen = self.logits(batch.x.squeeze(0)) if self.objective.fresh_logits else logits.detach()
-        state = visit.state._replace(trained=map_leaves(lambda t: t.detach(), self._of_objective))
-        after = self.objective.update(seen, visit.candidates, state, visit.step)
+        state = section_inputs.state._replace(trained=map_leaves(lambda t: t.detach(), self._of_objective))
+        after = self.objective.update(seen, section_inputs.candidates, state, section_inputs.step)
         return map_leaves(lambda t: t.unsqueeze(0), after)  # type: ignore[no-any-return]
 
     def logits(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b k"]:

@@ -15,7 +15,7 @@ from propall import counter_rng
 from propall.numerics import is_traced
 from propall.training import optim
 from propall.training.averages import Averages
-from propall.training.backend import Backend, Group, StackedBackend, Time, write
+from propall.training.backend import Backend, Group, StackedBackend, StepTime, write
 from propall.training.consistency import with_views, without_views
 from propall.training.contract import NetFactory, Objective, Run, State
 from propall.training.dense import dense_backend
@@ -127,12 +127,12 @@ class Stack:
         backend = self._backend()
         time = self.time()
         batch = self.averages.with_teacher(batch)
-        visits = [backend.visit(i, batch, time, noise) for i, noise in enumerate(noises)]
-        losses, logits, gradients = backend.losses_and_gradients(batch, visits)
-        for group, of_group in zip(backend.groups, gradients, strict=True):
-            self._descend(group, of_group, time)
+        inputs = [backend.section_inputs(i, batch, time, noise) for i, noise in enumerate(noises)]
+        losses, logits, gradients = backend.losses_and_gradients(batch, inputs)
+        for group, group_gradients in zip(backend.groups, gradients, strict=True):
+            self._descend(group, group_gradients, time)
         for i in self._updating:
-            self._remember(i, batch, backend.update(i, batch, visits[i], logits))
+            self._remember(i, batch, backend.update(i, batch, inputs[i], logits))
         self.step.add_(1)
         self.averages.update()
         return losses
@@ -142,7 +142,7 @@ class Stack:
             return self._traceable
         return self._eager if self.dense is None or torch.is_autocast_enabled("cpu") else self.dense
 
-    def time(self) -> Time:
+    def time(self) -> StepTime:
         """When the current step happens."""
         dtype, per_epoch = self.rate.dtype, len(self.batch_sizes)
         if self.stream.device.type == "cpu" and not is_traced():
@@ -150,11 +150,11 @@ class Stack:
             epoch = step // per_epoch
             if epoch != self._epoch[0]:
                 self._epoch = (epoch, torch.scalar_tensor(epoch, dtype=dtype))
-            return Time(torch.scalar_tensor(step / self.total_steps, dtype=dtype), self._epoch[1])
+            return StepTime(torch.scalar_tensor(step / self.total_steps, dtype=dtype), self._epoch[1])
         epochs = torch.div(self.step, per_epoch, rounding_mode="floor")
-        return Time(self.step.to(dtype) / self.total_steps, epochs.to(dtype))
+        return StepTime(self.step.to(dtype) / self.total_steps, epochs.to(dtype))
 
-    def _descend(self, group: Group, gradients: optim.Tensors, time: Time) -> None:
+    def _descend(self, group: Group, gradients: optim.Tensors, time: StepTime) -> None:
         """The optimizer's step on one group."""
         runs, tensors, moments = group
         if not tensors:

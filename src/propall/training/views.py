@@ -22,7 +22,7 @@ class Views:
 
     Attributes:
         weak: augmentation of the view that targets are computed from.
-        strong: augmentation of the other views; it follows the weak one's mirror and shift draws of its own.
+        strong: augmentation of the other views; draws its own flip and shift.
         n_strong: number of strong views per row.
         targets: where the soft label of a row comes from: "weak" is the softmax of this step's weak logits,
             "memory" a running mean of it (over visits, see `momentum`), "teacher" the weak logits of an
