@@ -90,8 +90,8 @@ class ProPaLL(RowwiseObjective):
         return propall_loss(noisy, candidates, self.mode)
 
     def losses_and_gradients(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b k"]]:
+        self, logits: Logits, candidates: Candidates, state: State, step: Step
+    ) -> tuple[RowLosses, Float[Tensor, "b k"]]:
         """Use the written-out gradient of the exact mode."""
         if self.mode != "exact" or step.uniform is None:
             return super().losses_and_gradients(logits, candidates, state, step)

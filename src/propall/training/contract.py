@@ -194,18 +194,14 @@ class Objective(Method):
         return type(self).update is not Objective.update
 
     @abstractmethod
-    def loss(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, ""]:
+    def loss(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> BatchLoss:
         """Loss of the batch, 0-d, differentiable in the logits and in `state.trained`."""
 
-    def update(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> State:
+    def update(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> State:
         """State after the step, from the detached logits of this step (see `fresh_logits`)."""
         return state
 
-    def scores(self, logits: Float[Tensor, "b k"], state: State) -> Float[Tensor, "b k"]:
+    def scores(self, logits: Logits, state: State) -> Float[Tensor, "b k"]:
         """Class scores for prediction: the logits, unless the method decodes them (CPE)."""
         return logits
 
@@ -214,20 +210,16 @@ class RowwiseObjective(Objective):
     """An objective that is the (weighted) mean of one loss per instance, as nearly all are."""
 
     @abstractmethod
-    def losses(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, "b"]:
+    def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
         """One loss per instance."""
 
-    def loss(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> Float[Tensor, ""]:
+    def loss(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> BatchLoss:
         """Mean of `losses` over the batch, weighted if the step has weights."""
         return weighted_mean(self.losses(logits, candidates, state, step), step.weight)
 
     def losses_and_gradients(
-        self, logits: Float[Tensor, "b k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
-    ) -> tuple[Float[Tensor, "b"], Float[Tensor, "b k"]]:
+        self, logits: Logits, candidates: Candidates, state: State, step: Step
+    ) -> tuple[RowLosses, Float[Tensor, "b k"]]:
         """`losses` and their gradients in the logits, by autograd unless a subclass has a closed form."""
         with torch.enable_grad():
             leaf = logits.detach().requires_grad_()
