@@ -186,8 +186,9 @@ def change_colors(
     kind, amount = kind[:, None, None, None], amount[:, None, None, None]
     gray = images.mean(1, keepdim=True)
     if images.shape[1] == 3:
-        luma = torch.tensor(LUMA, dtype=images.dtype, device=images.device).view(1, 3, 1, 1)
-        gray = (images * luma).sum(1, keepdim=True)
+        # Not a tensor of weights: a captured graph cannot copy it to the device.
+        red, green, blue = images.split(1, 1)
+        gray = LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue
     # Brightness, contrast and saturation move pixels away from black, the mean gray and their own gray.
     anchor = torch.where(kind == 1, gray.mean((2, 3), keepdim=True), 0.0)
     anchor = torch.where(kind == 2, gray, anchor)

@@ -142,4 +142,5 @@ def balance_term(logits: Float[Tensor, "b k"], prior: tuple[float, ...] | None) 
     shares = full_precision(logits).softmax(-1).mean(0).clamp(SMALLEST_SHARE, 1).log()
     if prior is None:
         return -shares.mean()
-    return -(torch.tensor(prior, dtype=shares.dtype, device=shares.device) * shares).sum()
+    # Not a tensor of the prior: a captured graph cannot copy it to the device.
+    return -torch.stack([weight * share for weight, share in zip(prior, shares, strict=True)]).sum()
