@@ -5,8 +5,8 @@ from propall.wording import (
     class_hint,
     did_you_mean,
     duration,
-    joined,
-    listed,
+    join_names,
+    list_names,
     plural,
 )
 
@@ -20,9 +20,9 @@ def test_counts(count, noun, text):
 
 
 def test_lists():
-    assert [joined(list("abc"[:n])) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
-    assert listed(["a", 1]) == "'a', 1"
-    assert listed(range(5), 3) == "0, 1, 2, ... 2 more"
+    assert [join_names(list("abc"[:n])) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
+    assert list_names(["a", 1]) == "'a', 1"
+    assert list_names(range(5), 3) == "0, 1, 2, ... 2 more"
 
 
 def test_suggestions():

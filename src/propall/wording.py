@@ -10,12 +10,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{ending}"
 
 
-def joined(words: Sequence[str]) -> str:
+def join_names(words: Sequence[str]) -> str:
     """Join words as a sentence does: `a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
-def listed(names: Sequence[Hashable], limit: int = 6) -> str:
+def list_names(names: Sequence[Hashable], limit: int = 6) -> str:
     """List quoted names; after the first `limit`, only how many more there are."""
     shown = [repr(name) for name in names[:limit]]
     return ", ".join([*shown, f"... {len(names) - limit} more"] if len(names) > limit else shown)

@@ -411,7 +411,7 @@ def test_invalid_arguments_are_refused() -> None:
         Exactly(2)(truth, 3, 0, scores=scores)
     with pytest.raises(ValueError, match="scores: instance_dependent needs logits"):
         InstanceDependent()(truth, 3, 0)
-    with pytest.raises(ValueError, match=r"scores: shape \(6, 2\), expected \(6, 3\)"):
+    with pytest.raises(ValueError, match=r"scores: got shape \(6, 2\); expected \(6, 3\)"):
         InstanceDependent()(truth, 3, 0, scores=scores[:, :2])
     with pytest.raises(ValueError, match="scores: some are NaN or infinite"):
         InstanceDependent()(truth, 3, 0, scores=scores / 0)

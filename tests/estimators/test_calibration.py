@@ -118,8 +118,8 @@ def test_a_calibrated_model_has_a_small_calibration_error():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: fit_temperature(np.ones((3, 2)), np.ones((2, 2))), r"candidates: shape \(2, 2\)"),
-        (lambda: expected_calibration_error(np.ones((3, 2)), [0, 1]), r"truth: shape \(2,\)"),
+        (lambda: fit_temperature(np.ones((3, 2)), np.ones((2, 2))), r"candidates: got shape \(2, 2\)"),
+        (lambda: expected_calibration_error(np.ones((3, 2)), [0, 1]), r"truth: got shape \(2,\)"),
         (lambda: reliability([], []), "at least one row"),
     ],
 )

@@ -15,7 +15,7 @@ def test_invalid_candidates_are_refused():
         clf.resolve(X[:2], ["ape|bea", "cat"])
     with pytest.raises(ValueError, match="candidates: 1 sets for 2 rows"):
         clf.resolve(X[:2], ["ape"])
-    with pytest.raises(TypeError, match="candidates: None; expected one entry per row"):
+    with pytest.raises(TypeError, match="candidates: got None; expected one entry per row"):
         clf.resolve(X[:2], None)
     for blank in ("", None, float("nan")):
         resolution = clf.resolve(X[:3], [blank, "cat", "ape|bee"])

@@ -78,7 +78,9 @@ def test_likelihood_of_complementary_labels():
 
 @pytest.mark.parametrize("criterion", CRITERIA.values(), ids=CRITERIA)
 def test_mismatched_shapes_are_refused(criterion):
-    with pytest.raises(ValueError, match=r"candidates: shape \(2, 3\) for probabilities of shape \(3, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"candidates: got shape \(2, 3\) for probabilities of shape \(3, 3\)"
+    ):
         criterion(CHANCES, SETS[:2])
     with pytest.raises(ValueError, match="at least one"):
         criterion(CHANCES[:0], SETS[:0])

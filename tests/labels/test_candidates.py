@@ -391,7 +391,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: CandidateLabels.from_labels(["cat", "cow", "dog", "cow"], classes=["cat", "dog"]),
         ValueError,
         "y: 2 rows have labels outside classes (first: 1, 'cow'); classes are 'cat', 'dog'. "
-        "Add it to classes= or correct the rows.",
+        "Add it to classes= or fix the rows.",
     ),
     "misspelt label": (
         lambda: CandidateLabels.from_sets([{"cat"}, {"dig", "cat"}], classes=["cat", "dog"]),
@@ -511,7 +511,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "matrix of strings": (
         lambda: CandidateLabels.from_any(np.array([["a", "b"], ["b", "c"]])),
         TypeError,
-        "y: dtype <U1; expected bools or the numbers 0 and 1. Use CandidateLabels.from_sets(y.tolist())",
+        "y: got dtype <U1; expected bools or the numbers 0 and 1. Use CandidateLabels.from_sets(y.tolist())",
     ),
     "lists of 0 and 1": (
         lambda: CandidateLabels.from_any([[0, 1, 1], [1, 0, 0]]),
@@ -526,37 +526,37 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "one dimension for a matrix": (
         lambda: CandidateLabels.from_matrix(np.array([0, 1])),
         ValueError,
-        "matrix: ndarray of shape (2,); expected two dimensions (n, k): one row per instance",
+        "matrix: got ndarray of shape (2,); expected two dimensions (n, k): one row per instance",
     ),
     "one sparse dimension": (
         lambda: CandidateLabels.from_any(sp.coo_array(np.array([0, 1]))),
         ValueError,
-        "y: coo_array of shape (2,); expected two dimensions (n, k): one row per instance",
+        "y: got coo_array of shape (2,); expected two dimensions (n, k): one row per instance",
     ),
     "three dimensions": (
         lambda: CandidateLabels.from_any(np.zeros((2, 3, 4))),
         ValueError,
-        "y: ndarray of shape (2, 3, 4); expected two dimensions",
+        "y: got ndarray of shape (2, 3, 4); expected two dimensions",
     ),
     "matrix for labels": (
         lambda: CandidateLabels.from_labels(NUMBERS),
         ValueError,
-        "y: ndarray of shape (3, 3); expected one dimension. Use CandidateLabels.from_matrix",
+        "y: got ndarray of shape (3, 3); expected one dimension. Use CandidateLabels.from_matrix",
     ),
     "matrix for sets": (
         lambda: CandidateLabels.from_sets(NUMBERS),
         ValueError,
-        "sets: ndarray of shape (3, 3); expected one dimension",
+        "sets: got ndarray of shape (3, 3); expected one dimension",
     ),
     "no dimension": (
         lambda: CandidateLabels.from_any(np.array(3)),
         ValueError,
-        "y: ndarray of shape (); expected one dimension",
+        "y: got ndarray of shape (); expected one dimension",
     ),
     "column vector": (
         lambda: CandidateLabels.from_any(np.array([[0], [1]])),
         ValueError,
-        "y: shape (2, 1); expected one column per class, at least two. Pass ordinary labels in one "
+        "y: got shape (2, 1); expected one column per class, at least two. Pass ordinary labels in one "
         "dimension, such as y.ravel()",
     ),
     "one class": (
@@ -572,12 +572,12 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "one class given": (
         lambda: CandidateLabels.from_any(["a"], classes=["a"]),
         ValueError,
-        "classes: 'a'; a classifier needs at least two. Pass all of them.",
+        "classes: got 'a'; a classifier needs at least two. Pass all of them.",
     ),
     "no class given": (
         lambda: CandidateLabels.from_any(["a"], classes=[]),
         ValueError,
-        "classes: none; a classifier needs at least two",
+        "classes: got none; a classifier needs at least two",
     ),
     "class given twice": (
         lambda: CandidateLabels.from_any(["a"], classes=["a", "b", "a"]),
@@ -622,12 +622,12 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "names for other columns": (
         lambda: CandidateLabels.from_matrix(NUMBERS, classes=["a", "b"]),
         ValueError,
-        "classes: 2 names for 3 columns of matrix; pass one for each column.",
+        "classes: got 2 names for 3 columns of matrix; pass one for each column.",
     ),
     "names for another mask": (
         lambda: CandidateLabels(torch.tensor(MASK), ("a", "b")),
         ValueError,
-        "classes: 2 names for 3 columns of mask",
+        "classes: got 2 names for 3 columns of mask",
     ),
     "column not in the frame": (
         lambda: CandidateLabels.from_any(
@@ -680,24 +680,28 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "blank separator": (
         lambda: CandidateLabels.from_strings(["a", "b"], separator=""),
         ValueError,
-        "separator: ''; expected the text between two names, such as '|'.",
+        "separator: got ''; expected the text between two names, such as '|'.",
     ),
     "one string": (
         lambda: CandidateLabels.from_any("cat|dog"),
         TypeError,
-        "y: str; expected one entry per row. Pass a list, an array or a column.",
+        "y: got str; expected one entry per row. Pass a list or a column.",
     ),
-    "nothing": (lambda: CandidateLabels.from_any(None), TypeError, "y: None; expected one entry per row"),
-    "one number": (lambda: CandidateLabels.from_labels(3), TypeError, "y: int; expected one entry per row"),
+    "nothing": (lambda: CandidateLabels.from_any(None), TypeError, "y: got None; expected one entry per row"),
+    "one number": (
+        lambda: CandidateLabels.from_labels(3),
+        TypeError,
+        "y: got int; expected one entry per row",
+    ),
     "dictionary": (
         lambda: CandidateLabels.from_any({0: "a"}),
         TypeError,
-        "y: dict; expected one entry per row",
+        "y: got dict; expected one entry per row",
     ),
     "one set": (
         lambda: CandidateLabels.from_sets({"a", "b"}),
         TypeError,
-        "sets: set; expected one entry per row",
+        "sets: got set; expected one entry per row",
     ),
     "complementary without classes": (
         lambda: CandidateLabels.from_complementary(["a", "b"]),
@@ -719,27 +723,28 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "mask of numbers": (
         lambda: CandidateLabels(torch.tensor(NUMBERS), CLASSES),
         TypeError,
-        "mask: dtype torch.int64; expected a bool tensor (n, k). Build it with CandidateLabels.from_any",
+        "mask: got dtype torch.int64; expected a bool tensor (n, k). Build it with CandidateLabels.from_any",
     ),
     "check: no tensor": (
         lambda: check(NUMBERS.astype(bool)),
         TypeError,
-        "candidates: ndarray of shape (3, 3); expected a bool tensor (n, k). Build it with",
+        "candidates: got ndarray of shape (3, 3); expected a bool tensor (n, k). Build it with",
     ),
     "check: one dimension": (
         lambda: check(torch.tensor([True, False])),
         ValueError,
-        "candidates: shape (2,); expected two dimensions (n, k)",
+        "candidates: got shape (2,); expected two dimensions (n, k)",
     ),
     "check: numbers": (
         lambda: check(torch.ones(2, 3)),
         TypeError,
-        "candidates: dtype torch.float32; expected a bool tensor (n, k)",
+        "candidates: got dtype torch.float32; expected a bool tensor (n, k)",
     ),
     "check: one class": (
         lambda: check(torch.ones(2, 1, dtype=torch.bool)),
         ValueError,
-        "candidates: shape (2, 1); expected two dimensions (n, k), with one column per class, seen or not",
+        "candidates: got shape (2, 1); expected two dimensions (n, k), with one column per class, seen or "
+        "not",
     ),
     "check: empty rows": (
         lambda: check(torch.tensor([[True, False], [False, False], [False, False]])),
@@ -754,7 +759,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "decode: scores": (
         lambda: LABELS.decode([0.5, 1.0]),
         TypeError,
-        "index: dtype float64; expected integers",
+        "index: got dtype float64; expected integers",
     ),
     "decode: no such class": (
         lambda: LABELS.decode([0, 3]),
@@ -775,10 +780,10 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "row: too few bools": (
         lambda: LABELS[[True, False]],
         IndexError,
-        "index: 2 bools for 3 rows; pass one for each row.",
+        "index: got 2 bools for 3 rows; pass one for each row.",
     ),
-    "row: name": (lambda: LABELS["cat"], TypeError, "index: str; expected an integer"),  # type: ignore[call-overload]
-    "row: row and column": (lambda: LABELS[0, 1], TypeError, "index: tuple; expected an integer"),  # type: ignore[call-overload]
+    "row: name": (lambda: LABELS["cat"], TypeError, "index: got str; expected an integer"),  # type: ignore[call-overload]
+    "row: row and column": (lambda: LABELS[0, 1], TypeError, "index: got tuple; expected an integer"),  # type: ignore[call-overload]
     "written: bar in a name": (
         lambda: CandidateLabels.from_labels(["a|b", "c"]).strings(),
         ValueError,

@@ -122,7 +122,7 @@ def test_one_answer_counts_a_label_once() -> None:
     [
         (["cat", "dog"], {}, "2 rows are not lists of answers"),
         ({"a": ["cat"], "b": ["cat", "dog"]}, {}, "annotators' columns have 1, 2 entries"),
-        (["cat", "dog"], {"items": [1]}, "items: 1 for 2 answers"),
+        (["cat", "dog"], {"items": [1]}, "items: got 1 for 2 answers"),
         (["cat", "dog"], {"items": [1, None]}, "1 row has no item"),
         ([["cat", "dog"], [None, None]], {}, "1 row is empty"),
         ([["cat", "dgo"], ["dog", "cat"]], {"classes": ["cat", "dog"]}, "did you mean 'dog'"),

@@ -15,10 +15,10 @@ from propall.methods.propall import ProPaLL
 from propall.methods.valen import VALEN
 from propall.paper.runner import (
     RunTask,
+    group_stackable,
     remove_finished_checkpoints,
     run_specs,
     run_stacks,
-    stackable,
     teacher_scores,
 )
 from propall.paper.specs import Spec, Split
@@ -44,7 +44,7 @@ def test_objectives_of_all_folds_and_rates_share_a_stack_and_the_rest_does_not()
         *on_folds(PLKNN()),
         Spec("digits", CC(), "mlp", QUICK, Exactly(2)),
     ]
-    groups = stackable(specs)
+    groups = group_stackable(specs)
     assert sorted(map(len, groups)) == [1] * 6 + [5, 5, 5, 10]
     assert [spec for group in groups for spec in group if isinstance(spec.method, PLKNN)]
     assert {spec.key for group in groups for spec in group} == {spec.key for spec in specs}
@@ -124,7 +124,7 @@ def test_flat_images_are_augmented_as_images():
 def test_a_timed_run_is_trained_by_itself_and_says_how_long_each_epoch_took():
     specs = [Spec("blobs", method, "linear", QUICK, Exactly(2)) for method in (ProPaLL(), CC())]
     timed = [replace(spec, protocol=protocol) for spec in specs for protocol in ("timed", "timed-3epochs")]
-    assert [len(group) for group in stackable([*specs, *timed])] == [2, 1, 1, 1, 1]
+    assert [len(group) for group in group_stackable([*specs, *timed])] == [2, 1, 1, 1, 1]
     together = list(run_specs(RunTask(specs, "cpu")))
     assert [(result.stack, result.times) for result in together] == [(2, {}), (2, {})]
     (alone,) = run_specs(RunTask(timed[:1], "cpu"))

@@ -22,7 +22,7 @@ from propall.methods.propall import ProPaLL
 from propall.paper import reproduction, scheduler, workers
 from propall.paper.progress import RunProgress
 from propall.paper.results import RunResult
-from propall.paper.runner import RunTask, stackable
+from propall.paper.runner import RunTask, group_stackable
 from propall.paper.specs import Spec
 from propall.paper.store import Store
 from propall.paper.workers import ATTEMPTS, ProcessPool, WorkerMessage, WorkerPool, execute
@@ -47,7 +47,7 @@ def specs():
 
 
 def tasks(runs):
-    return [RunTask(group, "cpu", 1) for group in stackable(runs)]
+    return [RunTask(group, "cpu", 1) for group in group_stackable(runs)]
 
 
 def result(spec):

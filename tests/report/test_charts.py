@@ -215,7 +215,7 @@ def test_png_holds_the_image(shape):
 
 
 def test_png_rejects_other_types_and_shapes():
-    with pytest.raises(ValueError, match=r"image: uint8 of shape \(2, 2, 2\)"):
+    with pytest.raises(ValueError, match=r"image: got uint8 of shape \(2, 2, 2\)"):
         png(np.zeros((2, 2, 2), dtype=np.uint8))
 
 

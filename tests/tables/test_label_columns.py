@@ -237,9 +237,9 @@ def test_columns_that_are_not_labels() -> None:
 
 def test_invalid_rules() -> None:
     frame = pd.DataFrame({"x": [1, 2, 3], "a": ["u", "v", "u"], "b": ["u", "u", "v"], "c": ["v", "v", "u"]})
-    with pytest.raises(ValueError, match="rule: 'foo'; expected union, plurality or a number"):
+    with pytest.raises(ValueError, match="rule: got 'foo'; expected union, plurality or a number"):
         LabelSource(label="a", rule="foo")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="rule: 5 votes for 3 annotators; expected 1 to 3"):
+    with pytest.raises(ValueError, match="rule: got 5 votes for 3 annotators; expected 1 to 3"):
         LabelSource(annotators=("a", "b", "c"), rule=5)
     with pytest.raises(ValueError, match="rule: 'plurality' needs the answers of several annotators"):
         open_table(frame, LabelSource(label="a", rule="plurality"))

@@ -20,8 +20,8 @@ def test_the_usual_names_are_guessed() -> None:
     ("options", "message"),
     [
         ({"label": "a", "annotators": ("b",)}, "--label and --annotators are mutually exclusive"),
-        ({"item": "a"}, "item: given without label"),
-        ({"label": "a", "annotator": "b"}, "annotator: given without item"),
+        ({"item": "a"}, "item: needs a label"),
+        ({"label": "a", "annotator": "b"}, "annotator: needs an item"),
         ({"label": "a", "separator": ""}, "separator: empty"),
         ({"label": "a", "unlabelled": "burn"}, "unlabelled"),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from propall.tables.label_columns import open_table
 from propall.tables.label_source import LabelSource
-from propall.tables.summary import agreement, summarize
+from propall.tables.summary import measure_agreement, summarize
 
 
 def test_dirty_birds(dirty_birds) -> None:
@@ -70,10 +70,10 @@ def test_alpha_is_that_of_the_published_example() -> None:
     for row, pair in enumerate(zip(one, other, strict=True)):
         for value in pair:
             counts[row, value] += 1
-    assert agreement(counts).alpha == pytest.approx(0.095, abs=5e-4)
+    assert measure_agreement(counts).alpha == pytest.approx(0.095, abs=5e-4)
     perfect = np.array([[2, 0], [0, 2], [1, 0]])
-    assert agreement(perfect).alpha == 1
-    assert np.isnan(agreement(np.array([[1, 0], [0, 1]])).alpha)
+    assert measure_agreement(perfect).alpha == 1
+    assert np.isnan(measure_agreement(np.array([[1, 0], [0, 1]])).alpha)
 
 
 def test_without_labels_only_columns_are_described() -> None:

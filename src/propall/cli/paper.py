@@ -76,8 +76,8 @@ def compare(
         print_json(comparison.as_dicts(contenders, scores))
         return
     for name in dict.fromkeys(contender.data for contender in contenders):
-        of_data = [contender for contender in contenders if contender.data == name]
-        _print_comparison(of_data, [score for score in scores if score.contender.data == name])
+        data_results = [contender for contender in contenders if contender.data == name]
+        _print_comparison(data_results, [score for score in scores if score.contender.data == name])
     if any(not contender.in_paper for contender in contenders):
         print_line("* not in the paper's table: trained with ProPaLL's settings.")
     print_line(
@@ -205,12 +205,12 @@ def _print_tables(results: Sequence[CellResult], store: Path) -> None:
     for result in results:
         by_table.setdefault((result.cell.table, result.protocol, result.cell.data), []).append(result)
     heading = ""
-    for (name, protocol, _), of_data in by_table.items():
+    for (name, protocol, _), data_results in by_table.items():
         title = f"{TABLES[name].title}. {protocol}: {TABLES[name].describe(protocol)}\n"
         if title != heading:
             print_line(title, style="bold")
             heading = title
-        _print_data_set(of_data)
+        _print_data_set(data_results)
     print_line("Percent: mean (sample standard deviation). Paper: as published [struski2022propall].")
     print_line(f"{reproduction.summarize_cells(results)} Results: {store}")
 
@@ -244,9 +244,9 @@ def _print_by_candidates(results: Sequence[CellResult]) -> None:
 
     rows: list[list[object]] = []
     for name in dict.fromkeys(result.cell.row for result in results):
-        of_row = [result for result in results if result.cell.row == name]
-        rows.append([of_row[0].title, *(_percent(result.mean, result.std) for result in of_row)])
-        rows.append([Text(cell, style="dim") for cell in ("  paper", *map(_published, of_row))])
+        row_results = [result for result in results if result.cell.row == name]
+        rows.append([row_results[0].title, *(_percent(result.mean, result.std) for result in row_results)])
+        rows.append([Text(cell, style="dim") for cell in ("  paper", *map(_published, row_results))])
     columns = [f"n = {n}" for n in dict.fromkeys(result.cell.candidates for result in results)]
     print_table(("method", *columns), rows, numbers=slice(1, None))
 
@@ -262,7 +262,7 @@ def _percent(mean: float | None, std: float | None) -> str:
 def _print_notes(notes: Sequence[tuple[str, str]], prefix: str = "") -> None:
     """Print every distinct note once, with the rows it applies to unless it applies to all."""
     for note in dict.fromkeys(note for _, note in notes if note):
-        titles = list(dict.fromkeys(title for title, of_row in notes if of_row == note))
+        titles = list(dict.fromkeys(title for title, text in notes if text == note))
         rows = "" if len(titles) == len(dict(notes)) else f"{'; '.join(titles)}: "
         print_line(f"{rows}{prefix}{note}")
 

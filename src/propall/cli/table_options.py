@@ -73,7 +73,7 @@ class LabelOptions:
     repair: Annotated[bool, Setting("Fix obvious label typos")] = True
 
     @property
-    def are_given(self) -> bool:
+    def name_columns(self) -> bool:
         """Whether the options say where the labels are."""
         return bool(self.label or self.annotators or self.votes)
 

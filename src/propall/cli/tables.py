@@ -59,13 +59,13 @@ def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = Fal
     from propall.tables.summary import summarize
 
     labels = _with_usual_label(labels, file)
-    table = open_table(file, labels.source() if labels.are_given else None)
+    table = open_table(file, labels.source() if labels.name_columns else None)
     summary = summarize(table)
     if json_output:
         print_json(summary.as_dict())
         return
     _print_columns(summary)
-    if not labels.are_given:
+    if not labels.name_columns:
         _print_notes(summary.notes)
         question = f"\nWhich column holds the labels?{suggest_label_column(table.raw)}"
         print_line(f"{question} Use --label COLUMN, --annotators A,B,C or --votes A,B,C.")
@@ -181,7 +181,7 @@ def resolve(
     from propall.tables.writing import write_table
 
     _check_out(out, file)
-    source = labels.source() if labels.are_given else None
+    source = labels.source() if labels.name_columns else None
     resolved = resolve_file(TableModel.load(model), file, source, embedding=load_embedding(embeddings))
     write_table(resolved.frame(output.alternatives), out, separator=resolved.raw.separator)
     page = resolve_page(resolved).write(out.with_suffix(".html")) if output.page else None
@@ -292,12 +292,12 @@ def _with_usual_label(labels: LabelOptions, file: Path) -> LabelOptions:
     from propall.tables.label_source import guess_source
     from propall.tables.reading import read_table
 
-    guess = None if labels.are_given else guess_source(read_table(file))
+    guess = None if labels.name_columns else guess_source(read_table(file))
     return labels if guess is None else replace(labels, label=guess.label)
 
 
 def _check_out(out: Path, file: Path) -> None:
-    """Refuse an output file before any work is done."""
+    """Raise an error for an unusable output file before any work is done."""
     from propall.tables.writing import format_of
 
     format_of(out)

@@ -154,7 +154,7 @@ class Corruption(ABC):
                 f"scores: {self.name} needs logits with one row per true label and one column per class."
             )
         if scores.shape != (len(truth), n_classes):
-            raise ValueError(f"scores: shape {tuple(scores.shape)}, expected {(len(truth), n_classes)}.")
+            raise ValueError(f"scores: got shape {tuple(scores.shape)}; expected {(len(truth), n_classes)}.")
         if not scores.isfinite().all():
             raise ValueError("scores: some are NaN or infinite; expected finite logits.")
 

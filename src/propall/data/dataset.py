@@ -177,7 +177,7 @@ class Source:
         if self.candidates is not None:
             if self.candidates.shape != (len(self.raw), k):
                 raise ValueError(
-                    f"candidates: shape {tuple(self.candidates.shape)}, expected {(len(self.raw), k)}."
+                    f"candidates: got shape {tuple(self.candidates.shape)}; expected {(len(self.raw), k)}."
                 )
             empty = (~self.candidates.any(-1)).nonzero().squeeze(-1)
             if len(empty):

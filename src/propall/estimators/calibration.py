@@ -68,8 +68,8 @@ def fit_temperature(
     mask = np.asarray(candidates, dtype=bool)
     if mask.shape != scores.shape or mask.ndim != 2:
         raise ValueError(
-            f"candidates: shape {mask.shape} for scores of shape {scores.shape}; expected a matrix of the "
-            "same shape."
+            f"candidates: got shape {mask.shape} for scores of shape {scores.shape}; expected a matrix of "
+            "the same shape."
         )
     weight = np.ones(len(mask)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     informative = mask.any(1) & ~mask.all(1)  # the other rows do not depend on the temperature
@@ -123,7 +123,7 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, n_bins: int = 15) 
     confidence, correct = np.asarray(confidence, dtype=float), np.asarray(correct, dtype=float)
     if confidence.shape != correct.shape or confidence.ndim != 1 or not len(confidence):
         raise ValueError(
-            f"confidence: shape {confidence.shape} with correct of shape {correct.shape}; expected two "
+            f"confidence: got shape {confidence.shape} with correct of shape {correct.shape}; expected two "
             "vectors of equal length with at least one row."
         )
     edges = np.linspace(0, 1, n_bins + 1)
@@ -152,7 +152,7 @@ def expected_calibration_error(probabilities: ArrayLike, truth: ArrayLike, *, n_
     probabilities, truth = np.asarray(probabilities, dtype=float), np.asarray(truth)
     if probabilities.ndim != 2 or truth.shape != probabilities.shape[:1]:
         raise ValueError(
-            f"truth: shape {truth.shape} for probabilities of shape {probabilities.shape}; expected one "
+            f"truth: got shape {truth.shape} for probabilities of shape {probabilities.shape}; expected one "
             "class index per row."
         )
     predicted = probabilities.argmax(1)

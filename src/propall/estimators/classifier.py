@@ -35,7 +35,7 @@ from propall.training.compiled import best_device
 from propall.training.contract import Algorithm, Classifier, NetFactory, Objective
 from propall.training.metrics import ProgressBar
 from propall.training.recipe import Recipe
-from propall.wording import listed
+from propall.wording import list_names
 
 
 @dataclass(eq=False, repr=False)
@@ -163,7 +163,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         if unknown := [name for name in options if name not in known]:
             raise ValueError(
                 f"net_options: the network {self.net!r} has no option {unknown[0]!r}; its options are "
-                f"{listed(known) or 'none'}."
+                f"{list_names(known) or 'none'}."
             )
         return functools.partial(NETS[self.net], **options)
 

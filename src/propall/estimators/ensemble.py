@@ -96,7 +96,7 @@ class Ensemble:
         """Draw one seed per member."""
         members: Any = self.n_members
         if not isinstance(members, Integral) or members < 1:
-            raise ValueError(f"n_estimators: {members!r}; expected an integer of at least 1.")
+            raise ValueError(f"n_estimators: got {members!r}; expected an integer of at least 1.")
         first = seed_from(self.random_state)
         return [counter_rng.seed_for(first, f"member {i}") for i in range(members)]
 
@@ -116,7 +116,7 @@ class Ensemble:
 
 
 def check_outputs(net: nn.Module, run: Run) -> None:
-    """Refuse a module that does not return one score per class."""
+    """Raise an error if a module does not return one score per class."""
     with torch.no_grad():
         outputs = build(net, run).eval()(run.train.x[:1])
     expected = (1, run.train.n_classes)

@@ -60,7 +60,7 @@ class CandidateStratifiedKFold(BaseCrossValidator):
 
     def _iter_test_indices(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[NDArray[Any]]:
         if y is None:
-            raise ValueError("y: None; folds are stratified by candidate sets. Pass them to `split`.")
+            raise ValueError("y: missing; folds are stratified by candidate sets. Pass them to `split`.")
         fold = self.assign(read_candidates(y).to_numpy(), X)
         for number in range(self.n_splits):
             yield np.flatnonzero(fold == number)
@@ -74,7 +74,7 @@ class CandidateStratifiedKFold(BaseCrossValidator):
         """
         n, folds = len(candidates), self.n_splits
         if not 2 <= folds <= n:
-            raise ValueError(f"n_splits: {folds} folds for {n} rows; expected 2 to {n}.")
+            raise ValueError(f"n_splits: got {folds} folds for {n} rows; expected 2 to {n}.")
         seed = counter_rng.seed_for(self.random_state, "folds")
         shuffled = counter_rng.order(seed, torch.arange(n)).numpy()
         ties = counter_rng.uniform(seed, torch.arange(n)[:, None], torch.arange(folds)).numpy()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=PartialLabelClassifier)
 
-#: Version of the file layout; files with a higher one are refused.
+#: Version of the file layout; files with a higher one are rejected.
 LAYOUT = 1
 #: Settings that files of version 0.1.0 list among a method's hyper-parameters.
 _TRAINING_SETTINGS = {field.name for field in dataclasses.fields(TrainingSetup)}

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
 from propall.estimators.calibration import log_softmax
-from propall.wording import listed, plural
+from propall.wording import list_names, plural
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,7 +42,7 @@ class Resolution:
         ambiguous = int((self.candidates.sum(1) > 1).sum())
         text = f"{plural(len(self), 'row')}, {ambiguous} ambiguous, {len(self.classes)} classes"
         mean = f", mean probability {self.probability.mean():.2f}" if len(self) else ""
-        return f"{type(self).__name__}({text} ({listed(self.classes.tolist())}){mean})"
+        return f"{type(self).__name__}({text} ({list_names(self.classes.tolist())}){mean})"
 
     @property
     def probabilities(self) -> Float[np.ndarray, "n k"]:

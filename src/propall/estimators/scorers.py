@@ -103,7 +103,7 @@ def _check_shapes(probabilities: ArrayLike, candidates: ArrayLike) -> tuple[NDAr
     chances, mask = np.asarray(probabilities, dtype=float), np.asarray(candidates, dtype=bool)
     if chances.ndim != 2 or chances.shape != mask.shape or not len(chances):
         raise ValueError(
-            f"candidates: shape {mask.shape} for probabilities of shape {chances.shape}; expected two "
+            f"candidates: got shape {mask.shape} for probabilities of shape {chances.shape}; expected two "
             "matrices of the same shape (rows, classes) with at least one row."
         )
     return chances, mask

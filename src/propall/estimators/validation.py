@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, assert_all_finite, co
 from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
 from propall.labels.inputs import to_python
 from propall.labels.parsing import extend_classes
-from propall.wording import class_hint, listed
+from propall.wording import class_hint, list_names
 
 
 def check_training_data(
@@ -113,6 +113,6 @@ def candidate_matrix(candidates: Any, classes: NDArray[Any]) -> NDArray[np.bool_
         if new:
             raise ValueError(
                 f"{parameter}: {new[0]!r} is not a class of the model{class_hint(new[0], names)}; its "
-                f"classes are {listed(names)}. Correct the rows, or fit a model with this class."
+                f"classes are {list_names(names)}. Correct the rows, or fit a model with this class."
             )
     return read_candidates(candidates, names, empty="all", parameter=parameter).to_numpy()

@@ -21,11 +21,11 @@ from propall.labels.inputs import (
     column_names,
     describe_type,
     is_matrix,
-    refuse_empty,
+    reject_empty,
     set_sizes,
 )
 from propall.labels.parsing import ParsedLabels
-from propall.wording import listed, plural
+from propall.wording import list_names, plural
 
 #: How to treat a row without a label: raise an error, or make every class a candidate.
 Empty = Literal["refuse", "all"]
@@ -103,7 +103,7 @@ class CandidateLabels:
     @classmethod
     def _accept(cls, parsed: ParsedLabels, parameter: str, empty: Empty = "refuse") -> Self:
         if empty not in ("refuse", "all"):
-            raise ValueError(f"empty: {empty!r}; expected 'refuse' or 'all'.")
+            raise ValueError(f"empty: got {empty!r}; expected 'refuse' or 'all'.")
         mask, classes = parsed.candidates(parameter)
         unlabeled = None
         if empty == "all":
@@ -357,12 +357,12 @@ class CandidateLabels:
             index = index.astype(np.int64)  # the empty list
         if index.dtype.kind not in "biu" or index.ndim > 1 or isinstance(key, tuple):
             raise TypeError(
-                f"index: {describe_type(key)}; expected an integer, a slice, or a list or array of integers "
-                "or bools."
+                f"index: got {describe_type(key)}; expected an integer, a slice, or a list or array of "
+                "integers or bools."
             )
         n = len(self)
         if index.dtype.kind == "b" and index.shape != (n,):
-            raise IndexError(f"index: {index.size} bools for {n} rows; pass one for each row.")
+            raise IndexError(f"index: got {index.size} bools for {n} rows; pass one for each row.")
         if index.dtype.kind != "b" and index.size and not (-n <= index.min() and index.max() < n):
             wrong = index.min() if index.min() < -n else index.max()
             raise IndexError(f"index: row {wrong} is out of range for {plural(n, 'row')}.")
@@ -376,7 +376,7 @@ class CandidateLabels:
         return self.to_numpy() if dtype is None else self.to_numpy().astype(dtype, copy=False)
 
     def __repr__(self) -> str:
-        text = f"{plural(len(self), 'row')}, {self.n_classes} classes ({listed(self.classes)})"
+        text = f"{plural(len(self), 'row')}, {self.n_classes} classes ({list_names(self.classes)})"
         if len(self):
             sizes = self.sizes.double()
             low, high = int(sizes.min()), int(sizes.max())
@@ -424,7 +424,7 @@ class CandidateLabels:
         numbers = index.cpu().numpy() if isinstance(index, Tensor) else np.asarray(index)
         if numbers.size and numbers.dtype.kind not in "iu":
             raise TypeError(
-                f"index: dtype {numbers.dtype}; expected integers. Take the argmax of scores first."
+                f"index: got dtype {numbers.dtype}; expected integers. Take the argmax of scores first."
             )
         wrong = numbers[(numbers < 0) | (numbers >= self.n_classes)]
         if wrong.size:
@@ -456,13 +456,13 @@ def _bool_matrix(candidates: object, parameter: str) -> Bool[Tensor, "n k"]:
     if not isinstance(candidates, Tensor) or candidates.dtype != torch.bool:
         kind = f"dtype {candidates.dtype}" if isinstance(candidates, Tensor) else describe_type(candidates)
         raise TypeError(
-            f"{parameter}: {kind}; expected a bool tensor (n, k). Build it with "
+            f"{parameter}: got {kind}; expected a bool tensor (n, k). Build it with "
             "CandidateLabels.from_any(...).mask."
         )
     if candidates.ndim != 2 or candidates.shape[1] < 2:
         raise ValueError(
-            f"{parameter}: shape {tuple(candidates.shape)}; expected two dimensions (n, k), with one column "
-            "per class, seen or not, and at least two."
+            f"{parameter}: got shape {tuple(candidates.shape)}; expected two dimensions (n, k), with one "
+            "column per class, seen or not, and at least two."
         )
     return candidates
 
@@ -474,9 +474,9 @@ def _check_rows(
     quiet: bool = False,
     expected_full: Bool[Tensor, "n"] | None = None,
 ) -> None:
-    """Refuse empty rows, and warn about full ones unless they are expected."""
+    """Raise ValueError for empty rows, and warn about full ones unless they are expected."""
     sizes = set_sizes(mask).cpu().numpy()
-    refuse_empty(sizes == 0, parameter)
+    reject_empty(sizes == 0, parameter)
     full = sizes == mask.shape[1]
     if expected_full is not None:
         full &= ~expected_full.cpu().numpy()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from propall.labels.inputs import describe_type, is_collection, is_matrix, row_entries
 from propall.labels.parsing import CellGrammar, ParsedLabels, read_labels, read_sets, read_strings
-from propall.wording import class_hint, listed
+from propall.wording import class_hint, list_names
 
 #: Separator of the parts of a path.
 PATH = "/"
@@ -41,8 +41,8 @@ def read_tree(tree: Any) -> Tree:
         return _expand(*_from_paths(list(items)))
     if not all(is_collection(type(item)) and len(item) == 2 for item in items):
         raise TypeError(
-            f"tree: {describe_type(tree)} of {describe_type(items[0])}; expected a nested mapping, a list of "
-            "edges (parent, child) or a list of paths such as 'bird/gull'."
+            f"tree: got {describe_type(tree)} of {describe_type(items[0])}; expected a nested mapping, a "
+            "list of edges (parent, child) or a list of paths such as 'bird/gull'."
         )
     for parent, child in items:
         _add(children, parent, child)
@@ -56,11 +56,11 @@ def read_nodes(
     known = read_tree(tree)
     if is_matrix(labels):
         raise TypeError(
-            f"{parameter}: {describe_type(labels)}; expected one entry per row: a name, a string of several, "
-            "or a set of names."
+            f"{parameter}: got {describe_type(labels)}; expected one entry per row: a name, a string of "
+            "several, or a set of names."
         )
     values = row_entries(labels, parameter)
-    _refuse_unknown(values, separator, known, parameter)
+    _reject_unknown(values, separator, known, parameter)
     if any(is_collection(type(value)) for value in values):
         parsed = read_sets(values, known.nodes, parameter, allow_scalars=True, allow_blank=allow_blank)
     elif any(isinstance(value, str) for value in values):
@@ -71,7 +71,7 @@ def read_nodes(
     return ParsedLabels(torch.from_numpy(leaf_counts > 0), known.leaves, parsed.negated)
 
 
-def _refuse_unknown(values: Any, separator: str, tree: Tree, parameter: str) -> None:
+def _reject_unknown(values: Any, separator: str, tree: Tree, parameter: str) -> None:
     # Checked before the general readers, whose errors would list every node as a class.
     grammar = CellGrammar(separator, known=frozenset(tree.nodes))
     for row, value in enumerate(values):
@@ -146,7 +146,9 @@ def _expand(children: dict[Hashable, list[Hashable]], aliases: Mapping[Hashable,
     roots = [node for node in children if node not in lower]
     leaves = tuple(dict.fromkeys(chain.from_iterable(below[root] for root in roots)))
     if len(leaves) < 2:
-        raise ValueError(f"tree: {listed(leaves) or 'no leaf'}; a classifier needs at least two leaves.")
+        raise ValueError(
+            f"tree: got {list_names(leaves) or 'no leaf'}; a classifier needs at least two leaves."
+        )
     column = {leaf: i for i, leaf in enumerate(leaves)}
     nodes = (*children, *aliases)
     stands_for = np.zeros((len(nodes), len(leaves)), dtype=bool)

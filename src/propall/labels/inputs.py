@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from propall.wording import listed, plural
+from propall.wording import list_names, plural
 
 #: Names of all classes in order; None for those seen in the labels.
 Classes: TypeAlias = Iterable[Hashable] | None
@@ -21,9 +21,9 @@ def row_entries(y: Any, parameter: str) -> list[Any] | NDArray[Any]:
     """Return one entry per row: an array of numbers or dates, or a list of anything else."""
     if isinstance(y, str | bytes | Mapping | Set) or not (isinstance(y, Iterable) or hasattr(y, "to_list")):
         raise TypeError(
-            f"{parameter}: {describe_type(y)}; expected one entry per row. Pass a list, an array or a column."
+            f"{parameter}: got {describe_type(y)}; expected one entry per row. Pass a list or a column."
         )
-    refuse_masked(y, parameter)
+    reject_masked(y, parameter)
     if isinstance(y, Tensor):
         y = (y.float() if y.dtype == torch.bfloat16 else y).detach().cpu().numpy()
     elif hasattr(y, "to_numpy"):
@@ -34,8 +34,8 @@ def row_entries(y: Any, parameter: str) -> list[Any] | NDArray[Any]:
         return unbox(list(y))
     if y.ndim != 1:
         raise ValueError(
-            f"{parameter}: {describe_type(y)}; expected one dimension. Use CandidateLabels.from_matrix for a "
-            "matrix of 0 and 1, y.ravel() for a column of labels, from_sets(y.tolist()) for rows of labels."
+            f"{parameter}: got {describe_type(y)}; expected one dimension. Use CandidateLabels.from_matrix "
+            "for a matrix of 0 and 1, y.ravel() for a column of labels, from_sets(y.tolist()) for label sets."
         )
     return np.asarray(y) if y.dtype.kind in "biufmM" else unbox(y.tolist())
 
@@ -79,7 +79,9 @@ def class_names(classes: Any) -> tuple[Hashable, ...]:
     if isinstance(classes, str):
         raise TypeError(f"classes: {classes!r} is a single name; pass a list of all names.")
     if isinstance(classes, int):
-        raise TypeError(f"classes: {classes}; expected the names of the classes, such as range({classes}).")
+        raise TypeError(
+            f"classes: got {classes}; expected the names of the classes, such as range({classes})."
+        )
     values = row_entries(list(classes) if isinstance(classes, Set) else classes, "classes")
     for i, value in enumerate(values):
         if not is_hashable(value):
@@ -91,11 +93,11 @@ def class_names(classes: Any) -> tuple[Hashable, ...]:
     names = tuple(map(to_python, values))
     if len(names) < 2:
         raise ValueError(
-            f"classes: {listed(names) or 'none'}; a classifier needs at least two. Pass all of them."
+            f"classes: got {list_names(names) or 'none'}; a classifier needs at least two. Pass all of them."
         )
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise ValueError(f"classes: {listed(repeated)} more than once; names must be unique.")
+        raise ValueError(f"classes: {list_names(repeated)} more than once; names must be unique.")
     return names
 
 
@@ -104,7 +106,7 @@ def column_names(classes: Any, k: int, parameter: str) -> tuple[Hashable, ...]:
     names = class_names(classes)
     if len(names) != k:
         raise ValueError(
-            f"classes: {len(names)} names for {k} columns of {parameter}; pass one for each column."
+            f"classes: got {len(names)} names for {k} columns of {parameter}; pass one for each column."
         )
     return names
 
@@ -151,7 +153,7 @@ def set_sizes(mask: Bool[Tensor, "n k"]) -> Int[Tensor, "n"]:
     return mask.sum(1)
 
 
-def refuse_rows(
+def reject_rows(
     bad: ArrayLike,
     parameter: str,
     problem: tuple[str, str],
@@ -170,21 +172,21 @@ def refuse_rows(
         raise error(f"{parameter}: {plural(count, 'row')} {problem[count > 1]} ({shown}); {remedy}")
 
 
-def refuse_empty(bad: ArrayLike, parameter: str) -> None:
+def reject_empty(bad: ArrayLike, parameter: str) -> None:
     """Raise an error if any row has no candidate."""
     remedy = (
         "every row needs at least one candidate. Drop them, or give them every class if nothing is known."
     )
-    refuse_rows(bad, parameter, ("is empty", "are empty"), remedy)
+    reject_rows(bad, parameter, ("is empty", "are empty"), remedy)
 
 
-def refuse_missing(bad: ArrayLike, parameter: str, detail: Callable[[int], str]) -> None:
+def reject_missing(bad: ArrayLike, parameter: str, detail: Callable[[int], str]) -> None:
     """Raise an error if the label of any row is None, NaN or infinite."""
     remedy = "None, NaN and infinity are not labels. Drop them, or give them every class as candidates."
-    refuse_rows(bad, parameter, ("has no usable label", "have no usable label"), remedy, detail)
+    reject_rows(bad, parameter, ("has no usable label", "have no usable label"), remedy, detail)
 
 
-def refuse_other_types(
+def reject_other_types(
     values: list[Any] | NDArray[Any],
     is_valid: Callable[[type], bool],
     parameter: str,
@@ -193,16 +195,16 @@ def refuse_other_types(
 ) -> None:
     """Raise an error if any value is missing or of a type that is not valid."""
     if not all(map(is_valid, set(map(type, values)))):
-        refuse_missing(list(map(is_missing, values)), parameter, lambda row: str(values[row]))
+        reject_missing(list(map(is_missing, values)), parameter, lambda row: str(values[row]))
         invalid = [not is_valid(type(value)) for value in values]
-        refuse_rows(invalid, parameter, problem, remedy, lambda row: repr(to_python(values[row])), TypeError)
+        reject_rows(invalid, parameter, problem, remedy, lambda row: repr(to_python(values[row])), TypeError)
 
 
-def refuse_masked(values: Any, parameter: str) -> None:
+def reject_masked(values: Any, parameter: str) -> None:
     """Raise an error if any entry of a NumPy masked array is masked."""
     if np.ma.is_masked(values):
         masked = np.ma.getmaskarray(values)
-        refuse_missing(masked.reshape(len(masked), -1).any(1), parameter, lambda _: "masked")
+        reject_missing(masked.reshape(len(masked), -1).any(1), parameter, lambda _: "masked")
 
 
 def describe_type(value: Any) -> str:

@@ -26,17 +26,17 @@ from propall.labels.inputs import (
     is_infinite,
     is_matrix,
     is_missing,
-    refuse_empty,
-    refuse_masked,
-    refuse_missing,
-    refuse_other_types,
-    refuse_rows,
+    reject_empty,
+    reject_masked,
+    reject_missing,
+    reject_other_types,
+    reject_rows,
     row_entries,
     set_sizes,
     to_python,
     unbox,
 )
-from propall.wording import class_hint, listed, plural
+from propall.wording import class_hint, list_names, plural
 
 #: Prefix of a name that is ruled out.
 NEGATION = "!"
@@ -52,7 +52,7 @@ class ParsedLabels(NamedTuple):
     def candidates(self, parameter: str) -> tuple[Bool[Tensor, "n k"], tuple[Hashable, ...]]:
         """Return the candidate mask, with negated rows inverted, and the classes."""
         if len(self.classes) < 2:
-            refuse_empty((set_sizes(self.mask) == 0).cpu().numpy(), parameter)
+            reject_empty((set_sizes(self.mask) == 0).cpu().numpy(), parameter)
             seen = f"only {self.classes[0]!r}" if self.classes else "no class"
             raise ValueError(
                 f"{parameter}: {seen} in {plural(len(self.mask), 'row')}; a classifier needs at least two "
@@ -61,7 +61,7 @@ class ParsedLabels(NamedTuple):
         if self.negated is None or not self.negated.any():
             return self.mask, self.classes
         full = (set_sizes(self.mask) == len(self.classes)).cpu().numpy()
-        refuse_rows(
+        reject_rows(
             self.negated & full,
             parameter,
             ("rules out every class", "rule out every class"),
@@ -211,9 +211,9 @@ def read_sets(
     if allow_blank:
         values = [() if not is_collection(type(v)) and is_blank(v) else v for v in values]
     if allow_scalars:
-        refuse_missing(list(map(is_missing, values)), parameter, lambda row: str(values[row]))
+        reject_missing(list(map(is_missing, values)), parameter, lambda row: str(values[row]))
         values = [value if is_collection(type(value)) else [value] for value in values]
-    refuse_other_types(
+    reject_other_types(
         values,
         is_collection,
         parameter,
@@ -238,16 +238,16 @@ def read_strings(
 ) -> ParsedLabels:
     """Read one string per row that names its candidates or, negated, the classes ruled out."""
     if not isinstance(separator, str) or not separator:
-        raise ValueError(f"separator: {separator!r}; expected the text between two names, such as '|'.")
+        raise ValueError(f"separator: got {separator!r}; expected the text between two names, such as '|'.")
     if negation is not None and (not isinstance(negation, str) or not negation or negation in separator):
         raise ValueError(
-            f"negation: {negation!r}; expected the prefix of names that are ruled out, such as '!' (not part "
-            "of the separator), or None."
+            f"negation: got {negation!r}; expected the prefix of names that are ruled out, such as '!' (not "
+            "part of the separator), or None."
         )
     values = row_entries(strings, parameter)
     if allow_blank:
         values = ["" if is_blank(value) else value for value in values]
-    refuse_other_types(
+    reject_other_types(
         values,
         lambda kind: issubclass(kind, str),
         parameter,
@@ -257,14 +257,14 @@ def read_strings(
     )
     classes = None if classes is None else class_names(classes)
     cells = CellGrammar(separator, negation, frozenset(classes or ())).parse_all(values)
-    refuse_rows(
+    reject_rows(
         [cell.stray or cell.nameless for cell in cells],
         parameter,
         ("has a blank name", "have blank names"),
         f"a name must stand on each side of {separator!r}. Remove extra separators.",
         lambda row: repr(values[row]),
     )
-    refuse_rows(
+    reject_rows(
         [cell.mixed for cell in cells],
         parameter,
         ("mixes names and negations", "mix names and negations"),
@@ -290,7 +290,7 @@ def name_columns(
     k = mask.shape[1]
     if k < 2:
         raise ValueError(
-            f"{parameter}: shape {tuple(mask.shape)}; expected one column per class, at least two. "
+            f"{parameter}: got shape {tuple(mask.shape)}; expected one column per class, at least two. "
             "Pass ordinary labels in one dimension, such as y.ravel() or frame['name']."
         )
     if classes is None:
@@ -303,8 +303,8 @@ def name_columns(
     for name in names:
         if name not in position:
             raise ValueError(
-                f"classes: {parameter} has no column {name!r}; it has {listed(columns)}. Rename the columns, "
-                "or omit classes= to use their names."
+                f"classes: {parameter} has no column {name!r}; it has {list_names(columns)}. Rename the "
+                "columns, or omit classes= to use their names."
             )
     return ParsedLabels(mask[:, [position[name] for name in names]], names)
 
@@ -312,10 +312,10 @@ def name_columns(
 def _binary(matrix: Any, parameter: str) -> Bool[Tensor, "n k"]:
     """Return a bool copy of a matrix of 0 and 1, without copying it in any other dtype."""
     is_sparse = hasattr(matrix, "tocoo")
-    refuse_masked(matrix, parameter)
+    reject_masked(matrix, parameter)
     if isinstance(matrix, list | tuple):
         lengths = np.array([len(row) if hasattr(row, "__len__") else -1 for row in matrix])
-        refuse_rows(
+        reject_rows(
             lengths != lengths[:1],
             parameter,
             ("differs in length from row 0", "differ in length from row 0"),
@@ -327,8 +327,8 @@ def _binary(matrix: Any, parameter: str) -> Bool[Tensor, "n k"]:
         matrix = np.asarray(matrix)
     if matrix.ndim != 2:
         raise ValueError(
-            f"{parameter}: {describe_type(matrix)}; expected two dimensions (n, k): one row per instance and "
-            "one column per class. Use CandidateLabels.from_labels for one label per row."
+            f"{parameter}: got {describe_type(matrix)}; expected two dimensions (n, k): one row per instance "
+            "and one column per class. Use CandidateLabels.from_labels for one label per row."
         )
     if is_sparse:
         # Only the conversion from COO sums duplicate entries; the conversion back sorts them by row.
@@ -340,7 +340,7 @@ def _binary(matrix: Any, parameter: str) -> Bool[Tensor, "n k"]:
         return matrix.clone() if matrix.dtype == torch.bool else _equals_one(matrix, parameter)
     if matrix.dtype.kind not in "biufO":
         raise TypeError(
-            f"{parameter}: dtype {matrix.dtype}; expected bools or the numbers 0 and 1. Use "
+            f"{parameter}: got dtype {matrix.dtype}; expected bools or the numbers 0 and 1. Use "
             "CandidateLabels.from_sets(y.tolist()) if rows list labels."
         )
     if matrix.dtype.kind == "O":  # a data frame with columns of several dtypes, or with missing entries
@@ -356,7 +356,7 @@ def to_float_matrix(matrix: Any, parameter: str) -> NDArray[np.float64]:
         matrix = matrix.to_numpy()
     if hasattr(matrix, "tocoo"):
         matrix = matrix.tocoo().toarray()
-    refuse_masked(matrix, parameter)
+    reject_masked(matrix, parameter)
     if isinstance(matrix, Tensor):
         matrix = matrix.detach().to_dense().to("cpu", torch.float64)
     try:
@@ -364,7 +364,7 @@ def to_float_matrix(matrix: Any, parameter: str) -> NDArray[np.float64]:
     except (TypeError, ValueError) as error:
         raise TypeError(f"{parameter}: {error}; expected a number in every entry.") from error
     if values.ndim != 2:
-        raise ValueError(f"{parameter}: {describe_type(values)}; expected two dimensions (n, k).")
+        raise ValueError(f"{parameter}: got {describe_type(values)}; expected two dimensions (n, k).")
     return values
 
 
@@ -377,7 +377,7 @@ def _equals_one(values: Any, parameter: str, entries: Any = None) -> Any:
         rows, columns = wrong.nonzero() if entries is None else (entries.row[wrong], entries.col[wrong])
         value = values[~binary][0]
         value = value.item() if hasattr(value, "item") else value
-        refuse_rows(
+        reject_rows(
             np.bincount(rows),
             parameter,
             ("has values other than 0 and 1", "have values other than 0 and 1"),
@@ -408,11 +408,11 @@ def build_mask(
     outside = columns < 0
     if outside.any():
         label = seen[codes[outside.argmax()]]
-        refuse_rows(
+        reject_rows(
             np.bincount(rows[outside]),
             parameter,
             ("has a label outside classes", "have labels outside classes"),
-            f"classes are {listed(names)}{class_hint(label, names)}. Add it to classes= or correct the rows.",
+            f"classes are {list_names(names)}{class_hint(label, names)}. Add it to classes= or fix the rows.",
             lambda _: repr(label),
         )
     mask = np.zeros((n, len(names)), dtype=bool)
@@ -423,7 +423,7 @@ def build_mask(
 def _encode(
     values: list[Any] | NDArray[Any], rows: NDArray[np.int64], parameter: str
 ) -> tuple[NDArray[np.int64], list[Hashable]]:
-    """Return each value's index among the distinct labels, and these; refuse missing and infinite labels."""
+    """Return each value's index among the distinct labels, and the distinct labels; reject missing ones."""
     if isinstance(values, np.ndarray):
         distinct, codes = np.unique(values, return_inverse=True)
         labels = distinct.tolist() if values.dtype.kind in "biuf" else list(distinct)
@@ -444,7 +444,7 @@ def _encode(
     bad = np.array([is_missing(label) or is_infinite(label) for label in labels], dtype=bool)
     if bad.any():
         first = labels[codes[bad[codes].argmax()]]
-        refuse_missing(np.bincount(rows[bad[codes]]), parameter, lambda _: str(first))
+        reject_missing(np.bincount(rows[bad[codes]]), parameter, lambda _: str(first))
     return codes, labels
 
 

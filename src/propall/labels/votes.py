@@ -17,11 +17,11 @@ from propall.labels.inputs import (
     is_blank,
     is_collection,
     is_frame,
-    refuse_rows,
+    reject_rows,
     row_entries,
 )
 from propall.labels.parsing import ParsedLabels, build_mask, name_columns, to_float_matrix
-from propall.wording import listed
+from propall.wording import list_names
 
 #: Which labels are kept: all with a vote, those with the most votes, or those with at least so many votes.
 Rule = Literal["union", "plurality"] | int
@@ -39,7 +39,9 @@ def apply_rule(counts: NDArray[np.int64], rule: Rule) -> NDArray[np.bool_]:
         most: NDArray[np.bool_] = counts == counts.max(1, keepdims=True)
         return voted & most
     if isinstance(rule, bool) or not isinstance(rule, int | np.integer) or rule < 1:
-        raise ValueError(f"rule: {rule!r}; expected 'union', 'plurality' or a number of votes of at least 1.")
+        raise ValueError(
+            f"rule: got {rule!r}; expected 'union', 'plurality' or a number of votes of at least 1."
+        )
     agreed = counts >= rule
     # Without agreement, every answer remains possible.
     kept: NDArray[np.bool_] = np.where(agreed.any(1, keepdims=True), agreed, voted)
@@ -56,7 +58,7 @@ def read_counts(counts: Any, classes: Classes, rule: Rule, parameter: str) -> Pa
     """Read a matrix of vote counts with one column per class."""
     values = to_float_matrix(counts, parameter)
     bad = ~is_count(values)
-    refuse_rows(
+    reject_rows(
         bad.any(1),
         parameter,
         ("has values that are not counts", "have values that are not counts"),
@@ -104,7 +106,7 @@ def _answer_rows(answers: Any, parameter: str) -> list[Sequence[Any]]:
         if isinstance(answers, Tensor):
             answers = answers.detach().cpu().numpy()
         rows = answers.tolist() if isinstance(answers, np.ndarray) else list(answers)
-        refuse_rows(
+        reject_rows(
             [not is_collection(type(row)) for row in rows],
             parameter,
             ("is not a list of answers", "are not lists of answers"),
@@ -117,7 +119,7 @@ def _answer_rows(answers: Any, parameter: str) -> list[Sequence[Any]]:
     lengths = {len(column) for column in columns}
     if len(lengths) != 1:
         raise ValueError(
-            f"{parameter}: annotators' columns have {listed(sorted(lengths))} entries; expected one per "
+            f"{parameter}: annotators' columns have {list_names(sorted(lengths))} entries; expected one per "
             "instance, None if there is no answer."
         )
     return list(zip(*columns, strict=True))
@@ -126,8 +128,10 @@ def _answer_rows(answers: Any, parameter: str) -> list[Sequence[Any]]:
 def _group_by_item(answers: Any, items: Any, parameter: str) -> list[Sequence[Any]]:
     answer_list, item_list = row_entries(answers, parameter), row_entries(items, "items")
     if len(answer_list) != len(item_list):
-        raise ValueError(f"items: {len(item_list)} for {len(answer_list)} {parameter}; pass one for each.")
-    refuse_rows(
+        raise ValueError(
+            f"items: got {len(item_list)} for {len(answer_list)} {parameter}; pass one for each."
+        )
+    reject_rows(
         list(map(is_blank, item_list)),
         "items",
         ("has no item", "have no item"),
@@ -151,10 +155,10 @@ def label_studio_tasks(export: Any, parameter: str) -> list[dict[str, Any]]:
                 f"{parameter}: not JSON ({error}); export the project as JSON, not as JSON-MIN or CSV."
             ) from error
     if not isinstance(export, Sequence) or not all(isinstance(task, Mapping) for task in export):
-        raise TypeError(f"{parameter}: {describe_type(export)}; expected a list of tasks.")
+        raise TypeError(f"{parameter}: got {describe_type(export)}; expected a list of tasks.")
     if not export:
         raise ValueError(f"{parameter}: there are no tasks; export a project that has some.")
-    refuse_rows(
+    reject_rows(
         ["annotations" not in task and "completions" not in task for task in export],
         parameter,
         ("is a task without annotations", "are tasks without annotations"),
@@ -181,9 +185,9 @@ def label_studio_answers(tasks: Sequence[Mapping[str, Any]], name: str | None, p
     if not names:
         raise ValueError(f"{parameter}: no annotation has choices; only those label a whole task.")
     if name is None and len(names) > 1:
-        raise ValueError(f"name: the tasks have the choices {listed(names)}; select one with name=.")
+        raise ValueError(f"name: the tasks have the choices {list_names(names)}; select one with name=.")
     if name is not None and name not in names:
-        raise ValueError(f"name: the tasks have no choices {name!r}; they have {listed(names)}.")
+        raise ValueError(f"name: the tasks have no choices {name!r}; they have {list_names(names)}.")
     selected = names[0] if name is None else name
     return [
         [

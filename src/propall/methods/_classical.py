@@ -19,9 +19,9 @@ def as_rows(x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
 
 
 def rows_and_candidates(run: Run, title: str) -> tuple[Float[Tensor, "n d"], Bool[Tensor, "n k"]]:
-    """Return a run's features (as float64 vectors) and candidate sets, or raise ValueError.
+    """Return a run's features (as float64 vectors) and candidate sets.
 
-    Weights, empty data, non-finite features and rows without candidates are refused.
+    Raise ValueError for weights, empty data, non-finite features and rows without candidates.
     """
     x, candidates = as_rows(run.train.x), run.train.candidates.contiguous()
     if run.weight is not None:

@@ -114,7 +114,7 @@ def compare_methods(
     root: Path | None = None,
     progress: ProgressListener | None = None,
 ) -> list[ContenderScore]:
-    """Run what the store lacks; returns the scores of all contenders that were not refused."""
+    """Run what the store lacks; returns the scores of all contenders that can learn from the data."""
     accepted = [contender for contender in contenders if not contender.refused]
     specs = [spec for contender in accepted for spec in contender.specs]
     plan = scheduler.run_missing(specs, store, device=device, root=root, progress=progress)
@@ -135,7 +135,7 @@ def score(contender: Contender, results: Sequence[RunResult]) -> ContenderScore:
 
 
 def as_dicts(contenders: Sequence[Contender], scores: Sequence[ContenderScore]) -> list[dict[str, Any]]:
-    """Return one plain dictionary per contender; refused ones have the reason."""
+    """Return one plain dictionary per contender; those that cannot learn from the data have the reason."""
     by_name = {(score.contender.data, score.contender.name): score for score in scores}
     rows = []
     for contender in contenders:

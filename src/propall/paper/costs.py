@@ -65,8 +65,8 @@ def measure_costs(evidence: Evidence) -> list[Cost]:
         cells = [keys for keys in complete.values() if keys & by_key.keys()]
         cell_keys = set[str]().union(*cells)
         cell_results = [result for key, result in by_key.items() if key in cell_keys]
-        of_cells = _cost(hardware, cell_results) if cell_results else None
-        costs.append(replace(_cost(hardware, results), complete=of_cells, cells=len(cells)))
+        cell_costs = _cost(hardware, cell_results) if cell_results else None
+        costs.append(replace(_cost(hardware, results), complete=cell_costs, cells=len(cells)))
     return sorted(costs, key=lambda cost: -cost.all_seconds)
 
 

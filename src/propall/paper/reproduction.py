@@ -222,7 +222,7 @@ def cell_results(cells: Sequence[CellRuns], store: Store, root: Path | None = No
         result
         if available[result.cell.data] or result.runs == result.expected
         else replace(
-            result, note=f"{ABSENT}; {', then '.join(steps_to_run(result.cell, result.protocol, root))}"
+            result, note=f"{ABSENT}; {', then '.join(describe_steps(result.cell, result.protocol, root))}"
         )
         for result in cell_results_from(cells, store.find(unique_specs(cells)))
     ]
@@ -264,10 +264,10 @@ def _values(results: Sequence[RunResult], table: PaperTable) -> dict[int, float]
     for result in results:
         unit = result.spec.split.fold if len(folds) > 1 else result.spec.seed
         values.setdefault(unit, []).append(100 * float(getattr(result, table.reports)))
-    return {unit: statistics.fmean(of_unit) for unit, of_unit in values.items()}
+    return {unit: statistics.fmean(unit_values) for unit, unit_values in values.items()}
 
 
-def steps_to_run(cell: PaperCell, protocol: str, root: Path | None = None) -> list[str]:
+def describe_steps(cell: PaperCell, protocol: str, root: Path | None = None) -> list[str]:
     """Return what to do to run a cell whose data set is not available."""
     folder = data_root(root)
     steps = []

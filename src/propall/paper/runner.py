@@ -75,12 +75,12 @@ _PATHS = ("checkpoint", "root", "teachers")
 
 def run_specs(task: RunTask, monitor: Monitor | None = None) -> Iterator[RunResult]:
     """Run all specs of a task, group by group, and yield their results."""
-    for group in stackable(task.specs):
+    for group in group_stackable(task.specs):
         for results in run_stacks(dataclasses.replace(task, specs=group), monitor):
             yield from results
 
 
-def stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
+def group_stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
     """Group specs that can be trained at once: same data, network and recipe; rates and folds may differ.
 
     Timed runs and methods without a network are not stacked: each is its own group.
@@ -100,7 +100,7 @@ def stackable(specs: Sequence[Spec]) -> list[list[Spec]]:
 
 
 def run_stacks(task: RunTask, monitor: Monitor | None = None) -> Iterator[list[RunResult]]:
-    """Run one group of `stackable` and yield the results of each stack.
+    """Run one group of `group_stackable` and yield the results of each stack.
 
     Each stack has its own checkpoint folder, which is removed when the next results are requested. A monitor
     that is an `AccuracyListener` also receives the accuracies.

@@ -17,7 +17,7 @@ from propall.data import DATASETS
 from propall.data.files import data_root
 from propall.paper.progress import ProgressListener, describe_group
 from propall.paper.results import RunResult
-from propall.paper.runner import RunTask, remove_finished_checkpoints, stackable
+from propall.paper.runner import RunTask, group_stackable, remove_finished_checkpoints
 from propall.paper.runtime_estimates import RuntimeEstimates
 from propall.paper.specs import Spec
 from propall.paper.store import Store
@@ -67,7 +67,7 @@ def plan_runs(specs: Iterable[Spec], store: Store, root: Path | None = None) -> 
     stored = store.keys() & distinct.keys()
     available = {data: is_data_available(data, root) for data in {spec.data for spec in distinct.values()}}
     missing = [spec for key, spec in distinct.items() if key not in stored]
-    groups = stackable([spec for spec in missing if available[spec.data]])
+    groups = group_stackable([spec for spec in missing if available[spec.data]])
     return RunPlan(len(stored), groups, absent=[spec for spec in missing if not available[spec.data]])
 
 

@@ -52,7 +52,7 @@ def paired_p(ours: Sequence[Number], theirs: Sequence[Number]) -> float | None:
     None for a single pair. If all differences are equal: 1 if they are 0, else 0.
     """
     if len(ours) != len(theirs):
-        raise ValueError(f"ours, theirs: {len(ours)} and {len(theirs)} values; expected equal lengths.")
+        raise ValueError(f"ours, theirs: got {len(ours)} and {len(theirs)} values; expected equal lengths.")
     gaps = np.subtract(ours, theirs)
     if len(gaps) < 2:
         return None
@@ -90,7 +90,7 @@ def friedman(scores: Scores) -> Friedman:
     n, k = table.shape
     if k < 3 or n < 2:
         raise ValueError(
-            f"scores: {k} methods in {n} blocks; the test needs at least 3 methods and 2 blocks."
+            f"scores: got {k} methods in {n} blocks; the test needs at least 3 methods and 2 blocks."
         )
     if (table == table[:, :1]).all():
         return Friedman(0.0, 1.0, 0.0, 1.0)  # all tied: the formula gives 0/0

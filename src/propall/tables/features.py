@@ -21,7 +21,7 @@ from propall.labels.inputs import is_missing
 from propall.labels.parsing import as_text
 from propall.tables.images import ImageColumn
 from propall.tables.reading import DataNote, note_rows
-from propall.wording import listed, plural
+from propall.wording import list_names, plural
 
 Kind = Literal["number", "date", "category", "text"]
 #: Format of numbers and dates: `1.5`, `1,5` or 2023-12-31; `1,234`; 31.12.2023; 12/31/2023.
@@ -180,7 +180,7 @@ class Features:
                 _report_unreadable(column, frame[column.name], cells.to_numpy(), gaps, notes)
             elif column.kind == "category":
                 new = (~cells.isin(column.values)).to_numpy() & ~gaps
-                names = listed(list(dict.fromkeys(cells[new])), 3)
+                names = list_names(list(dict.fromkeys(cells[new])), 3)
                 text = f"{column.name!r}: {names} has no column in the model; encoded as all zeros"
                 note_rows(notes, "unknown category", text, "noted", frame.index[new])
         return notes
@@ -289,7 +289,7 @@ def _checked_embedding(values: NDArray[Any], rows: int, width: int | None) -> ND
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 2 or len(values) != rows or (width is not None and values.shape[1] != width):
         expected = f"({rows}, {'d' if width is None else width})"
-        raise ValueError(f"embeddings: shape {values.shape}; expected {expected}, one row per table row.")
+        raise ValueError(f"embeddings: got shape {values.shape}; expected {expected}, one row per table row.")
     bad = ~np.isfinite(values).all(1)
     if bad.any():
         raise ValueError(

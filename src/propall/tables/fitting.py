@@ -156,7 +156,7 @@ def _check_names(
     columns: Sequence[str],
     without: Sequence[str],
 ) -> None:
-    """Refuse unknown columns, methods and networks before anything takes time."""
+    """Raise ValueError for unknown columns, methods and networks before anything takes time."""
     for name in columns:
         table.raw.column(name, "features")
         if name in source.columns:

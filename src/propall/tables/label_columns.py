@@ -26,7 +26,7 @@ from propall.tables.label_source import (
 )
 from propall.tables.reading import DataNote, RawTable, note_rows, read_table
 from propall.tables.spelling import SimilarNames, Typos, find_typos
-from propall.wording import listed, plural, suggest
+from propall.wording import list_names, plural, suggest
 
 ONE, SEVERAL, NEGATED, NOTHING = "one label", "several labels", "ruled out", "no label"
 AGREED, DISAGREED, ALONE = "all agree", "disagree", "one answer"
@@ -139,7 +139,7 @@ def group_by_item(raw: RawTable, source: LabelSource) -> RawTable:
     keys = np.array(item_names, dtype=object)
     varying = [name for name in others.columns if (others[name].groupby(keys).nunique() > 1).any()]
     if varying:
-        text = f"{listed(varying)} vary between lines on the same item"
+        text = f"{list_names(varying)} vary between lines on the same item"
         notes.append(DataNote("varying cells", text, "column left out"))
     notes.append(DataNote("long form", f"{len(lines)} answers on {len(lines_of)} items"))
     frame = raw.frame.loc[[item_lines[0] for item_lines in lines_of.values()]].drop(columns=varying)
@@ -168,7 +168,7 @@ def read_label_columns(raw: RawTable, source: LabelSource) -> LabeledRows:
     if source.votes:
         return _read_votes(raw, source)
     if source.label is None:
-        known = listed([str(name) for name in raw.frame.columns], 12)
+        known = list_names([str(name) for name in raw.frame.columns], 12)
         suggestion = suggest_label_column(raw)
         raise ValueError(f"label: no label column is named.{suggestion} The columns are {known}.")
     return _read_cells(raw, source)
@@ -247,7 +247,7 @@ def _sort_names(names: set[str]) -> list[str]:
         return sorted(names)
 
 
-def _refuse_implausible(n_classes: int, n_rows: int, what: str) -> None:
+def _reject_implausible(n_classes: int, n_rows: int, what: str) -> None:
     if n_classes > 50 and n_classes * 2 > n_rows:
         raise ValueError(
             f"label: {what} has {n_classes} different labels in {n_rows} rows; check the column and the "
@@ -281,7 +281,7 @@ def _read_cells(raw: RawTable, source: LabelSource) -> LabeledRows:
     names = dict.fromkeys(name for cell in usable.values() for name in cell.names)
     draft.notes += _suggest_separator([name for name in names if name not in source.grammar.known])
     vocabulary = _build_vocabulary({row: cell.names for row, cell in usable.items()}, source, draft.notes)
-    _refuse_implausible(len(vocabulary.classes), len(column), f"column {source.label!r}")
+    _reject_implausible(len(vocabulary.classes), len(column), f"column {source.label!r}")
     for row, cell in usable.items():
         fault = vocabulary.fault_of(cell.names)
         mask = np.zeros(len(vocabulary.classes), dtype=bool)
@@ -333,7 +333,7 @@ def _read_answers(
     names = {row: [name for cell in parsed for name in cell.names] for row, parsed in cells.items()}
     vocabulary = _build_vocabulary(names, source, draft.notes)
     k = len(vocabulary.classes)
-    _refuse_implausible(k, len(cells), "the answers")
+    _reject_implausible(k, len(cells), "the answers")
     for row, parsed in cells.items():
         if fault := vocabulary.fault_of(names[row]):
             draft.faults[row] = fault

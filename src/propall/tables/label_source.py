@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from propall.labels.parsing import CellGrammar, LabelCell, as_text
 from propall.labels.votes import Rule, label_studio_names
 from propall.tables.reading import RawTable, decode_text
-from propall.wording import joined
+from propall.wording import join_names
 
 #: Words in a label cell that mean there is no label; a class with such a name must be listed in `classes`.
 NO_LABEL = frozenset({"", "na", "n/a", "nan", "null", "<na>", "?"})
@@ -57,22 +57,22 @@ class LabelSource:
         places = {"label": self.label, "annotators": self.annotators, "votes": self.votes}
         chosen = [f"--{name}" for name, columns in places.items() if columns]
         if len(chosen) > 1:
-            raise ValueError(f"label: {joined(chosen)} are mutually exclusive. Choose one of them.")
+            raise ValueError(f"label: {join_names(chosen)} are mutually exclusive. Choose one of them.")
         if self.item and not self.label:
-            raise ValueError("item: given without label; also name the column of answers.")
+            raise ValueError("item: needs a label column too; specify the column of answers.")
         if self.annotator and not self.item:
-            raise ValueError("annotator: given without item; name the column of items, or use annotators.")
+            raise ValueError("annotator: needs an item column too; specify it, or use annotators.")
         if not self.separator:
             raise ValueError("separator: empty; expected the text between two names, such as '|'.")
         if not (self.rule in ("union", "plurality") or (isinstance(self.rule, int) and self.rule >= 1)):
             raise ValueError(
-                f"rule: {self.rule!r}; expected union, plurality or a number of votes from 1 on."
+                f"rule: got {self.rule!r}; expected union, plurality or a number of votes from 1 on."
             )
         if self.annotators and isinstance(self.rule, int) and self.rule > len(self.annotators):
             n = len(self.annotators)
-            raise ValueError(f"rule: {self.rule} votes for {n} annotators; expected 1 to {n}.")
+            raise ValueError(f"rule: got {self.rule} votes for {n} annotators; expected 1 to {n}.")
         if self.unlabelled not in ("keep", "drop"):
-            raise ValueError(f"unlabelled: {self.unlabelled!r}; expected keep or drop.")
+            raise ValueError(f"unlabelled: got {self.unlabelled!r}; expected keep or drop.")
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from propall.tables.features import Features
 from propall.tables.label_source import LabelSource
 from propall.training.checkpoint import write_tensors
 
-#: Version of the folder layout; folders with a higher one are refused.
+#: Version of the folder layout; folders with a higher one are rejected.
 LAYOUT = 1
 #: Files of a model; the last one lists the others.
 CLASSIFIER, HELD_OUT, CONTENTS = "classifier.safetensors", "held_out.safetensors", "model.json"
@@ -130,7 +130,7 @@ class TableModel:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read a model written by `save`; damaged, modified and newer ones are refused."""
+        """Read a model written by `save`; damaged, modified and newer ones are rejected."""
         folder = Path(folder)
         contents = _read_contents(folder)
         for name, digest in contents["files"].items():
@@ -152,7 +152,7 @@ class TableModel:
 
 
 def check_model_folder(folder: str | Path) -> Path:
-    """Return the folder; refuse one that contains anything but an older model."""
+    """Return the folder; raise ValueError if it contains anything but an older model."""
     folder = Path(folder)
     if folder.exists():
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from propall.labels import votes
 from propall.labels.inputs import is_missing
-from propall.wording import did_you_mean, listed
+from propall.wording import did_you_mean, list_names
 
 #: What was done about something noted, most severe first.
 Action = Literal[
@@ -96,7 +96,9 @@ class RawTable:
             raise ValueError("embeddings: not supported with one answer per line; use one row per item.")
         if len(embedding) != self.n_file_rows:
             n = self.n_file_rows
-            raise ValueError(f"embeddings: {len(embedding)} rows for {n} rows in the table; pass one each.")
+            raise ValueError(
+                f"embeddings: got {len(embedding)} rows for {n} rows in the table; pass one each."
+            )
         kept: NDArray[Any] = np.asarray(embedding)[self.frame.index.to_numpy()]
         return kept
 
@@ -104,7 +106,7 @@ class RawTable:
         """Return a column by name; the error about an unknown one suggests similar names."""
         if name not in self.frame.columns:
             names = [str(column) for column in self.frame.columns]
-            hint = did_you_mean(name, names) or f"it has {listed(names, 12)}."
+            hint = did_you_mean(name, names) or f"it has {list_names(names, 12)}."
             raise ValueError(f"{parameter}: {self.source} has no column {name!r}; {hint}")
         return self.frame[name]
 
@@ -190,7 +192,7 @@ def _name_columns(frame: pd.DataFrame, header: Sequence[str]) -> tuple[pd.DataFr
     notes, names, kept = [], [], []
     unnamed = [number for number, name in enumerate(header, 1) if not name]
     if unnamed:
-        text = f"columns {listed(unnamed)} have no name; named by position"
+        text = f"columns {list_names(unnamed)} have no name; named by position"
         notes.append(DataNote("unnamed column", text, "repaired"))
     titles = [name or f"column {number}" for number, name in enumerate(header, 1)]
     seen: Counter[str] = Counter()

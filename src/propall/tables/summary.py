@@ -159,7 +159,7 @@ def _add_labels(summary: Summary, labeled: LabeledRows) -> None:
     summary.pairs = _frequent_pairs(labels, named)
     summary.notes += _inseparable_classes(labels)
     if labeled.counts is not None:
-        summary.agreement = agreement(labeled.counts, labeled.answers, labeled.annotators)
+        summary.agreement = measure_agreement(labeled.counts, labeled.answers, labeled.annotators)
 
 
 def _frequent_pairs(labels: CandidateLabels, named: NDArray[np.bool_]) -> list[Pair]:
@@ -187,7 +187,7 @@ def _inseparable_classes(labels: CandidateLabels) -> list[DataNote]:
     return [DataNote("inseparable classes", f"{names} {why}") for names in inseparable]
 
 
-def agreement(
+def measure_agreement(
     counts: NDArray[np.int64], answers: NDArray[np.int64] | None = None, annotators: tuple[str, ...] = ()
 ) -> Agreement:
     r"""Measure how well annotators agree.

@@ -32,7 +32,7 @@ def format_alternatives(alternatives: Sequence[tuple[Any, float]]) -> str:
 
 
 def format_of(path: str | Path) -> str:
-    """The file format by the name's suffix; one that cannot be written is refused."""
+    """The file format by the name's suffix; raise ValueError if it cannot be written."""
     path = Path(path)
     writable = {suffix: kind for suffix, kind in FORMATS.items() if suffix != ".xls"}
     if path.suffix.lower() not in writable:

@@ -94,7 +94,7 @@ class Trainer(Algorithm):
 
 
 def _check_data(train: PartialDataset) -> None:
-    """Refuse data that no network can be trained on."""
+    """Raise an error for data that no network can be trained on."""
     check(train.candidates, quiet=True)
     if train.x.dtype not in (torch.float32, torch.float64):
         raise TypeError(
@@ -109,7 +109,7 @@ def _check_data(train: PartialDataset) -> None:
 
 
 def _check_run(run: Run) -> None:
-    """Refuse weights and keys that do not fit the data."""
+    """Raise ValueError for weights and keys that do not fit the data."""
     for name, value in (("weight", run.weight), ("keys", run.keys)):
         if value is not None and value.shape != (len(run.train),):
             raise ValueError(f"{name}: got shape {tuple(value.shape)}; expected {(len(run.train),)}.")

@@ -13,7 +13,7 @@ from propall.report.charts.lines import Line, LineChart
 from propall.report.numbers import format_number, format_percent, mean_and_std
 from propall.report.page import KeyFigure, Page, Section
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
-from propall.wording import duration, joined, plural
+from propall.wording import duration, join_names, plural
 
 BASELINE, CEILING = "random candidate", "clean labels"
 
@@ -111,7 +111,7 @@ def _closest(results: DemoResults) -> str:
     ranked = _ranked(results)
     (best, std), ceiling = mean_and_std(_percent(ranked[0][1])), _mean(results.ceiling)
     alike = [(name, _mean(values)) for name, values in ranked if _mean(values) >= best - (std or 0)]
-    who, gap = joined([name for name, _ in alike]), ceiling - alike[-1][1]
+    who, gap = join_names([name for name, _ in alike]), ceiling - alike[-1][1]
     if gap <= 0:
         return f"{who} {'reaches' if len(alike) == 1 else 'reach'} the accuracy of clean labels"
     come = "comes" if len(alike) == 1 else "come"

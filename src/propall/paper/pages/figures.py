@@ -20,7 +20,7 @@ from propall.paper.verdicts.critical_differences import (
     rank_published,
     worse_than_propall,
 )
-from propall.paper.verdicts.speed import Timing, timings
+from propall.paper.verdicts.speed import Timing, collect_timings
 from propall.report.charts.figure import Reference
 from propall.report.charts.heat import FilmStrip, Grid, HeatMap
 from propall.report.charts.lines import Curve, Line, LineChart, LogLineChart
@@ -29,7 +29,7 @@ from propall.report.exhibits import Exhibit
 from propall.report.numbers import format_number
 from propall.report.page import Section
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
-from propall.wording import joined, plural
+from propall.wording import join_names, plural
 
 #: Settings (table, number of candidates) whose classes are shown during training; the paper does not name its
 #: setting.
@@ -71,7 +71,7 @@ def rank_sections(evidence: Evidence, blocks: Blocks) -> list[Section]:
         worse = worse_than_propall(ranking)
         result = "No method ranks significantly worse than ProPaLL"
         if worse:
-            result = f"ProPaLL ranks significantly better than {joined(worse)}"
+            result = f"ProPaLL ranks significantly better than {join_names(worse)}"
         text = _RUNS_AS_BLOCKS if blocks == "runs" else ""
         label = f"Ranks: {name}"
         sections.append(Section(f"{label}. {result}", exhibits, text, label=label))
@@ -236,14 +236,14 @@ def _confusion_strip(run: RunResult, title: str, setting: str) -> FilmStrip:
 
 def time_sections(evidence: Evidence) -> list[Section]:
     """Tabulate the times of the timed methods, and draw accuracy over seconds per data set."""
-    runs = timings(evidence)
+    runs = collect_timings(evidence)
     if not runs:
         return []
     exhibits = [_time_table(runs)]
     ratios: dict[str, list[float]] = {}
     for data in dict.fromkeys(run.data for run in runs):
-        of_data = [run for run in runs if run.data == data]
-        ordered = sorted(of_data, key=lambda run: run.title != "ProPaLL")
+        data_results = [run for run in runs if run.data == data]
+        ordered = sorted(data_results, key=lambda run: run.title != "ProPaLL")
         ours = ordered[0]
         if ours.title == "ProPaLL":
             for run in ordered[1:]:
@@ -257,9 +257,9 @@ def time_sections(evidence: Evidence) -> list[Section]:
             "epochs times the seconds per epoch, each run alone on the device, without compilation and "
             f"testing. Epochs: {epochs}."
         )
-        provenance = run_provenance(run.result for run in of_data)
+        provenance = run_provenance(run.result for run in data_results)
         exhibits.append(Exhibit(f"time-{data}", LogLineChart(caption, curves), provenance))
-    relative = joined([f"{title} takes {fmean(values):.2f}" for title, values in ratios.items()])
+    relative = join_names([f"{title} takes {fmean(values):.2f}" for title, values in ratios.items()])
     heading = f"Time: {relative} times as long per epoch as ProPaLL" if relative else "Time: per epoch"
     return [Section(heading, exhibits, _TIME_TEXT, label="Accuracy over training time")]
 

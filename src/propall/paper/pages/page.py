@@ -11,9 +11,9 @@ from propall.paper.pages.tables import missing_data, table_exhibits
 from propall.paper.stats import Blocks
 from propall.paper.tables import TABLES
 from propall.paper.verdicts import Verdict, judge_claims
-from propall.paper.verdicts.speed import timings
+from propall.paper.verdicts.speed import collect_timings
 from propall.report.page import KeyFigure, Page, Section
-from propall.wording import approximate_duration, joined
+from propall.wording import approximate_duration, join_names
 
 TITLE = "ProPaLL, reproduced"
 
@@ -52,7 +52,7 @@ def _finding(evidence: Evidence) -> str:
         )
         if (count := verdicts.count(verdict))
     ]
-    conclusion = f"of {len(verdicts)} claims, {joined(counts)}"
+    conclusion = f"of {len(verdicts)} claims, {join_names(counts)}"
     if set(verdicts) == {Verdict.NOT_MEASURED}:
         conclusion = "no claim can be judged yet"
     return (
@@ -72,12 +72,12 @@ def _key_figures(evidence: Evidence) -> list[KeyFigure]:
         shown.append(KeyFigure(f"{median(map(abs, gaps)):.2f}", "points between ProPaLL and the paper", note))
     for cost in measure_costs(evidence)[:1]:
         shown.append(KeyFigure(f"{cost.all_runs:,}".replace(",", " "), "runs", f"on {cost.hardware}"))
-        of_cells = cost.complete or cost
+        cell_costs = cost.complete or cost
         note = f"sum of run times of {cost.cells} cells" if cost.complete else "sum of run times"
-        shown.append(KeyFigure(approximate_duration(of_cells.all_seconds), "of computing", note))
-        if of_cells.runs:
-            ratio = f"{of_cells.ratio:,.0f} ×".replace(",", " ")
-            public = approximate_duration(of_cells.public_seconds)
+        shown.append(KeyFigure(approximate_duration(cell_costs.all_seconds), "of computing", note))
+        if cell_costs.runs:
+            ratio = f"{cell_costs.ratio:,.0f} ×".replace(",", " ")
+            public = approximate_duration(cell_costs.public_seconds)
             note = f"estimate: PRODEN's code, at {PUBLIC_SECONDS} s per epoch of MNIST, would take {public}"
             shown.append(KeyFigure(ratio, "faster than public code", note))
     return shown
@@ -140,7 +140,7 @@ def _result(name: str, evidence: Evidence) -> str:
 def _not_run(evidence: Evidence) -> list[Section]:
     missing = [name for name in TABLES if not evidence.protocols(name)]
     lines = [f"{TABLES[name].title}: not run. Run `propall reproduce {name}`." for name in missing]
-    if not timings(evidence):
+    if not collect_timings(evidence):
         command = "propall reproduce uniform --protocol timed"
         lines.append(f"Accuracy over training time: not run. Run `{command}`.")
     return [Section("Not run yet", (), "\n\n".join(lines))] if lines else []

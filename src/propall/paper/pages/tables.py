@@ -7,7 +7,7 @@ from typing import Literal
 from propall.data import DATASETS
 from propall.paper.evidence import Evidence
 from propall.paper.pages.provenance import entry_provenance
-from propall.paper.reproduction import CellResult, steps_to_run
+from propall.paper.reproduction import CellResult, describe_steps
 from propall.paper.specs import TIMED
 from propall.paper.tables import TABLES
 from propall.paper.tables.paper_table import PaperCell
@@ -39,8 +39,10 @@ def table_exhibits(name: str, evidence: Evidence) -> list[Exhibit]:
             exhibits.append(Exhibit(label, _by_data_set(entries), entry_provenance(entries)))
             continue
         for data in dict.fromkeys(entry.cell.data for entry in entries):
-            of_data = [entry for entry in entries if entry.cell.data == data]
-            exhibits.append(Exhibit(f"{label}-{data}", _by_candidates(of_data), entry_provenance(of_data)))
+            data_results = [entry for entry in entries if entry.cell.data == data]
+            exhibits.append(
+                Exhibit(f"{label}-{data}", _by_candidates(data_results), entry_provenance(data_results))
+            )
     return exhibits
 
 
@@ -56,9 +58,9 @@ def missing_data(name: str, evidence: Evidence) -> list[str]:
     sentences = []
     entries = evidence.entries(name)
     for data in dict.fromkeys(entry.cell.data for entry in entries):
-        of_data = [entry for entry in entries if entry.cell.data == data]
-        if all(entry.missing for entry in of_data):
-            steps = steps_to_run(of_data[0].cell, of_data[0].protocol, DATA_FOLDER)
+        data_results = [entry for entry in entries if entry.cell.data == data]
+        if all(entry.missing for entry in data_results):
+            steps = describe_steps(data_results[0].cell, data_results[0].protocol, DATA_FOLDER)
             instructions = ", then ".join(f"`{s}`" if s.startswith("propall") else s for s in steps)
             sentences.append(f"{DATASETS[data].title}: not run, {NO_DOWNLOAD}. To run it: {instructions}.")
     return sentences
@@ -76,10 +78,12 @@ def _by_data_set(entries: Sequence[CellResult]) -> ReportTable:
     for entry in entries:
         by_row.setdefault(entry.cell.row, []).append(entry)
     rows = {}
-    for of_row in by_row.values():
-        by_data = {entry.cell.data: (_our_cell(entry, close), _published_cell(entry)) for entry in of_row}
+    for row_results in by_row.values():
+        by_data = {
+            entry.cell.data: (_our_cell(entry, close), _published_cell(entry)) for entry in row_results
+        }
         empty = (TableCell(text="–"), TableCell(text="–"))
-        rows[of_row[0].title] = [by_data.get(data, empty) for data in columns]
+        rows[row_results[0].title] = [by_data.get(data, empty) for data in columns]
     return compare_with_paper([DATASETS[data].title for data in columns], rows, caption=_caption(entries))
 
 

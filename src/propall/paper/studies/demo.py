@@ -62,7 +62,7 @@ def run_demo(*, q: float = 0.5, seeds: int = 5, monitor: Monitor | None = None) 
     curves: dict[str, list[list[float]]] = {}
     for i, (title, _) in enumerate(runs):
         curves.setdefault(title, []).append(list(history.accuracies(i).values()))
-    accuracy = {title: [curve[-1] for curve in of_title] for title, of_title in curves.items()}
+    accuracy = {title: [curve[-1] for curve in title_curves] for title, title_curves in curves.items()}
     baseline, ceiling = accuracy.pop(BASELINE), accuracy.pop(CEILING)
     shown = first.train.candidates[:SHOWN_IMAGES]
     scores = classifiers[0].scores(first.train.x)[:SHOWN_IMAGES]  # of ProPaLL with the first seed

@@ -35,7 +35,7 @@ def seconds_per_epoch(times: Mapping[int, float]) -> float:
     return (times[last] - times[middle]) / (last - middle)
 
 
-def timings(evidence: Evidence) -> list[Timing]:
+def collect_timings(evidence: Evidence) -> list[Timing]:
     """Return the timed runs by data set and row; the longest if there are several."""
     longest: dict[tuple[str, str], Timing] = {}
     for protocol in evidence.protocols("uniform"):
@@ -57,7 +57,7 @@ def judge_speed(evidence: Evidence) -> Claim:
     """Compare the training times of ProPaLL, PRODEN and VALEN, each run alone."""
     measured, used = [], []
     supporting, opposing = 0, 0
-    runs = timings(evidence)
+    runs = collect_timings(evidence)
     for data in dict.fromkeys(run.data for run in runs):
         by_title = {run.title: run for run in runs if run.data == data}
         if by_title.keys() != {"ProPaLL", "PRODEN", "VALEN"}:

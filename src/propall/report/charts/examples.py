@@ -28,7 +28,7 @@ def png(image: NDArray[np.uint8]) -> bytes:
     """Encode a gray (h, w) or RGB (h, w, 3) image as PNG."""
     if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
         raise ValueError(
-            f"image: {image.dtype} of shape {image.shape}; expected uint8 of shape (h, w) or (h, w, 3). "
+            f"image: got {image.dtype} of shape {image.shape}; expected uint8 of shape (h, w) or (h, w, 3). "
             "Convert it with to_uint8 and put the channels last."
         )
     from PIL import Image  # a dependency of matplotlib
