@@ -27,6 +27,7 @@ class Averages:
         has_teacher = views is not None and views.targets == "teacher"
         self.slow = self._copies() if stack.recipe.lookahead else {}
         self.teacher = self._copies() if has_teacher else {}
+        self.is_used = bool(self.slow or self.teacher)
 
     def _weights(self) -> Tensors:
         stacked = {**self.stack.parameters, **self.stack.buffers}
@@ -58,8 +59,6 @@ class Averages:
     @torch.no_grad()
     def update(self) -> None:
         """Follow the weights after a step; `stack.step` counts it already."""
-        if not (self.slow or self.teacher):
-            return
         weights, recipe = self._weights(), self.stack.recipe
         if self.slow:
             # Without a branch on the step, so that the update can be captured in a graph.

@@ -49,9 +49,10 @@ class SingleBackend(Backend):
         state = self.stack.batch_state(section, batch)
         if any(state):
             state = map_leaves(lambda t: t.squeeze(0), state._replace(trained={}))
-        of_rows = (noise, batch.weight, batch.teacher)
-        step = Step(*time, *(None if t is None else t.squeeze(0) for t in of_rows))
-        return SectionInputs(batch.candidates.squeeze(0), state, step)
+        noise = None if noise is None else noise.squeeze(0)
+        weight = None if batch.weight is None else batch.weight.squeeze(0)
+        teacher = None if batch.teacher is None else batch.teacher.squeeze(0)
+        return SectionInputs(batch.candidates.squeeze(0), state, Step(*time, noise, weight, teacher))
 
     def losses_and_gradients(
         self, batch: Batch, inputs: list[SectionInputs]

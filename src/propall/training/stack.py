@@ -126,7 +126,8 @@ class Stack:
         """
         backend = self._backend()
         time = self.time()
-        batch = self.averages.with_teacher(batch)
+        if self.averages.is_used:
+            batch = self.averages.with_teacher(batch)
         inputs = [backend.section_inputs(i, batch, time, noise) for i, noise in enumerate(noises)]
         losses, logits, gradients = backend.losses_and_gradients(batch, inputs)
         for group, group_gradients in zip(backend.groups, gradients, strict=True):
@@ -134,7 +135,8 @@ class Stack:
         for i in self._updating:
             self._remember(i, batch, backend.update(i, batch, inputs[i], logits))
         self.step.add_(1)
-        self.averages.update()
+        if self.averages.is_used:
+            self.averages.update()
         return losses
 
     def _backend(self) -> Backend:
