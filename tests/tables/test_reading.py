@@ -171,3 +171,11 @@ def test_unnamed_columns_of_excel_files(tmp_path) -> None:
     table = read_table(tmp_path / "a.xlsx")
     assert list(table.frame.columns) == ["x", "column 2"]
     assert [note.kind for note in table.notes] == ["unnamed column"]
+
+
+def test_folders_and_empty_files_are_named(tmp_path):
+    with pytest.raises(ValueError, match="is a folder; expected a file"):
+        read_table(tmp_path)
+    (tmp_path / "empty.csv").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"empty\.csv is empty"):
+        read_table(tmp_path / "empty.csv")

@@ -99,6 +99,8 @@ def load_model(
 
 def _read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
+        if Path(path).is_dir():
+            raise ValueError("it is a folder; the model is the file classifier.safetensors in it")
         with safe_open(Path(path), framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -62,6 +62,9 @@ def choose_setting(
     recipe = adapt_views(recipe, size, mirrored=data not in NOT_MIRRORED)
     chosen = net or default_net
     NETS[chosen]  # raises if unknown
+    if name is not None and chosen != default_net:
+        # The rates of a named recipe are tuned for its network; these suit any other.
+        recipe = dataclasses.replace(recipe, batch_size=64, learning_rate=0.05, momentum=0.9, norm_rate=1.0)
     return NamedRecipe(chosen, dataclasses.replace(recipe, **(changes or {})))
 
 

@@ -107,7 +107,8 @@ def read_hierarchy(path: str | Path) -> Any:
     """Read a tree from a file: nested JSON objects, a CSV of parents and children, or one path per line."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"hierarchy: there is no file {path}.")
+        problem = "is a folder; expected a file" if path.is_dir() else "does not exist"
+        raise FileNotFoundError(f"hierarchy: {path} {problem}.")
     text, _ = decode_text(path.read_bytes(), path.name)
     if path.suffix.lower() == ".json":
         try:

@@ -154,8 +154,10 @@ class TableModel:
 def check_model_folder(folder: str | Path) -> Path:
     """Return the folder; raise ValueError if it contains anything but an older model."""
     folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"out: {folder} is a file; expected a folder for the model. Use a new folder.")
     if folder.exists():
-        names = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
+        names = [path.name for path in folder.iterdir()]
         foreign = sorted(set(names) - {CLASSIFIER, HELD_OUT, CONTENTS, PAGE, OPTIONS})
         if foreign:
             inside = f"{foreign[0]!r}, which is not part of a model"

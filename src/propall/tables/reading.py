@@ -117,6 +117,8 @@ def read_table(source: str | Path | pd.DataFrame) -> RawTable:
         frame, notes = _name_columns(source.reset_index(drop=True), [str(c) for c in source.columns])
         return RawTable(frame, "data frame", notes)
     path = Path(source)
+    if path.is_dir():
+        raise ValueError(f"file: {path} is a folder; expected a file with a suffix such as .csv.")
     kind = FORMATS.get(path.suffix.lower())
     if kind is None:
         suffix = f"the suffix {path.suffix}" if path.suffix else "no suffix"
@@ -129,7 +131,8 @@ def read_table(source: str | Path | pd.DataFrame) -> RawTable:
     table = readers.get(kind, _read_binary)(path)
     table.folder = path.parent
     if not len(table.frame):
-        raise ValueError(f"file: {path} has no rows below its header.")
+        problem = "has no rows below its header" if path.stat().st_size else "is empty"
+        raise ValueError(f"file: {path} {problem}.")
     return table
 
 
