@@ -24,7 +24,7 @@ _SIDE = 28
 _N_CLASSES = 10
 
 #: Images as bytes and their labels.
-LabeledImages: TypeAlias = tuple[UInt8[Tensor, "n ..."], Int[Tensor, "n"]]
+LabeledImages: TypeAlias = tuple[UInt8[Tensor, "_ ..."], Int[Tensor, "_"]]
 
 #: Name of CIFAR-10's test batch.
 CIFAR_TEST = "test_batch.bin"
