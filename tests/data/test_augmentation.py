@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 
 from propall import counter_rng
 from propall.data.augmentation import Augmentation, change_colors, cut_out, shifted_crop, warp
@@ -123,5 +124,6 @@ def test_saturation_leaves_gray_images_alone():
     ("name", "value"), [("crop", -1), ("operations", 1.5), ("cutout", -3), ("strength", -1.0)]
 )
 def test_bad_values_are_named(name, value):
-    with pytest.raises(ValueError, match=f"^{name}: "):
+    # With PROPALL_CHECK_SHAPES=1, the wrong type is refused first.
+    with pytest.raises((ValueError, TypeCheckError), match=rf"^{name}: |parameter '{name}'"):
         Augmentation(**{name: value})

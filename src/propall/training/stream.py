@@ -203,7 +203,7 @@ class Stream:
 
     def features(
         self, index: Int[Tensor, "r b"], keys: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"]
-    ) -> Float[Tensor, "r b ..."]:
+    ) -> Float[Tensor, "r vb ..."]:
         """Features of the given rows, augmented as the recipe says."""
         x = self._take(self.x, index, not self._x_is_shared)
         if self.recipe.views is not None:
