@@ -67,7 +67,7 @@ def test_other_folders_are_not_overwritten(fitted, tmp_path) -> None:
         fitted.model.save(tmp_path / "precious")
     assert (tmp_path / "precious" / "thesis.tex").read_text() == "x"
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ValueError, match="contains 'file', which is not part of a model"):
+    with pytest.raises(ValueError, match="is a file; expected a folder"):
         fitted.model.save(tmp_path / "file")
 
 
