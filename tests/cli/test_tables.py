@@ -377,7 +377,7 @@ def test_what_fit_says_in_one_line(run, dirty_birds, tmp_path) -> None:
     assert f"Model: {tmp_path / 'm'}\n" in out
     assert "too few" not in out
     _, out, _ = run(*words, *settings(folds=40))
-    assert "Fewer than 10 rows per fold are too few to choose or judge a model." in out
+    assert "Fewer than 10 rows per fold: too few to select or evaluate a model reliably." in out
     assert f"Model: {tmp_path / 'm'} (replaces the previous one)\n" in out
 
 

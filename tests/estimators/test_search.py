@@ -308,7 +308,7 @@ def test_out_of_fold_with_weights_and_class_names():
     assert resolution.classes.tolist() == list("abcd")
     several = S.sum(1) > 1
     assert (resolution.label[several] == "a").mean() < 0.05
-    with pytest.raises(ValueError, match="cv: some rows are never held out, or more than once"):
+    with pytest.raises(ValueError, match="cv: each row must be held out exactly once"):
         resolve_out_of_fold(clf, X, S, cv=ShuffleSplit(3, random_state=0))
 
 

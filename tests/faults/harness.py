@@ -9,7 +9,7 @@ bare       an error line that names neither the file nor a remedy
 traceback  an exception reached the top
 crash      the interpreter died of a signal
 hang       the time limit passed
-wrong      the call returned, but the door's check found that the file was misread without a word
+wrong      the call returned, but the door's check found that the file was silently misread
 """
 
 import contextlib

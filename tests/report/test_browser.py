@@ -9,7 +9,7 @@ from propall.paper.pages.demo import demo_page
 from propall.paper.pages.tables import compare_with_paper
 from propall.report.charts.heat import Grid, HeatMap
 from propall.report.charts.ranks import CDDiagram
-from propall.report.page import Page, Section
+from propall.report.page import Page, PageSection
 from propall.report.tables import TableCell
 
 pytestmark = pytest.mark.browser
@@ -31,12 +31,12 @@ def report(tmp_path_factory):
     epochs = [str(e) for e in range(60)]
     heat = Grid(["0", "1"], epochs, [[e / 60 for e in range(60)]] * 2)
     sections = [
-        Section(
+        PageSection(
             "Wide",
             compare_with_paper(names, {"ProPaLL": pairs, "CC": pairs[::-1]}, caption="Wide table " * 12),
         ),
-        Section("Heat", HeatMap("Heat", heat, "class", "epoch", "recall")),
-        Section(
+        PageSection("Heat", HeatMap("Heat", heat, "class", "epoch", "recall")),
+        PageSection(
             "Ranks", CDDiagram("Ranks", {"ProPaLL": 1.2, "PL-KNN": 2.6, "CC": 2.2}, 1.1, [["PL-KNN", "CC"]])
         ),
     ]

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from propall.report.charts.bars import BarChart
-from propall.report.page import KeyFigure, Page, Section
+from propall.report.page import KeyFigure, Page, PageSection
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
 
@@ -16,8 +16,8 @@ def page():
         "Finding & more.",
         [KeyFigure("91.50 %", "accuracy", "one run")],
         [
-            Section("First", [bars, table], "One.\n\nTwo with `a < b`.", {"data": "digits", "q": "0.1"}),
-            Section("Second", table, provenance={"data": "as above"}),
+            PageSection("First", [bars, table], "One.\n\nTwo with `a < b`.", {"data": "digits", "q": "0.1"}),
+            PageSection("Second", table, provenance={"data": "as above"}),
         ],
     )
 
@@ -79,13 +79,17 @@ def test_write_creates_folders(page, tmp_path):
 
 def test_single_section_has_no_table_of_contents(outline):
     html = Page(
-        "T", "F", sections=[Section("Only", ReportTable([Column("x")], [TableRow("a", [TableCell(1.0)])]))]
+        "T",
+        "F",
+        sections=[PageSection("Only", ReportTable([Column("x")], [TableRow("a", [TableCell(1.0)])]))],
     ).to_html()
     assert "nav" not in outline(html).tags
 
 
 def test_labels_replace_headings_in_the_table_of_contents(outline):
-    page = Page("T", "F", sections=[Section("A long heading", (), label="Short"), Section("Another", ())])
+    page = Page(
+        "T", "F", sections=[PageSection("A long heading", (), label="Short"), PageSection("Another", ())]
+    )
     html = page.to_html()
     assert '<a href="#s1">Short</a>' in html
     assert "A long heading</h2>" in html

@@ -185,7 +185,9 @@ def test_column_names_are_checked(birds_file) -> None:
         fit_table(table, QUICK, without=["trut"])
     fitted = fit_table(table, replace(QUICK, epochs=2, folds=2), columns=["wing_mm", "truth"])
     assert [column.name for column in fitted.model.features.columns] == ["wing_mm", "truth"]
-    assert "'truth' names classes; is it known for new rows?" in [r.text for r in fitted.notes]
+    assert "'truth' contains class names; make sure it is available for new rows" in [
+        r.text for r in fitted.notes
+    ]
 
 
 def test_uninformative_labels_are_refused() -> None:

@@ -99,7 +99,7 @@ def test_no_repair() -> None:
 
 
 def test_unlabeled_rows_can_be_dropped() -> None:
-    found = labeled(["a", "b", "", None], unlabelled="drop")
+    found = labeled(["a", "b", "", None], unlabeled="drop")
     assert found.rows.tolist() == [0, 1]
     assert [note.action for note in notes_of(found, "unlabeled")] == ["row dropped"]
 

@@ -1,7 +1,6 @@
 """Where the labels of a table are."""
 
 import json
-from dataclasses import asdict
 
 import pandas as pd
 import pytest
@@ -23,7 +22,7 @@ def test_the_usual_names_are_guessed() -> None:
         ({"item": "a"}, "item: needs a label"),
         ({"label": "a", "annotator": "b"}, "annotator: needs an item"),
         ({"label": "a", "separator": ""}, "separator: empty"),
-        ({"label": "a", "unlabelled": "burn"}, "unlabelled"),
+        ({"label": "a", "unlabeled": "burn"}, "unlabeled"),
     ],
 )
 def test_invalid_sources(options, message) -> None:
@@ -33,7 +32,7 @@ def test_invalid_sources(options, message) -> None:
 
 def test_a_source_survives_json() -> None:
     source = LabelSource(annotators=("a", "b"), rule=2, classes=("x", "y"), hierarchy={"p": ["x", "y"]})
-    assert LabelSource.from_dict(json.loads(json.dumps(asdict(source)))) == source
+    assert LabelSource.from_dict(json.loads(json.dumps(source.as_dict()))) == source
 
 
 def test_a_missing_hierarchy_file(tmp_path) -> None:

@@ -56,7 +56,7 @@ def benchmark_estimators(
         title = "The estimator against scikit-learn's, one thread each"
         result = BenchmarkResult("cpu", title, "ms", describe_machine(device))
         result.notes = [
-            f"Time of fit: {epochs} epochs, the same rows, layers and batches, float32; taking turns.",
+            f"Time of fit: {epochs} epochs, the same rows, layers and batches, float32; interleaved.",
             "SGDClassifier takes one row at a time, PartialLabelClassifier(net='linear') 256; both train for "
             f"{epochs} epochs. scikit-learn's estimators get the true labels, ours candidate sets.",
             "Stacked and sequential runs have one thread per core.",

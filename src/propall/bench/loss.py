@@ -91,7 +91,7 @@ def _measure(
         PAPER: lambda r, s: propall_loss(r, s, "paper", reduction="mean"),
         BCE: binary_cross_entropy_with_logits,
     }
-    # BCE takes its targets as numbers; users convert them once and for all.
+    # BCE takes its targets as numbers; users convert them once.
     labels = dict.fromkeys(implementations, candidates) | {BCE: [sets.to(dtype) for sets in candidates]}
     for subject, loss in implementations.items():
         samples = time_on_device(gradient_of(loss, labels[subject]), sets, device, seconds=seconds)

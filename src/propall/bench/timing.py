@@ -1,4 +1,4 @@
-"""Timing: after a warm-up, many times, implementations taking turns."""
+"""Timing: after a warm-up, many times, implementations interleaved."""
 
 import time
 import warnings

@@ -24,7 +24,7 @@ app.add_typer(data_app, name="data")
 
 #: What may differ between machines in the numbers of the demo.
 _DEMO_VARIES = (
-    "The same machine repeats these numbers. Other machines round differently (vector instructions of the "
+    "Results are reproducible on one machine. Other machines round differently (vector instructions of the "
     "CPU), which moves ProPaLL by about 0.1 and the random candidate by a few points."
 )
 

@@ -235,7 +235,7 @@ def _print_data_set(results: Sequence[CellResult]) -> None:
         print_table(("method", "ours", "paper", "runs"), rows, numbers=slice(1, None))
     _print_notes([(result.title, result.note) for result in results])
     compared = [result for result in results if result.mean is not None and result.published is not None]
-    _print_notes([(r.title, r.incomparable) for r in compared], "not comparable with the paper: ")
+    _print_notes([(r.title, r.caveat) for r in compared], "not comparable with the paper: ")
     print_line()
 
 
@@ -458,7 +458,7 @@ def results_show(
         raise ValueError(f"key: no result has key {key!r} in {store}; see `propall results list`.")
     keys = {result.spec.key for result in matches}
     if len(keys) > 1:
-        raise ValueError(f"key: {key!r} is the beginning of {len(keys)} keys; give more characters.")
+        raise ValueError(f"key: {key!r} is the beginning of {len(keys)} keys; use more characters.")
     values = matches[0].to_dict()
     if json_output:
         print_json(values)
@@ -529,7 +529,7 @@ def results_import(
     from propall.paper.store import Store
 
     if not file.exists():
-        raise FileNotFoundError(f"file: {file} does not exist; give what `propall results export` wrote.")
+        raise FileNotFoundError(f"file: {file} does not exist; pass what `propall results export` wrote.")
     with Store(store) as results:
         read, added = results_io.import_results(results, file)
     typer.echo(f"{added} of {plural(read, 'result')} added to {store}")

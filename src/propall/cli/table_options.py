@@ -91,7 +91,7 @@ class LabelOptions:
             rule=int(self.rule) if self.rule.isdigit() else self.rule,  # type: ignore[arg-type]
             classes=self.classes or None,
             hierarchy=None if self.hierarchy is None else read_hierarchy(self.hierarchy),
-            unlabelled=self.unlabeled,
+            unlabeled=self.unlabeled,
             repair=self.repair,
         )
 

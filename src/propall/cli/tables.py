@@ -141,8 +141,8 @@ def _fit_result(fitted: Fitted) -> str:
 
     account = fitted.model.account
     total = f" of {account['rows']}" if account["used"] < account["rows"] else ""
-    too_few = bool(account["used"] < FEW_PER_FOLD * account["folds"])
-    warning = f" Fewer than {FEW_PER_FOLD} rows per fold are too few to choose or judge a model." * too_few
+    few = f" Fewer than {FEW_PER_FOLD} rows per fold: too few to select or evaluate a model reliably."
+    warning = few if account["used"] < FEW_PER_FOLD * account["folds"] else ""
     return (
         f"Fitted on {account['used']}{total} row{'s' * (account['rows'] != 1)} in "
         f"{duration(fitted.seconds)}; {100 * account['held_out']['covering_rate']:.1f} % of held-out "

@@ -141,7 +141,7 @@ def log_mixture(scores: Sequence[Tensor], temperature: float) -> Tensor:
 
 
 def content_keys(features: NDArray[Any], candidates: Tensor) -> Tensor:
-    """Hash each row's features and candidates; equal rows have equal keys, whatever their position."""
+    """Hash each row's features and candidates; equal rows have equal keys, regardless of position."""
     rows = np.ascontiguousarray(features.reshape(len(features), -1))
     bits = rows.view(np.uint64 if rows.dtype == np.float64 else np.uint32)
     key = np.zeros(len(rows), dtype=np.uint64)

@@ -73,7 +73,7 @@ def resolve_out_of_fold(
     mask = labels.to_numpy()
     folds = make_folds(CandidateStratifiedKFold() if cv is None else cv, X, labels)
     if not is_partition(folds, len(labels)):
-        raise ValueError("cv: some rows are never held out, or more than once; use folds such as KFold's.")
+        raise ValueError("cv: each row must be held out exactly once. Use a splitter such as KFold.")
     weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
     logs = np.empty(mask.shape)
     if trains_together:

@@ -27,7 +27,7 @@ def available(logits: Float[Tensor, "*b k"]) -> bool:
 def is_faster(logits: Float[Tensor, "*b k"]) -> bool:
     """Whether a kernel computes the loss of these logits faster than the closed form in PyTorch.
 
-    With few classes a compiler generates an equally good kernel, fused with whatever precedes the loss. In
+    With few classes a compiler generates an equally good kernel, fused with the preceding operations. In
     eager mode, launching a custom operator takes longer than computing a small loss.
     """
     many_classes = available(logits) and logits.shape[-1] >= MANY_CLASSES

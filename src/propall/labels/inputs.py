@@ -1,4 +1,4 @@
-"""Recognize and unwrap what is passed as labels or class names; the errors that all readers share."""
+"""Input handling for labels and class names, with shared error messages."""
 
 import math
 from collections import Counter

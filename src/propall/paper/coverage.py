@@ -23,7 +23,8 @@ def measure_coverage(evidence: Evidence) -> Coverage:
         keys = {}
         for entry in _published_entries(evidence, table):
             keys[entry.cell] = frozenset(entry.keys)
-            states.setdefault(keys[entry.cell], set()).update({"no download"} if entry.missing else ())
+            state = {"no download"} if entry.has_no_download else ()
+            states.setdefault(keys[entry.cell], set()).update(state)
         for protocol in evidence.accuracy_protocols(table):
             for entry in evidence.entries(table, protocol):
                 if entry.runs and entry.cell in keys:

@@ -15,7 +15,7 @@ EARLY_EPOCHS, LATE_EPOCHS = 40, 10
 
 
 class AccuracyListener(Monitor):
-    """A monitor that also receives test accuracies. This one does nothing."""
+    """A monitor that also receives test accuracies. The base class does nothing."""
 
     def measured(self, epoch: int, accuracies: dict[int, float]) -> None:
         """Receive the test accuracy of some runs, by their position, after an epoch."""

@@ -19,7 +19,7 @@ UPDATE_SECONDS = 0.5
 
 
 class ProgressListener(AccuracyListener):
-    """Receives the progress of a sweep. This one does nothing."""
+    """Receives the progress of a sweep. The base class does nothing."""
 
     def planned(self, missing: Sequence[Spec], absent: Sequence[Spec], estimates: RuntimeEstimates) -> None:
         """The missing runs are known, and those whose data set is not available."""

@@ -60,7 +60,7 @@ class CellResult:
     published: PublishedAccuracy | None
     note: str  # why the cell is empty or incomplete
     keys: tuple[str, ...]  # of all runs
-    incomparable: str = ""  # why our number is not comparable with the published one
+    caveat: str = ""  # why our number is not comparable with the published one
     results: tuple[RunResult, ...] = ()  # of the finished runs
 
     @property
@@ -69,7 +69,7 @@ class CellResult:
         return _values(self.results, TABLES[self.cell.table])
 
     @property
-    def missing(self) -> bool:
+    def has_no_download(self) -> bool:
         """Whether nothing was run and the data set cannot be downloaded."""
         return self.expected > self.runs == 0 and not all(f.downloads for f in DATASETS[self.cell.data].files)
 
@@ -252,7 +252,7 @@ def _cell_result(cell_runs: CellRuns, by_key: Mapping[str, RunResult]) -> CellRe
         published=table.published(cell),
         note=note,
         keys=tuple(spec.key for spec in specs),
-        incomparable=table.incomparable(cell, cell_runs.protocol),
+        caveat=table.caveat_for(cell, cell_runs.protocol),
         results=tuple(results),
     )
 
@@ -291,7 +291,7 @@ def as_dicts(results: Sequence[CellResult]) -> list[dict[str, Any]]:
             "mean_candidates": result.candidates,
             "published": None if result.published is None else result.published._asdict(),
             "note": result.note,
-            "incomparable": result.incomparable,
+            "incomparable": result.caveat,
             "keys": list(result.keys),
         }
         for result in results

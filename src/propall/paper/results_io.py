@@ -107,7 +107,7 @@ def _read_file(path: Path) -> list[RunResult]:
             return _parse(path, lines, lambda line: RunResult.from_dict(json.loads(line)))
     except UnicodeDecodeError as error:
         raise StoreError(
-            f"{path}: neither text nor a store of results ({error}); nothing was imported. Give a store or a "
+            f"{path}: neither text nor a store of results ({error}); nothing was imported. Pass a store or a "
             "file written by `propall results export`."
         ) from error
 
@@ -126,7 +126,7 @@ def _parse(path: Path, lines: Iterable[tuple[int, Line]], parse: Callable[[Line]
             values.append(parse(line))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(
-                f"{path}: line {number} is not a result ({error}); nothing was imported. Give what `propall "
+                f"{path}: line {number} is not a result ({error}); nothing was imported. Pass what `propall "
                 "results export` wrote, unchanged."
             ) from error
     return values

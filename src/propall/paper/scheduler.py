@@ -1,7 +1,8 @@
 """Run the specs that have no result in a store yet; an interrupted sweep resumes where it stopped.
 
 `plan_runs` finds what is missing and groups it, `run_missing` executes the groups on a `workers.WorkerPool`
-and stores the results. Several processes may work on the same store: locks keep them off each other's runs.
+and stores the results. Several processes may work on the same store: locks prevent two
+of them from executing the same run.
 """
 
 import time
@@ -169,7 +170,7 @@ class RunLocks(AbstractContextManager["RunLocks"]):
         self._path, self._file = path, path.open("wb")
 
     def __exit__(self, *_: object) -> None:
-        # A process that opens the file right now holds locks nobody sees: that may cost work, never results.
+        # A process that opens the file now holds locks that others cannot see: a run may be executed twice.
         if self._lock():
             self._path.unlink(missing_ok=True)
         self._file.close()

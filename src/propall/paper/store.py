@@ -64,7 +64,7 @@ class Store(AbstractContextManager["Store"]):
     def __init__(self, path: Path | str, *, create: bool = True) -> None:
         self.path = Path(path)
         if not create and not self.path.exists():
-            raise StoreError(f"store: {self.path} does not exist; give the file of an earlier run.")
+            raise StoreError(f"store: {self.path} does not exist; pass the file of an earlier run.")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._errors("is not a store of results"):
             self._connection = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, isolation_level=None)

@@ -269,7 +269,7 @@ class RayPool(WorkerPool):
 
 
 def _check_reachable(address: str) -> None:
-    """Fail at once if nobody listens at host:port; Ray itself would retry for minutes."""
+    """Fail at once if nothing listens at host:port; Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=5).close()

@@ -17,7 +17,7 @@ from propall.report.charts.examples import ExampleSheet
 from propall.report.charts.heat import Grid, HeatMap
 from propall.report.charts.lines import Line, LineChart
 from propall.report.numbers import format_number, format_percent
-from propall.report.page import KeyFigure, Page, Section
+from propall.report.page import KeyFigure, Page, PageSection
 from propall.report.tables import Column, Format, ReportTable, TableCell, TableRow
 from propall.tables.features import Features
 from propall.tables.fitting import Fitted, guessing_rate
@@ -115,7 +115,7 @@ def _page(
     title: str,
     finding: str,
     figures: Sequence[KeyFigure],
-    sections: Sequence[Section],
+    sections: Sequence[PageSection],
     account: Mapping[str, object],
 ) -> Page:
     """Build a page whose sections all have the provenance of a fit."""
@@ -153,39 +153,39 @@ def _count(title: str) -> Column:
 # The table.
 
 
-def _table_sections(resolved: ResolvedTable, features: Features | None) -> list[Section]:
+def _table_sections(resolved: ResolvedTable, features: Features | None) -> list[PageSection]:
     sizes, counts = np.unique(resolved.resolution.candidates.sum(1), return_counts=True)
     bars = [(str(size), int(count)) for size, count in zip(sizes, counts, strict=True)]
     chart = BarChart("Candidate sets by size.", bars, "candidates", "rows")
     single = len(resolved.resolution) - resolved.ambiguous
     written = ", ".join(f"{kind} {count}" for kind, count in resolved.labeled.kind_counts.items())
     heading = f"{plural(single, 'row')} with one label, {resolved.ambiguous} with several candidates"
-    sections = [Section(heading, chart, f"As written in the file: {written}.")]
+    sections = [PageSection(heading, chart, f"As written in the file: {written}.")]
     if features is not None:
         rows = [TableRow.of(*described) for described in features.describe()]
         table = _table("column", [_text("kind"), _text("encoding")], rows, "Inputs of the model.")
-        sections.append(Section(f"The model uses {plural(len(rows), 'column')}", table))
+        sections.append(PageSection(f"The model uses {plural(len(rows), 'column')}", table))
     if resolved.notes:
         sections.append(_note_section(resolved.notes))
     return sections
 
 
-def _note_section(notes: Sequence[DataNote]) -> Section:
+def _note_section(notes: Sequence[DataNote]) -> PageSection:
     rows = [
         TableRow.of(note.kind, note.action, len(note.rows) or None, _shortened(str(note), 200))
         for note in sorted(notes, key=lambda note: ACTIONS.index(note.action))
     ]
-    caption = "Problems and peculiarities of the file; rows are counted from 1, without the header."
+    caption = "Problems and notes on the file; rows are counted from 1, without the header."
     table = _table("what", [_text("action"), _count("rows"), _text("details", wraps=True)], rows, caption)
     changes = sum(note.action in ("row dropped", "repaired") for note in notes)
-    repaired = f"{plural(changes, 'problem')} repaired or left out"
-    return Section(repaired if changes else "Nothing had to be repaired", table)
+    repaired = f"{plural(changes, 'problem')} fixed or dropped"
+    return PageSection(repaired if changes else "Nothing had to be repaired", table)
 
 
 # The fit.
 
 
-def _curve_sections(resolved: ResolvedTable) -> list[Section]:
+def _curve_sections(resolved: ResolvedTable) -> list[PageSection]:
     curves = resolved.curves
     if curves is None:
         return []
@@ -199,10 +199,10 @@ def _curve_sections(resolved: ResolvedTable) -> list[Section]:
     if gap >= 2:
         heading = f"Held-out predictions are {format_number(gap, 1)} points worse than on training rows"
     text = "The chosen setting, trained again on all folds but one. No true labels are used."
-    return [Section(heading, chart, text)]
+    return [PageSection(heading, chart, text)]
 
 
-def _search_section(fitted: Fitted) -> Section:
+def _search_section(fitted: Fitted) -> PageSection:
     results = fitted.search.cv_results_
     criterion, best = CRITERION_WORDS[str(fitted.model.account["criterion"])]
     rows = []
@@ -230,10 +230,10 @@ def _search_section(fitted: Fitted) -> Section:
     caption = f"Mean (std) over {fitted.search.n_splits_} folds, on the candidate sets of held-out rows."
     table = _table("method", columns, rows, caption, "Markdown")
     heading = f"Chosen without true labels among {plural(len(rows), 'setting')}"
-    return Section(heading, table, f"The best setting is the one {best}")
+    return PageSection(heading, table, f"The best setting is the one {best}")
 
 
-def _options_sections(options: Mapping[str, Any]) -> list[Section]:
+def _options_sections(options: Mapping[str, Any]) -> list[PageSection]:
     if not options:
         return []
     rows = [
@@ -242,30 +242,30 @@ def _options_sections(options: Mapping[str, Any]) -> list[Section]:
     ]
     table = _table("option", [_text("value", wraps=True)], rows, "Options of this fit.")
     text = "`options.json` in the model folder repeats the fit: `propall fit FILE --options options.json`."
-    return [Section("How to repeat this fit", table, text)]
+    return [PageSection("How to repeat this fit", table, text)]
 
 
 # The resolved labels.
 
 
-def _resolution_sections(resolved: ResolvedTable) -> list[Section]:
+def _resolution_sections(resolved: ResolvedTable) -> list[PageSection]:
     sections = [_count_section(resolved), _confidence_section(resolved)]
     if resolved.annotators:
         sections.append(_annotator_section(resolved))
     return [*sections, *_confusion_sections(resolved), *_review_sections(resolved)]
 
 
-def _count_section(resolved: ResolvedTable) -> Section:
+def _count_section(resolved: ResolvedTable) -> PageSection:
     counts = resolved.counts()
     rows = [TableRow.of(c.name, c.before, c.after, c.probability if c.after else "no row") for c in counts]
     columns = [_count("certain before"), _count("resolved"), Column("mean probability")]
     caption = "Rows with only this label, and rows resolved to it."
     table = _table("label", columns, rows, caption, "Markdown")
     before, after = sum(row.before for row in counts), sum(row.after for row in counts)
-    return Section(f"{plural(before, 'row')} had one label before, {after} have one now", table)
+    return PageSection(f"{plural(before, 'row')} had one label before, {after} have one now", table)
 
 
-def _confidence_section(resolved: ResolvedTable) -> Section:
+def _confidence_section(resolved: ResolvedTable) -> PageSection:
     resolution = resolved.resolution
     counts = np.bincount(_bin(resolution.probability[resolved.is_ambiguous]), minlength=len(BINS) - 1)
     names = [f"{low:g}–{high:g}" for low, high in pairwise(BINS)]
@@ -283,10 +283,13 @@ def _confidence_section(resolved: ResolvedTable) -> Section:
     ]
     caption = "The most probable of all classes: its probability, and how often it is a candidate."
     table = _table("probability", [_count("rows"), Column("is a candidate (%)")], rows, caption)
-    text = f"{_answered_by(resolved)} A class of probability p should be a candidate in a share p or more."
+    text = (
+        f"{_answered_by(resolved)} Classes predicted with probability p should be candidates in at least a "
+        "fraction p of the rows."
+    )
     share = 100 * resolved.sure / max(1, resolved.ambiguous)
     heading = f"{format_percent(share, 0)} of the ambiguous rows are resolved with high probability"
-    return Section(heading, [chart, table], text)
+    return PageSection(heading, [chart, table], text)
 
 
 def _bin(probabilities: NDArray[np.floating]) -> NDArray[np.int64]:
@@ -303,7 +306,7 @@ def _answered_by(resolved: ResolvedTable) -> str:
     return "Training rows are resolved by models that did not see them, all other rows by the final model."
 
 
-def _annotator_section(resolved: ResolvedTable) -> Section:
+def _annotator_section(resolved: ResolvedTable) -> PageSection:
     annotators = sorted(resolved.annotators, key=lambda annotator: -annotator[1])
     rows = [TableRow.of(name, 100 * accuracy) for name, accuracy in annotators]
     caption = "Estimated without true labels, from the model and the other annotators' answers."
@@ -313,10 +316,10 @@ def _annotator_section(resolved: ResolvedTable) -> Section:
     if len(annotators) == 1:
         heading = f"{share} of the answers are estimated to be correct"
     text = "Resolved labels combine all answers, weighted by this accuracy, with the model's prediction."
-    return Section(heading, table, text)
+    return PageSection(heading, table, text)
 
 
-def _confusion_sections(resolved: ResolvedTable) -> list[Section]:
+def _confusion_sections(resolved: ResolvedTable) -> list[PageSection]:
     resolution = resolved.resolution
     rows = resolved.is_ambiguous & ~resolution.candidates.all(1)
     if not rows.any():
@@ -341,10 +344,10 @@ def _confusion_sections(resolved: ResolvedTable) -> list[Section]:
     one, other = (resolution.classes[i] for i in np.unravel_index(int(frequent.argmax()), frequent.shape))
     hardest = f"{one} and {other} are hardest to tell apart"
     text = "The stronger the color, the harder it is for the model to choose between the two candidates."
-    return [Section(hardest if frequent.max() > 0 else "No two labels are confused", chart, text)]
+    return [PageSection(hardest if frequent.max() > 0 else "No two labels are confused", chart, text)]
 
 
-def _review_sections(resolved: ResolvedTable) -> list[Section]:
+def _review_sections(resolved: ResolvedTable) -> list[PageSection]:
     resolution, images = resolved.resolution, resolved.images
     worth = _rows_to_review(resolved)[:REVIEWED_ROWS]
     if not len(worth):
@@ -376,7 +379,7 @@ def _review_sections(resolved: ResolvedTable) -> list[Section]:
     if images is not None:
         blocks.insert(0, _image_sheet(resolved, images, worth[:SHOWN_IMAGES], names))
     text = "Reviewing these rows helps most: the model doubts all candidates or cannot choose between them."
-    return [Section(f"{plural(len(rows), 'row')} to review first", blocks, text)]
+    return [PageSection(f"{plural(len(rows), 'row')} to review first", blocks, text)]
 
 
 def _format_cells(cells: Mapping[Hashable, str]) -> str:

@@ -33,7 +33,7 @@ class KeyFigure:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """One result with the charts and tables that show it."""
 
     heading: str  # the result in one sentence
@@ -55,7 +55,7 @@ class Page:
     title: str
     finding: str  # the main result in one sentence
     figures: Sequence[KeyFigure] = ()  # three to five
-    sections: Sequence[Section] = ()
+    sections: Sequence[PageSection] = ()
     footer: str = f"Made with propall {__version__}."
 
     def to_html(self) -> str:

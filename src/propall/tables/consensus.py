@@ -96,8 +96,8 @@ def estimate_set_errors(
         \varepsilon = \frac{w \varepsilon_0 + \sum_i d_i}{w + n}
 
     alternating until convergence. A set lacks the true label with probability epsilon; the other labels are
-    in it by chance. The model alone would doubt a set wherever the model itself is wrong: sets that are
-    nearly always right outweigh it.
+    in it by chance. With the model alone, every set on which the model is wrong would look doubtful; the
+    estimated error rate corrects for this.
 
     Args:
         log_probabilities: (n, k) from a model that was not fitted on these rows.

@@ -174,8 +174,9 @@ def _label_copies(
     copies = find_label_copies(table, ignored)
     if columns is None:
         return copies
+    warning = "contains class names; make sure it is available for new rows"
     return {
-        name: DataNote(note.kind, f"{name!r} names classes; is it known for new rows?", "used as asked")
+        name: DataNote(note.kind, f"{name!r} {warning}", "used as requested")
         for name, note in copies.items()
         if name in columns
     }

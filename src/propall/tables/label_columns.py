@@ -407,7 +407,7 @@ def _finish(raw: RawTable, source: LabelSource, classes: Sequence[str], draft: _
     position = {int(row): i for i, row in enumerate(raw.frame.index)}
     kept = [row for row in position if row in draft.mask]
     unlabeled = [row for row in kept if draft.kinds[row] == NOTHING]
-    if source.unlabelled == "drop":
+    if source.unlabeled == "drop":
         note_rows(notes, "unlabeled", "no label", "row dropped", unlabeled)
         kept = [row for row in kept if draft.kinds[row] != NOTHING]
     else:

@@ -4,7 +4,7 @@ import csv
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -37,7 +37,7 @@ class LabelSource:
         rule: how the answers of several annotators are combined, see `CandidateLabels.from_votes`.
         classes: all class names in order; by default those seen.
         hierarchy: the label hierarchy, as in `CandidateLabels.from_hierarchy`.
-        unlabelled: "keep" rows without a label, with every class possible, or "drop" them.
+        unlabeled: "keep" rows without a label, with every class possible, or "drop" them.
         repair: fix obvious label typos.
     """
 
@@ -50,7 +50,7 @@ class LabelSource:
     rule: Rule = "union"
     classes: tuple[str, ...] | None = None
     hierarchy: Any = None
-    unlabelled: Literal["keep", "drop"] = "keep"
+    unlabeled: Literal["keep", "drop"] = "keep"
     repair: bool = True
 
     def __post_init__(self) -> None:
@@ -71,8 +71,8 @@ class LabelSource:
         if self.annotators and isinstance(self.rule, int) and self.rule > len(self.annotators):
             n = len(self.annotators)
             raise ValueError(f"rule: got {self.rule} votes for {n} annotators; expected 1 to {n}.")
-        if self.unlabelled not in ("keep", "drop"):
-            raise ValueError(f"unlabelled: got {self.unlabelled!r}; expected keep or drop.")
+        if self.unlabeled not in ("keep", "drop"):
+            raise ValueError(f"unlabeled: got {self.unlabeled!r}; expected keep or drop.")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -96,11 +96,17 @@ class LabelSource:
             return f"answers in {self.label!r}, one per line, items in {self.item!r}, {self.rule}"
         return f"column {self.label!r}"
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields; `unlabeled` has the key of version 0.1.0."""
+        values = asdict(self)
+        return values | {"unlabelled": values.pop("unlabeled")}
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build from JSON, in which tuples have become lists."""
         names = [name for name in ("annotators", "votes", "classes") if values.get(name) is not None]
-        return cls(**{**values, **{name: tuple(values[name]) for name in names}})
+        fields = {**values, **{name: tuple(values[name]) for name in names}}
+        return cls(unlabeled=fields.pop("unlabelled"), **fields)
 
 
 def read_hierarchy(path: str | Path) -> Any:

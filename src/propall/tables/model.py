@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -118,7 +118,7 @@ class TableModel:
                 "layout": LAYOUT,
                 "version": __version__,
                 "classes": self.classes.tolist(),
-                "labels": asdict(self.labels),
+                "labels": self.labels.as_dict(),
                 "features": self.features.as_dict(),
                 "account": self.account,
                 "files": {path.name: _digest(path) for path in sorted(part.iterdir())},

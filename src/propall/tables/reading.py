@@ -20,7 +20,13 @@ from propall.wording import did_you_mean, list_names
 
 #: What was done about something noted, most severe first.
 Action = Literal[
-    "row dropped", "left blank", "repaired", "column left out", "used as asked", "held out together", "noted"
+    "row dropped",
+    "left blank",
+    "repaired",
+    "column left out",
+    "used as requested",
+    "held out together",
+    "noted",
 ]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 

@@ -39,7 +39,7 @@ class ClassSummary(NamedTuple):
     ruled_out: int
 
 
-class Pair(NamedTuple):
+class LabelPair(NamedTuple):
     """Two labels in one candidate set: number of rows, and share of the rows of the rarer label."""
 
     one: str
@@ -68,7 +68,7 @@ class Summary:
     kinds: dict[str, int] = field(default_factory=dict)  # number of rows by how the label is written
     sizes: dict[int, int] = field(default_factory=dict)  # number of rows by number of candidates
     classes: list[ClassSummary] = field(default_factory=list)
-    pairs: list[Pair] = field(default_factory=list)  # labels that occur together, most frequent first
+    pairs: list[LabelPair] = field(default_factory=list)  # labels that occur together, most frequent first
     agreement: Agreement | None = None
     uninformative: int = 0  # number of rows for which every class is possible
     notes: list[DataNote] = field(default_factory=list)
@@ -162,7 +162,7 @@ def _add_labels(summary: Summary, labeled: LabeledRows) -> None:
         summary.agreement = measure_agreement(labeled.counts, labeled.answers, labeled.annotators)
 
 
-def _frequent_pairs(labels: CandidateLabels, named: NDArray[np.bool_]) -> list[Pair]:
+def _frequent_pairs(labels: CandidateLabels, named: NDArray[np.bool_]) -> list[LabelPair]:
     """The pairs of labels that are most often candidates of the same row, among rows that list candidates."""
     mask = labels.to_numpy()
     listed = mask[named & (mask.sum(1) < labels.n_classes)].astype(np.float64)
@@ -171,7 +171,7 @@ def _frequent_pairs(labels: CandidateLabels, named: NDArray[np.bool_]) -> list[P
     pairs = []
     for i, j in zip(*np.triu(both, 1).nonzero(), strict=True):
         one, other = str(labels.classes[i]), str(labels.classes[j])
-        pairs.append(Pair(one, other, int(both[i, j]), float(both[i, j] / min(single[i], single[j]))))
+        pairs.append(LabelPair(one, other, int(both[i, j]), float(both[i, j] / min(single[i], single[j]))))
     return sorted(pairs, key=lambda pair: (-pair.rows, pair.one, pair.other))[:PAIRS]
 
 

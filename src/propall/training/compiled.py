@@ -242,7 +242,7 @@ class Scoring:
 
 #: Captures on a GPU that are not in use, the most recent last.
 _idle: list[Captured] = []
-#: Number of captures kept: the methods of a table take turns on each data set.
+#: Number of captures kept: the methods of a table alternate on each data set.
 KEPT = 8
 
 

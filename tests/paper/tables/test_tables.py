@@ -257,9 +257,9 @@ def test_what_is_said_of_falling_methods_is_in_the_results():
 
 def test_a_smoke_run_stays_one_however_long():
     cell = PaperCell("uniform", "mnist", "cc")
-    assert TABLES["uniform"].incomparable(cell, "short-5epochs").startswith("a smoke run")
-    assert TABLES["uniform"].incomparable(cell, "q0.5-50epochs") == "ours was trained for only 50 epochs"
-    assert "more than" in TABLES["uniform"].incomparable(cell, "q0.5-900epochs")
+    assert TABLES["uniform"].caveat_for(cell, "short-5epochs").startswith("a smoke run")
+    assert TABLES["uniform"].caveat_for(cell, "q0.5-50epochs") == "ours was trained for only 50 epochs"
+    assert "more than" in TABLES["uniform"].caveat_for(cell, "q0.5-900epochs")
 
 
 @pytest.mark.parametrize(

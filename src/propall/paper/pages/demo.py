@@ -11,7 +11,7 @@ from propall.report.charts.examples import ExampleSheet
 from propall.report.charts.figure import Reference
 from propall.report.charts.lines import Line, LineChart
 from propall.report.numbers import format_number, format_percent, mean_and_std
-from propall.report.page import KeyFigure, Page, Section
+from propall.report.page import KeyFigure, Page, PageSection
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
 from propall.wording import duration, join_names, plural
 
@@ -91,7 +91,7 @@ def _references(results: DemoResults) -> list[Reference]:
     ]
 
 
-def _accuracies(results: DemoResults) -> Section:
+def _accuracies(results: DemoResults) -> PageSection:
     ranked = _ranked(results)
     rows = [(name, _percent(values)) for name, values in ranked]
     if results.baseline:
@@ -103,7 +103,7 @@ def _accuracies(results: DemoResults) -> Section:
         f"“{BASELINE.capitalize()}” trains on one random candidate as if it were the label; "
         f"“{CEILING}” trains the same network on the true labels."
     )
-    return Section(_closest(results), chart, text, results.provenance)
+    return PageSection(_closest(results), chart, text, results.provenance)
 
 
 def _closest(results: DemoResults) -> str:
@@ -118,7 +118,7 @@ def _closest(results: DemoResults) -> str:
     return f"{who} {come} within {format_number(gap)} points of clean labels"
 
 
-def _curves(results: DemoResults) -> Section:
+def _curves(results: DemoResults) -> PageSection:
     lines = [
         Line.over_seeds(name, [_percent(list(seeds)) for seeds in results.curves[name]])
         for name, _ in _ranked(results)
@@ -131,10 +131,10 @@ def _curves(results: DemoResults) -> Section:
     near = next(i for i, value in enumerate(shown.mean, 1) if value >= shown.mean[-1] - 1)
     heading = f"{shown.name} first comes within one point of its final accuracy after {plural(near, 'epoch')}"
     text = "Test labels are used for evaluation only: no method trains on them or selects an epoch with them."
-    return Section(heading, chart, text, results.provenance)
+    return PageSection(heading, chart, text, results.provenance)
 
 
-def _examples(results: DemoResults) -> Section:
+def _examples(results: DemoResults) -> PageSection:
     classes = list(results.classes)
     sheet = ExampleSheet(
         f"Training images with their candidates, and the one that {results.shown_method} chose in one run.",
@@ -147,10 +147,10 @@ def _examples(results: DemoResults) -> Section:
     right, count = int((results.recovered == results.truth).sum()), len(results.truth)
     heading = f"{right} of these {count} hidden labels are recovered"
     text = "A classifier trained on candidate sets also identifies the true candidate."
-    return Section(heading, sheet, text, results.provenance)
+    return PageSection(heading, sheet, text, results.provenance)
 
 
-def _numbers(results: DemoResults) -> Section:
+def _numbers(results: DemoResults) -> PageSection:
     rows = [TableRow(name, _cells(values, results), name) for name, values in _ranked(results)]
     references = ((BASELINE, results.baseline), (CEILING, results.ceiling))
     reason = "A reference, not a method: it does not learn from candidate sets."
@@ -161,7 +161,7 @@ def _numbers(results: DemoResults) -> Section:
     columns = [Column("test accuracy (%)", best="highest"), Column("below clean labels")]
     table = ReportTable(columns, rows, f"Mean (sample std). {_seeds(results)} Best method in bold.")
     text = "Click a heading to sort; the buttons copy the table for a spreadsheet, README or paper."
-    return Section("The numbers", table, text, results.provenance)
+    return PageSection("The numbers", table, text, results.provenance)
 
 
 def _cells(values: Sequence[float], results: DemoResults, hatched: str = "") -> list[TableCell]:

@@ -27,7 +27,7 @@ from propall.report.charts.lines import Curve, Line, LineChart, LogLineChart
 from propall.report.charts.ranks import CDDiagram
 from propall.report.exhibits import Exhibit
 from propall.report.numbers import format_number
-from propall.report.page import Section
+from propall.report.page import PageSection
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
 from propall.wording import join_names, plural
 
@@ -52,7 +52,7 @@ _TIME_TEXT = (
 )
 
 
-def rank_sections(evidence: Evidence, blocks: Blocks) -> list[Section]:
+def rank_sections(evidence: Evidence, blocks: Blocks) -> list[PageSection]:
     """Show the critical-difference diagrams of our numbers, each followed by that of the paper's."""
     sections = []
     for name, diagram in DIAGRAMS.items():
@@ -74,7 +74,7 @@ def rank_sections(evidence: Evidence, blocks: Blocks) -> list[Section]:
             result = f"ProPaLL ranks significantly better than {join_names(worse)}"
         text = _RUNS_AS_BLOCKS if blocks == "runs" else ""
         label = f"Ranks: {name}"
-        sections.append(Section(f"{label}. {result}", exhibits, text, label=label))
+        sections.append(PageSection(f"{label}. {result}", exhibits, text, label=label))
     return sections
 
 
@@ -95,7 +95,7 @@ def _rank_diagram(title: str, ranking: Ranking, incomplete: Sequence[str]) -> CD
     return CDDiagram(caption, ranking.ranks, ranking.critical_difference, ranking.groups)
 
 
-def candidate_sections(evidence: Evidence) -> list[Section]:
+def candidate_sections(evidence: Evidence) -> list[PageSection]:
     """Show accuracy by number of candidates: one chart per protocol and data set, with the paper's."""
     sections = []
     for name in ("candidates10", "candidates5"):
@@ -126,7 +126,7 @@ def candidate_sections(evidence: Evidence) -> list[Section]:
         heading = f"Points lost from {least} to {most} candidates of {most + 1} classes: {result}"
         heading = heading if mean_drops else f"{label}; {most} were not run"
         if exhibits:
-            sections.append(Section(heading, exhibits, label=label))
+            sections.append(PageSection(heading, exhibits, label=label))
     return sections
 
 
@@ -159,7 +159,7 @@ def _candidate_chart(
     return LineChart(caption, counts, lines, x_title="n", references=[chance])
 
 
-def class_sections(evidence: Evidence) -> list[Section]:
+def class_sections(evidence: Evidence) -> list[PageSection]:
     """Show the classes of one run of ProPaLL and PRODEN on the first data set of each setting with both."""
     sections = []
     for table, n in CLASS_SETTINGS:
@@ -183,7 +183,7 @@ def class_sections(evidence: Evidence) -> list[Section]:
         if exhibits:
             label = f"Classes during training: {setting}"
             heading = f"{label}. Not started when half are learned: {', '.join(late)}"
-            sections.append(Section(heading, exhibits, _CLASSES_TEXT, label=label))
+            sections.append(PageSection(heading, exhibits, _CLASSES_TEXT, label=label))
     return sections
 
 
@@ -234,7 +234,7 @@ def _confusion_strip(run: RunResult, title: str, setting: str) -> FilmStrip:
     return FilmStrip(caption, moments)
 
 
-def time_sections(evidence: Evidence) -> list[Section]:
+def time_sections(evidence: Evidence) -> list[PageSection]:
     """Tabulate the times of the timed methods, and draw accuracy over seconds per data set."""
     runs = collect_timings(evidence)
     if not runs:
@@ -261,7 +261,7 @@ def time_sections(evidence: Evidence) -> list[Section]:
         exhibits.append(Exhibit(f"time-{data}", LogLineChart(caption, curves), provenance))
     relative = join_names([f"{title} takes {fmean(values):.2f}" for title, values in ratios.items()])
     heading = f"Time: {relative} times as long per epoch as ProPaLL" if relative else "Time: per epoch"
-    return [Section(heading, exhibits, _TIME_TEXT, label="Accuracy over training time")]
+    return [PageSection(heading, exhibits, _TIME_TEXT, label="Accuracy over training time")]
 
 
 def _time_table(runs: Sequence[Timing]) -> Exhibit:

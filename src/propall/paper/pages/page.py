@@ -12,7 +12,7 @@ from propall.paper.stats import Blocks
 from propall.paper.tables import TABLES
 from propall.paper.verdicts import Verdict, judge_claims
 from propall.paper.verdicts.speed import collect_timings
-from propall.report.page import KeyFigure, Page, Section
+from propall.report.page import KeyFigure, Page, PageSection
 from propall.wording import approximate_duration, join_names
 
 TITLE = "ProPaLL, reproduced"
@@ -35,7 +35,7 @@ def _empty_page() -> Page:
         "`propall reproduce real` runs the table of real-world candidate sets; `propall reproduce all "
         "--protocol short` tries everything in minutes. Then run `propall report` again."
     )
-    return Page(TITLE, finding, sections=[Section("How to run the experiments", (), text)])
+    return Page(TITLE, finding, sections=[PageSection("How to run the experiments", (), text)])
 
 
 def _finding(evidence: Evidence) -> str:
@@ -89,13 +89,13 @@ def propall_gaps(evidence: Evidence) -> list[float]:
     for table in TABLES:
         for protocol in evidence.judged_protocols(table):
             for entry in evidence.entries(table, protocol):
-                comparable = entry.cell.row == "propall" and not entry.incomparable
+                comparable = entry.cell.row == "propall" and not entry.caveat
                 if comparable and entry.published is not None and entry.mean is not None:
                     gaps[entry.keys] = entry.mean - entry.published.mean
     return list(gaps.values())
 
 
-def _claims(evidence: Evidence) -> Section:
+def _claims(evidence: Evidence) -> PageSection:
     text = (
         "Each verdict follows from the stored results by a fixed rule: accuracies are compared by seed or "
         "fold, over two or more (paired t-test, 0.05); times come from one long run per method, alone on the "
@@ -106,16 +106,16 @@ def _claims(evidence: Evidence) -> Section:
     heading = f"{holds} of {len(claims)} claims hold as stated" if holds else "No claim holds as stated"
     if all(claim.verdict is Verdict.NOT_MEASURED for claim in claims):
         heading = "No claim can be judged yet"
-    return Section(heading, ClaimList(claims), text, label="Claims")
+    return PageSection(heading, ClaimList(claims), text, label="Claims")
 
 
-def _table(name: str, evidence: Evidence) -> Section | None:
+def _table(name: str, evidence: Evidence) -> PageSection | None:
     exhibits = table_exhibits(name, evidence)
     if not exhibits:
         return None
     table = TABLES[name]
     text = "\n\n".join(part for part in (table.remark, *missing_data(name, evidence)) if part)
-    return Section(f"{table.title}. {_result(name, evidence)}", exhibits, text, label=table.title)
+    return PageSection(f"{table.title}. {_result(name, evidence)}", exhibits, text, label=table.title)
 
 
 def _result(name: str, evidence: Evidence) -> str:
@@ -137,10 +137,10 @@ def _result(name: str, evidence: Evidence) -> str:
     return f"ProPaLL has the highest mean in {leads} of {len(complete)} settings"
 
 
-def _not_run(evidence: Evidence) -> list[Section]:
+def _not_run(evidence: Evidence) -> list[PageSection]:
     missing = [name for name in TABLES if not evidence.protocols(name)]
     lines = [f"{TABLES[name].title}: not run. Run `propall reproduce {name}`." for name in missing]
     if not collect_timings(evidence):
         command = "propall reproduce uniform --protocol timed"
         lines.append(f"Accuracy over training time: not run. Run `{command}`.")
-    return [Section("Not run yet", (), "\n\n".join(lines))] if lines else []
+    return [PageSection("Not run yet", (), "\n\n".join(lines))] if lines else []

@@ -59,7 +59,7 @@ def missing_data(name: str, evidence: Evidence) -> list[str]:
     entries = evidence.entries(name)
     for data in dict.fromkeys(entry.cell.data for entry in entries):
         data_results = [entry for entry in entries if entry.cell.data == data]
-        if all(entry.missing for entry in data_results):
+        if all(entry.has_no_download for entry in data_results):
             steps = describe_steps(data_results[0].cell, data_results[0].protocol, DATA_FOLDER)
             instructions = ", then ".join(f"`{s}`" if s.startswith("propall") else s for s in steps)
             sentences.append(f"{DATASETS[data].title}: not run, {NO_DOWNLOAD}. To run it: {instructions}.")
@@ -115,7 +115,7 @@ def _not_worse(entries: Sequence[CellResult]) -> list[CellResult]:
 
 def _our_cell(entry: CellResult, close: Set[PaperCell]) -> TableCell:
     if entry.mean is None:
-        return TableCell(text=entry.note, remark=NO_DOWNLOAD if entry.missing else "")
+        return TableCell(text=entry.note, remark=NO_DOWNLOAD if entry.has_no_download else "")
     remark = "" if entry.runs == entry.expected else f"{entry.runs} of {entry.expected} runs"
     return TableCell(entry.mean, entry.std, close=entry.cell in close, remark=remark)
 
@@ -123,7 +123,7 @@ def _our_cell(entry: CellResult, close: Set[PaperCell]) -> TableCell:
 def _published_cell(entry: CellResult) -> TableCell:
     if entry.published is None:
         return TableCell(text="not in the paper")
-    reason = entry.incomparable if entry.mean is not None else ""
+    reason = entry.caveat if entry.mean is not None else ""
     return TableCell(*entry.published, hatched=reason)
 
 

@@ -1,1 +1,1 @@
-"""Studies beside the paper that have a command: the demo, and the annotators of CIFAR-10N."""
+"""Additional studies with their own commands: the demo, and the annotators of CIFAR-10N."""

@@ -219,7 +219,7 @@ class JobRunner:
     def _fit(self, job: TrainingJob, parts: list[Tensor], history: History | None = None) -> list[Classifier]:
         objective = METHODS[job.method]()
         if not isinstance(objective, Objective):
-            problem = "is not a loss for a network; give the name of an objective."
+            problem = "is not a loss for a network; use the name of an objective."
             raise ValueError(f"methods: {job.method} {problem}")
         x, candidates = self._x, self.data.training_labels(job).to(self.device)
         runs = []

@@ -115,12 +115,12 @@ class PaperTable:
     candidates: tuple[int, ...] = ()  # in tables that vary their number
     reports: Literal["accuracy", "last10"] = "accuracy"  # after the last epoch, or mean of the last ten
     remark: str = ""  # what the paper leaves open, and what we do
-    caveat: Callable[[str, str], str] = lambda row, protocol: ""  # why a published row differs in kind
+    caveat: Callable[[str, str], str] = lambda row, protocol: ""  # why a published row is not comparable
     # Protocols that verdicts are based on, by default the first. Others repeat the same cells, and counting
     # them would count a cell twice.
     judged: tuple[str, ...] = ()
 
-    def incomparable(self, cell: PaperCell, protocol: str) -> str:
+    def caveat_for(self, cell: PaperCell, protocol: str) -> str:
         """Return why our number is not comparable with the published one; empty if it is."""
         parts = parse_protocol(protocol)
         if parts.base == SHORT:

@@ -69,7 +69,7 @@ def splits(folds: int) -> list[Split]:
 
 
 def _caveat(row: str, protocol: str) -> str:
-    """Return why a published row differs in kind; the size of its deviation tells."""
+    """Return why a published row is not comparable, judged by its standard deviation."""
     ours = row in ("propall", "propall-no-noise")
     if protocol == "folds5" and ours:
         return "the paper's standard deviation is too small for folds and looks like seeds on one split"
