@@ -36,7 +36,7 @@ def test_a_source_survives_json() -> None:
 
 
 def test_a_missing_hierarchy_file(tmp_path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"hierarchy: there is no file .*nope.txt"):
+    with pytest.raises(FileNotFoundError, match=r"hierarchy: .*nope.txt does not exist"):
         read_hierarchy(tmp_path / "nope.txt")
 
 

@@ -103,7 +103,7 @@ def _empty_input(incoming: Tensor, weight: Tensor) -> Tensor:
     return _empty_images(incoming, weight.shape[1])
 
 
-def _empty_images(like: Tensor, channels: int) -> Tensor:
+def _empty_images(like: Tensor, channels: int | torch.SymInt) -> Tensor:
     n, _, h, w = like.shape
     return like.new_empty((n, h, w, channels)).permute(0, 3, 1, 2)
 

@@ -97,7 +97,7 @@ class ReportTable:
                 cell = row.cells[c]
                 if cell.mean is not None and not cell.hatched:
                     group = groups.setdefault((c if self.best_in == "columns" else r, column.best), {})
-                    # Values that print alike tie: bold must not claim more than a reader can see.
+                    # Values that round to the same text tie, so bold never depends on hidden digits.
                     group[r, c] = round(cell.mean, column.decimals)
         places = set()
         for (_, best), values in groups.items():
