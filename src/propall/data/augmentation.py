@@ -127,11 +127,11 @@ class Augmentation:
 
 
 def shifted_crop(
-    images: Float[Tensor, "n c h w"], draws: Float[Tensor, "n 2"], reach: int
+    images: Float[Tensor, "n c h w"], draws: Float[Tensor, "n 2"], reach: int, border: str = "reflect"
 ) -> Float[Tensor, "n c h w"]:
-    """Shift every image by up to `reach` pixels in each direction, filling the border by reflection."""
+    """Shift every image by up to `reach` pixels in each direction; `border` is a mode of `pad`."""
     n, _, height, width = images.shape
-    padded = pad(images, [reach] * 4, mode="reflect")
+    padded = pad(images, [reach] * 4, mode=border)
     start = (draws * (2 * reach + 1)).long()
     rows = start[:, :1] + torch.arange(height, device=images.device)
     columns = start[:, 1:] + torch.arange(width, device=images.device)

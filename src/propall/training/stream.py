@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from propall import counter_rng
+from propall.data.augmentation import shifted_crop
 from propall.training.contract import Run
 from propall.training.recipe import Recipe
 from propall.training.views import Views
@@ -263,21 +264,11 @@ class Stream:
         mirrored = (chance[:, 0] < 0.5)[:, None, None, None]
         images = torch.where(mirrored, images.flip(-1), images)
         if self.recipe.augmentation == "flip_crop":
-            images = _shifted(images, chance[:, 1:])
+            # Zeros are the normalized mean.
+            images = shifted_crop(images, chance[:, 1:], CROP_REACH, border="constant")
         else:
             images = _rotated(images, (2 * chance[:, 1] - 1) * ROTATION_REACH)
         return images.view_as(x)
-
-
-def _shifted(images: Float[Tensor, "n c h w"], chance: Float[Tensor, "n 2"]) -> Float[Tensor, "n c h w"]:
-    """Each image shifted by up to four pixels in both directions, padded with zeros (the normalized mean)."""
-    n, _, height, width = images.shape
-    padded = torch.nn.functional.pad(images, [CROP_REACH] * 4)
-    start = (chance * (2 * CROP_REACH + 1)).long()
-    rows = start[:, :1] + torch.arange(height, device=images.device)
-    columns = start[:, 1:] + torch.arange(width, device=images.device)
-    item = torch.arange(n, device=images.device)[:, None, None]
-    return padded.permute(0, 2, 3, 1)[item, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
 def _rotated(images: Float[Tensor, "n c h w"], angle: Float[Tensor, "n"]) -> Float[Tensor, "n c h w"]:
