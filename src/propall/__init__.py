@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from propall.estimators import SCORERS as SCORERS
+    from propall.estimators import CandidateClassifier as CandidateClassifier
     from propall.estimators import CandidateStratifiedKFold as CandidateStratifiedKFold
     from propall.estimators import PartialLabelClassifier as PartialLabelClassifier
     from propall.estimators import PartialLabelClassifierCV as PartialLabelClassifierCV
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # Public names are imported on first use, so that `propall --help` does not wait for torch.
 _HOMES = {
     "SCORERS": "propall.estimators",
+    "CandidateClassifier": "propall.estimators",
     "CandidateLabels": "propall.labels",
     "CandidateStratifiedKFold": "propall.estimators",
     "PartialLabelClassifier": "propall.estimators",

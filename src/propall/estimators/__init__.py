@@ -1,11 +1,14 @@
 """Methods as scikit-learn estimators. Public are the names imported here.
 
 - `classifier`: `PartialLabelClassifier`; `ensemble` trains its members, `validation` checks its data.
+- `any_classifier`: `CandidateClassifier` fits any scikit-learn classifier, through `soft_targets`.
+- `candidate_mixin`: what all classifiers for candidate sets share.
 - `search`: model selection without true labels, by `scorers` on `folds`; `cross_fitting` fits all at once.
 - `resolution`, `calibration`: resolved candidate sets, temperature scaling.
 - `persistence`, `export`: saved models, and models as torch modules.
 """
 
+from propall.estimators.any_classifier import CandidateClassifier
 from propall.estimators.classifier import PartialLabelClassifier
 from propall.estimators.folds import CandidateStratifiedKFold
 from propall.estimators.resolution import Resolution
@@ -15,6 +18,7 @@ from propall.estimators.search import PartialLabelClassifierCV, resolve_out_of_f
 __all__ = [
     "CRITERIA",
     "SCORERS",
+    "CandidateClassifier",
     "CandidateStratifiedKFold",
     "PartialLabelClassifier",
     "PartialLabelClassifierCV",

@@ -8,13 +8,13 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from propall.estimators.calibration import fit_temperature
+from propall.estimators.candidate_mixin import CandidateMixin
 from propall.estimators.ensemble import (
     Ensemble,
     RandomState,
@@ -25,10 +25,7 @@ from propall.estimators.ensemble import (
 )
 from propall.estimators.export import FittedNetwork
 from propall.estimators.persistence import load_model, save_model
-from propall.estimators.resolution import Resolution
-from propall.estimators.validation import candidate_matrix, check_features, check_labels, check_training_data
-from propall.labels.candidates import CandidateLabels
-from propall.labels.parsing import extend_classes
+from propall.estimators.validation import check_features, check_training_data
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.training.compiled import best_device
@@ -39,7 +36,7 @@ from propall.wording import list_names
 
 
 @dataclass(eq=False, repr=False)
-class PartialLabelEstimator(ClassifierMixin, BaseEstimator):
+class PartialLabelEstimator(CandidateMixin, BaseEstimator):
     """Parameters that a classifier and a search for one share."""
 
     _: KW_ONLY
@@ -210,33 +207,6 @@ class PartialLabelClassifier(PartialLabelEstimator):
         index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)
         names: NDArray[Any] = self.classes_[index]
         return names
-
-    def score(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Return the share of rows whose prediction is a candidate in y; the accuracy for ordinary labels."""
-        check_is_fitted(self)
-        classes = None if isinstance(y, CandidateLabels) else extend_classes(self.classes_.tolist(), y, "y")
-        labels = check_labels(y, self.classes if classes is None else classes)
-        position = {name: i for i, name in enumerate(labels.classes)}
-        index = np.array([position.get(name, -1) for name in self.predict(X).tolist()])
-        hit = labels.mask.numpy()[np.arange(len(index)), index] & (index >= 0)
-        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
-        return float(np.average(hit.astype(float), weights=weight))
-
-    def resolve(self, X: ArrayLike, candidates: Any) -> Resolution:
-        """Select the most probable candidate of every row.
-
-        A model is overconfident on the rows it was fitted on; use `propall.resolve_out_of_fold` for those.
-
-        Args:
-            X: features.
-            candidates: candidate sets in any form that `fit` accepts; blank, or all classes, if unknown.
-        """
-        return Resolution(self.predict_log_proba(X), self.candidate_matrix(candidates), self.classes_)
-
-    def candidate_matrix(self, candidates: Any) -> NDArray[np.bool_]:
-        """Convert candidate sets in any form to a bool matrix with one column per class of the model."""
-        check_is_fitted(self)
-        return candidate_matrix(candidates, self.classes_)
 
     def calibrate(self, X: ArrayLike, candidates: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Set `temperature_` from held-out candidate sets.

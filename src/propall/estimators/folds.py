@@ -129,7 +129,8 @@ class CandidateStratifiedKFold(BaseCrossValidator):
 def group_equal_rows(X: Any, n: int) -> NDArray[np.int64] | None:
     """Number the distinct rows of X from 0 and return each row's number.
 
-    None if all rows differ or X, an array, sparse matrix, data frame or list, does not have n rows.
+    None if all rows differ, entries cannot be hashed, or X, an array, sparse matrix, data frame or list, does
+    not have n rows.
     """
     if issparse(X):
         matrix: Any = csr_array(X, copy=True)  # type: ignore[call-overload]
@@ -143,7 +144,10 @@ def group_equal_rows(X: Any, n: int) -> NDArray[np.int64] | None:
         flat = values.reshape(n, -1)
         keys = map(tuple, flat.tolist()) if flat.dtype == object else (row.tobytes() for row in flat)
     numbers: dict[int, int] = {}
-    group = np.array([numbers.setdefault(hash(key), len(numbers)) for key in keys], dtype=np.int64)
+    try:
+        group = np.array([numbers.setdefault(hash(key), len(numbers)) for key in keys], dtype=np.int64)
+    except TypeError:  # entries such as lists
+        return None
     return group if len(numbers) < n else None
 
 
@@ -151,6 +155,14 @@ def make_folds(cv: Any, X: Any, labels: CandidateLabels) -> list[Fold]:
     """Return the folds of a splitter, or of an iterable of (rows to fit on, rows to hold out)."""
     pairs = cv.split(X, labels) if hasattr(cv, "split") else cv
     return [(np.asarray(fit), np.asarray(hold)) for fit, hold in pairs]
+
+
+def make_partition(cv: Any, X: Any, labels: CandidateLabels) -> list[Fold]:
+    """Return folds that hold out each row exactly once."""
+    folds = make_folds(cv, X, labels)
+    if not is_partition(folds, len(labels)):
+        raise ValueError("cv: each row must be held out exactly once. Use a splitter such as KFold.")
+    return folds
 
 
 def is_partition(folds: Sequence[Fold], n: int) -> bool:

@@ -19,7 +19,7 @@ from propall.estimators.calibration import cross_calibrate, fit_temperature
 from propall.estimators.classifier import PartialLabelClassifier, PartialLabelEstimator
 from propall.estimators.cross_fitting import CrossFitting
 from propall.estimators.ensemble import seed_from
-from propall.estimators.folds import CandidateStratifiedKFold, is_partition, make_folds
+from propall.estimators.folds import CandidateStratifiedKFold, is_partition, make_folds, make_partition
 from propall.estimators.resolution import Resolution
 from propall.estimators.scorers import CRITERIA, DEFAULT_CRITERION, Criterion, clipped_log, score_or_nan
 from propall.estimators.validation import check_training_data, read_candidates
@@ -71,9 +71,7 @@ def resolve_out_of_fold(
     trains_together = isinstance(estimator, PartialLabelClassifier)
     labels = read_candidates(candidates, estimator.classes if trains_together else None)
     mask = labels.to_numpy()
-    folds = make_folds(CandidateStratifiedKFold() if cv is None else cv, X, labels)
-    if not is_partition(folds, len(labels)):
-        raise ValueError("cv: each row must be held out exactly once. Use a splitter such as KFold.")
+    folds = make_partition(CandidateStratifiedKFold() if cv is None else cv, X, labels)
     weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
     logs = np.empty(mask.shape)
     if trains_together:

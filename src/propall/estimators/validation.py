@@ -22,15 +22,20 @@ def check_training_data(
     """Check and convert the arguments of `fit`; the estimator records shape and names of the features."""
     features = check_features(estimator, X, reset=True)
     labels = check_labels(y, estimator.classes)
-    if len(labels) != len(features):
-        raise ValueError(
-            f"y: {len(labels)} entries for {len(features)} rows of X, inconsistent numbers of samples; "
-            "expected one label or candidate set per row."
-        )
+    check_row_count(labels, len(features))
     weight = None
     if sample_weight is not None:
         weight = _check_sample_weight(sample_weight, X, dtype=features.dtype, ensure_non_negative=True)
     return features, labels, weight
+
+
+def check_row_count(labels: CandidateLabels, n: int) -> None:
+    """Raise an error unless there is one candidate set for each of n rows."""
+    if len(labels) != n:
+        raise ValueError(
+            f"y: {len(labels)} entries for {n} rows of X, inconsistent numbers of samples; expected one "
+            "label or candidate set per row."
+        )
 
 
 def check_features(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
