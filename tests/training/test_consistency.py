@@ -96,3 +96,12 @@ def test_recipes_survive_json():
     assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
     assert "views" not in Recipe().to_dict()
     assert Recipe.from_dict(Recipe().to_dict()) == Recipe()
+
+
+def test_views_do_not_depend_on_the_images_of_other_runs():
+    bright = images(seed=1)
+    bright = PartialDataset(3 * bright.x - 1, bright.candidates)
+    index, step = torch.tensor([[3, 7, 11]]), torch.tensor(4)
+    together = Stream([Run(images(), 0), Run(bright, 0)], RECIPE).batch(index.expand(2, -1), step).x
+    for run, train in enumerate((images(), bright)):
+        assert torch.equal(together[run], Stream([Run(train, 0)], RECIPE).batch(index, step).x[0])

@@ -85,8 +85,8 @@ class Augmentation:
         draws: Float[Tensor, "n d"],
         odd_epoch: Tensor | bool = False,
         *,
-        low: Float[Tensor, "c 1 1"],
-        high: Float[Tensor, "c 1 1"],
+        low: Float[Tensor, "*#n c 1 1"],
+        high: Float[Tensor, "*#n c 1 1"],
     ) -> Float[Tensor, "n c h w"]:
         """Augment every image with its own draws.
 
@@ -94,8 +94,8 @@ class Augmentation:
             images: pixels in any affine scale, for example normalized by mean and standard deviation.
             draws: uniform on (0, 1), `n_draws` per image.
             odd_epoch: whether to mirror the other half of the images.
-            low: value of a black pixel, per channel.
-            high: value of a white pixel, per channel.
+            low: value of a black pixel, per channel or per image and channel.
+            high: value of a white pixel, likewise.
         """
         if self.flip:
             mirrored = (draws[:, 0] < 0.5) ^ odd_epoch

@@ -104,7 +104,7 @@ def advance_fused(
         torch._fused_sgd_(
             tensors,
             dense,
-            first,
+            first if recipe.momentum else [],  # without momentum the kernel accepts no buffers
             lr=rate,
             weight_decay=weight_decay,
             momentum=recipe.momentum,

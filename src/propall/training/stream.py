@@ -13,6 +13,7 @@ from torch import Tensor
 from propall import counter_rng
 from propall.data.augmentation import shifted_crop
 from propall.training.contract import Run
+from propall.training.image_views import PixelRange, augment_views, check_images, pixel_range
 from propall.training.recipe import Recipe
 from propall.training.views import Views
 
@@ -83,16 +84,9 @@ class Stream:
             for purpose in ("order", "noise", "augmentation", *(["views"] if recipe.views else []))
         }
         if recipe.views is not None:
-            if train.x.dim() != 4:
-                raise ValueError(
-                    f"views: augmented views need images of shape (n, c, h, w); x has shape "
-                    f"{tuple(train.x.shape)}. Reshape x, or use views=None."
-                )
-            pixels = self.x.flatten(0, -5) if not self._x_is_shared else self.x
-            # The darkest and the brightest value of each channel stand for black and white.
-            self.low, self.high = (
-                extreme((0, 2, 3))[:, None, None] for extreme in (pixels.amin, pixels.amax)
-            )
+            check_images(train.x)
+            # Of each run by itself: its views do not depend on which runs share its stack.
+            self.pixels = pixel_range(self.x)
         if recipe.augmentation != "none" and train.x.dim() != 4:
             raise ValueError(
                 f"augmentation: {recipe.augmentation!r} needs images of shape (n, c, h, w); "
@@ -113,7 +107,7 @@ class Stream:
     def tensors(self) -> list[Tensor]:
         """The data and the seeds."""
         weight = [] if self.weight is None else [self.weight]
-        pixel_range = [self.low, self.high] if self.recipe.views is not None else []
+        pixel_range = self.pixels if self.recipe.views is not None else ()
         return [self.x, self.candidates, self.keys, *weight, *self._seeds.values(), *pixel_range]
 
     def order(self, epoch: int) -> Int[Tensor, "r n"]:
@@ -216,17 +210,12 @@ class Stream:
     ) -> Float[Tensor, "r vb c h w"]:
         """The weak view of all rows, then each strong view; a function of seed, epoch, row and view."""
         epoch = torch.div(step, len(self.batch_sizes), rounding_mode="floor")
-        odd = (epoch % 2 == 1).expand(keys.shape).flatten()
-        seeds, images, parts = self._seeds["views"][:, None, None], x.flatten(0, 1), []
-        for number in range(views.n_views):
-            augmentation = views.strong if number else views.weak
-            slots = torch.arange(augmentation.n_draws, device=self.device)
-            draws = counter_rng.uniform(
-                seeds, epoch[..., None], keys[..., None], number, slots, dtype=x.dtype
-            )
-            part = augmentation(images, draws.flatten(0, 1), odd, low=self.low, high=self.high)
-            parts.append(part.view_as(x))
-        together = torch.cat(parts, 1)
+        seeds = self._seeds["views"][:, None]
+        pixels = self.pixels
+        if not self._x_is_shared:
+            pixels = PixelRange(*(value.repeat_interleave(x.shape[1], 0) for value in pixels))
+        parts = augment_views(x.flatten(0, 1), views, seeds, epoch, keys, pixels)
+        together = torch.cat([part.view_as(x) for part in parts], 1)
         if self.device.type != "cuda":
             return together
         # CUDA convolutions read channels last.

@@ -1,0 +1,131 @@
+"""Augmented views of images as a function of seed, epoch, row and view."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from propall import counter_rng
+from propall.data.augmentation import Augmentation
+from propall.training.views import Views
+
+#: Images with fewer pixels per side get gentler operations: a few pixels carry their meaning.
+TINY = 16
+
+
+def default_views(in_shape: tuple[int, ...], *, mirrored: bool | None = None) -> Views:
+    """Views that suit images of this shape.
+
+    Args:
+        in_shape: (channels, height, width).
+        mirrored: whether an image may be mirrored; by default color images are, gray images are not, since
+            many of those show digits or characters.
+    """
+    channels, height, width = in_shape
+    size, flip = min(height, width), channels == 3 if mirrored is None else mirrored
+    if size < TINY:
+        weak = Augmentation(flip=flip, crop=0)
+        return Views(weak=weak, strong=Augmentation(flip=flip, crop=1, operations=1, strength=0.3, cutout=2))
+    return Views(weak=Augmentation.weak(size, flip=flip), strong=Augmentation.strong(size, flip=flip))
+
+
+class PixelRange(NamedTuple):
+    """The values of a black and of a white pixel, per channel or per image and channel."""
+
+    low: Float[Tensor, "*n c 1 1"]
+    high: Float[Tensor, "*n c 1 1"]
+
+
+def pixel_range(images: Float[Tensor, "*r n c h w"]) -> PixelRange:
+    """The darkest and the brightest value of each channel, which stand for black and white."""
+    low, high = (extreme((-4, -2, -1))[..., None, None] for extreme in (images.amin, images.amax))
+    return PixelRange(low, high)
+
+
+def augment_views(
+    images: Float[Tensor, "n c h w"],
+    views: Views,
+    seed: Int[Tensor, "*#rb"],
+    epoch: Int[Tensor, "*#rb"],
+    keys: Int[Tensor, "*rb"],
+    pixels: PixelRange,
+) -> list[Float[Tensor, "n c h w"]]:
+    """The weak view of every image, then each strong view.
+
+    Args:
+        images: one per key, those of the first run first.
+        views: number of views and their augmentations.
+        seed: from `counter_rng.seed_for`, broadcast over the keys.
+        epoch: number of completed epochs, broadcast over the keys.
+        keys: integers that identify the rows.
+        pixels: see `pixel_range`.
+    """
+    odd = (epoch % 2 == 1).expand(keys.shape).flatten()
+    parts = []
+    for number in range(views.n_views):
+        augmentation = views.strong if number else views.weak
+        slots = torch.arange(augmentation.n_draws, device=keys.device)
+        draws = counter_rng.uniform(
+            seed[..., None], epoch[..., None], keys[..., None], number, slots, dtype=images.dtype
+        )
+        parts.append(augmentation(images, draws.flatten(0, -2), odd, low=pixels.low, high=pixels.high))
+    return parts
+
+
+class ImageViews:
+    """Weak and strong views of images for custom training loops.
+
+    A view depends on seed, epoch and the index of its row, not on the batch: any number of workers or
+    processes, and a resumed run, see the same images. The views of a seed are those that
+    `propall.training.trainer.Trainer` trains on.
+
+    Args:
+        images: training images (n, c, h, w), from which the values of black and white are read.
+        views: augmentations and number of strong views; by default `default_views` of the images' shape.
+        seed: random seed.
+
+    Example:
+        >>> augment = ImageViews(images)
+        >>> weak, *strong = augment(images[index], index, epoch=epoch)
+    """
+
+    def __init__(
+        self, images: Float[Tensor, "n c h w"], views: Views | None = None, *, seed: int = 0
+    ) -> None:
+        check_images(images)
+        self.views = default_views(tuple(images.shape[1:])) if views is None else views
+        self._pixels = pixel_range(images)
+        self._seed = counter_rng.seed_for(seed, "views")
+
+    def __call__(
+        self, images: Float[Tensor, "b c h w"], index: Int[Tensor, "b"], *, epoch: int = 0
+    ) -> list[Float[Tensor, "b c h w"]]:
+        """The weak view of every image, then each strong view, on the device of the images.
+
+        Args:
+            images: a batch of images.
+            index: their positions in the training set.
+            epoch: number of completed epochs.
+        """
+        check_images(images)
+        if index.shape != images.shape[:1]:
+            raise ValueError(
+                f"index: got shape {tuple(index.shape)} for {len(images)} images; expected the position of "
+                "each image in the training set."
+            )
+        device = images.device
+        seed, number = (torch.tensor(value, device=device) for value in (self._seed, epoch))
+        pixels = PixelRange(*(value.to(images) for value in self._pixels))
+        return augment_views(images, self.views, seed, number, index.to(device), pixels)
+
+
+def check_images(x: Tensor) -> None:
+    """Raise an error unless x is a batch of floating-point images."""
+    if x.dim() != 4:
+        raise ValueError(
+            f"views: augmented views need images of shape (n, c, h, w); x has shape {tuple(x.shape)}. "
+            "Reshape x, or use views=None."
+        )
+    if not x.is_floating_point():
+        raise TypeError(f"images: got {x.dtype}; expected floating point. Use images.float() / 255.")

@@ -1,0 +1,59 @@
+"""Views for custom loops are those of the engine."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from propall.data.augmentation import Augmentation
+from propall.data.dataset import PartialDataset
+from propall.training.contract import Run
+from propall.training.image_views import ImageViews, default_views
+from propall.training.recipe import Recipe
+from propall.training.stream import Stream
+from propall.training.views import Views
+
+VIEWS = Views(strong=Augmentation(crop=1, operations=2, cutout=3), n_strong=2)
+
+
+def photos(n=12, channels=3):
+    return torch.rand(n, channels, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def test_views_are_those_the_trainer_sees():
+    x, index = photos(), torch.tensor([5, 0, 9])
+    stream = Stream([Run(PartialDataset(x, torch.ones(12, 3, dtype=torch.bool)), 4)], replace(RECIPE))
+    for epoch in range(2):
+        expected = stream.batch(index[None], torch.tensor(3 * epoch)).x[0]
+        assert torch.equal(torch.cat(ImageViews(x, VIEWS, seed=4)(x[index], index, epoch=epoch)), expected)
+    assert not torch.equal(torch.cat(ImageViews(x, VIEWS, seed=5)(x[index], index, epoch=1)), expected)
+
+
+RECIPE = Recipe(epochs=2, batch_size=4, views=VIEWS)
+
+
+def test_a_view_does_not_depend_on_its_batch():
+    x, augment = photos(), ImageViews(photos())
+    together = augment(x, torch.arange(12), epoch=3)
+    for i in range(12):
+        alone = augment(x[i : i + 1], torch.tensor([i]), epoch=3)
+        assert all(torch.equal(a[0], t[i]) for a, t in zip(alone, together, strict=True))
+    assert not torch.equal(together[0], together[1])
+
+
+def test_defaults_by_kind_of_image():
+    assert default_views((3, 32, 32)) == Views()
+    assert not default_views((1, 28, 28)).strong.flip
+    assert default_views((1, 28, 28), mirrored=True).strong.flip
+    digits = default_views((1, 8, 8))
+    assert (digits.weak.crop, digits.strong.crop, digits.strong.cutout) == (0, 1, 2)
+
+
+def test_errors_say_what_is_expected():
+    x = photos()
+    with pytest.raises(ValueError, match=r"views need images of shape \(n, c, h, w\); x has shape \(12, 3\)"):
+        ImageViews(torch.rand(12, 3))
+    with pytest.raises(TypeError, match=r"images: got torch.uint8; expected floating point"):
+        ImageViews(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
+    with pytest.raises(ValueError, match=r"index: got shape \(2,\) for 12 images"):
+        ImageViews(x)(x, torch.arange(2))
