@@ -53,3 +53,8 @@ def test_three_annotators(output_of) -> None:
 def test_segmentation_with_candidate_masks(output_of) -> None:
     out = output_of("segmentation_with_candidate_masks")
     assert number("pixel accuracy", out) > number("all ground", out) + 0.1
+
+
+def test_views_in_a_custom_loop(output_of) -> None:
+    out = output_of("views_in_a_custom_loop")
+    assert number("with views:", out) > number("without views:", out) + 0.05

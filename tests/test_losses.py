@@ -1,18 +1,39 @@
 """The losses in custom training loops."""
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
-from propall import CandidateLabels, PartialLabelLoss, ProPaLLLoss, kernels, propall_loss
+from propall import (
+    CandidateLabels,
+    ConsistencyLoss,
+    ImageViews,
+    PartialLabelLoss,
+    ProPaLLLoss,
+    Views,
+    kernels,
+    propall_loss,
+)
+from propall.data.augmentation import Augmentation
+from propall.data.dataset import PartialDataset
 from propall.methods import METHODS
+from propall.methods.cc import CC
 from propall.methods.cpe import CPE
 from propall.methods.ga import GA
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.rc import RC
+from propall.nets import NETS
 from propall.numerics import restricted_softmax
-from propall.training.contract import Objective
+from propall.training.consistency import ConsistentObjective
+from propall.training.contract import Objective, Run, Step
+from propall.training.networks import build
+from propall.training.recipe import Recipe
+from propall.training.stream import Stream
+from propall.training.trainer import Trainer
 
 
 def batch(n=6, k=4, seed=0):
@@ -328,3 +349,118 @@ def test_arguments_that_cannot_be_meant_are_named(wrong, error, message):
 def test_a_class_dimension_that_is_not_there():
     with pytest.raises(ValueError, match=r"dim: got 2 for logits of shape \(6, 4\)"):
         ProPaLLLoss(dim=2)(*batch())
+
+
+# Views
+
+TRAIN_VIEWS = Views(
+    weak=Augmentation(crop=1),
+    strong=Augmentation(flip=False, crop=1, operations=2, cutout=3),
+    n_strong=2,
+    ramp=0.5,
+    balance=0.2,
+)
+
+
+def view_logits(n=6, k=4):
+    weak, candidates = batch(n, k)
+    return weak, [batch(n, k, seed)[0] for seed in (1, 2)], candidates
+
+
+@pytest.mark.parametrize("mask", ["candidates", "rectified", "widened"])
+@pytest.mark.parametrize("targets", ["weak", "memory", "teacher"])
+def test_views_have_the_loss_of_the_engine(targets, mask):
+    views = replace(TRAIN_VIEWS, targets=targets, mask=mask, tolerance=0.3)
+    weak, strong, candidates = view_logits()
+    teacher = batch(seed=3)[0]
+    criterion = ConsistencyLoss(PRODEN(), views, candidates).double()
+    index = torch.arange(6)
+    given = teacher if targets == "teacher" else None
+    weight = torch.linspace(0.5, 2, 6, dtype=torch.float64)
+    loss = criterion(weak, strong, candidates, index=index, progress=0.25, weight=weight, teacher=given)
+    engine = ConsistentObjective(PRODEN(), views)
+    step = Step(torch.tensor(0.25), torch.tensor(0.0), weight=weight, teacher=given)
+    start = engine.init(candidates)
+    state = start._replace(rows={name: rows.double() for name, rows in start.rows.items()})
+    logits = torch.cat([weak, *strong])
+    torch.testing.assert_close(loss, engine.loss(logits, candidates, state, step))
+    for name, rows in engine.update(logits, candidates, state, step).rows.items():
+        torch.testing.assert_close(getattr(criterion, f"rows_{name}"), rows)
+
+
+def small_images(n=16):
+    g = torch.Generator().manual_seed(0)
+    sets = torch.rand(n, 3, generator=g) < 0.4
+    sets[torch.arange(n), torch.arange(n) % 3] = True
+    return PartialDataset(torch.rand(n, 1, 8, 8, generator=g, dtype=torch.float64), sets)
+
+
+@pytest.mark.parametrize("objective", [CC(), PRODEN(), RC()], ids=lambda o: o.name)
+@pytest.mark.parametrize("targets", ["weak", "memory"])
+def test_a_foreign_loop_with_views_trains_what_the_trainer_does(objective, targets):
+    views, train = replace(TRAIN_VIEWS, targets=targets), small_images()
+    recipe = Recipe(epochs=3, batch_size=8, learning_rate=0.1, momentum=0.0, views=views)
+    run = Run(train, seed=7)
+    factory = partial(NETS["small_cnn"], widths=(4, 4))
+    (fitted,) = Trainer(objective, factory, recipe).fit([run])
+    net, augment = build(factory, run), ImageViews(train.x, views, seed=7)
+    criterion = ConsistencyLoss(objective, views, train.candidates).double()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    order = Stream([run], recipe).order
+    for step in range(6):
+        epoch = step // 2
+        index = order(epoch)[0].split(8)[step % 2]
+        x = torch.cat(augment(train.x[index], index, epoch=epoch))
+
+        def logits(x=x):
+            weak, *strong = net(x).chunk(3)
+            return weak, strong
+
+        sets = train.candidates[index]
+        loss = criterion(*logits(), sets, index=index, progress=step / 6, epoch=epoch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if criterion.objective.fresh_logits:
+            with torch.no_grad():
+                criterion.refresh(*logits(), sets, index=index, progress=step / 6, epoch=epoch)
+    for name, tensor in fitted.net.state_dict().items():
+        if name.endswith(("weight", "bias")):
+            torch.testing.assert_close(net.state_dict()[name], tensor, rtol=1e-6, atol=1e-8)
+
+
+def test_rows_of_weight_0_do_not_count_in_any_view():
+    weak, strong, candidates = view_logits()
+    views = replace(TRAIN_VIEWS, balance=0.0)
+    criterion, weight = ConsistencyLoss(CC(), views), torch.tensor([1.0, 1, 0, 1, 1, 0])
+    kept = weight > 0
+    expected = criterion(weak[kept], [part[kept] for part in strong], candidates[kept], progress=0.5)
+    broken = [part.masked_fill(~kept[:, None], torch.inf) for part in strong]
+    loss = criterion(weak, broken, candidates, progress=0.5, weight=weight)
+    torch.testing.assert_close(loss, expected)
+
+
+def test_dense_logits_have_views_too():
+    g = torch.Generator().manual_seed(0)
+    weak, strong = torch.randn(2, 2, 4, 3, 3, generator=g)
+    candidates = torch.rand(2, 4, 3, 3, generator=g) < 0.5
+    candidates[:, 0] = True
+    flat = [part.movedim(1, -1).reshape(-1, 4) for part in (weak, strong, candidates)]
+    criterion = ConsistencyLoss(CC())
+    torch.testing.assert_close(
+        criterion(weak, strong, candidates, progress=1.0), criterion(*flat, progress=1.0)
+    )
+
+
+def test_views_are_checked():
+    weak, strong, candidates = view_logits()
+    with pytest.raises(ValueError, match=r"strong: got the logits of 2 views; expected 1, as in Views"):
+        ConsistencyLoss(CC())(weak, strong, candidates)
+    with pytest.raises(ValueError, match=r"strong: got logits of shape \(5, 4\); expected \(6, 4\)"):
+        ConsistencyLoss(CC())(weak, strong[0][:5], candidates)
+    with pytest.raises(ValueError, match=r"teacher: missing, but the views take their targets"):
+        ConsistencyLoss(CC(), Views(targets="teacher"))(weak, strong[0], candidates)
+    with pytest.raises(ValueError, match=r"candidates: .* keeps a memory of the training set"):
+        ConsistencyLoss(CC(), Views(targets="memory"))(weak, strong[0], candidates)
+    with pytest.raises(TypeError, match=r"objective: got 'cc'; expected an objective"):
+        ConsistencyLoss("cc")

@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from propall.estimators import Resolution as Resolution
     from propall.estimators import resolve_out_of_fold as resolve_out_of_fold
     from propall.labels import CandidateLabels as CandidateLabels
+    from propall.losses import ConsistencyLoss as ConsistencyLoss
     from propall.losses import PartialLabelLoss as PartialLabelLoss
     from propall.losses import ProPaLLLoss as ProPaLLLoss
     from propall.methods.propall import propall_loss as propall_loss
     from propall.numerics import log1mexp as log1mexp
     from propall.tables.consensus import combine_answers as combine_answers
+    from propall.training.image_views import ImageViews as ImageViews
+    from propall.training.views import Views as Views
 
 # Public names are imported on first use, so that `propall --help` does not wait for torch.
 _HOMES = {
@@ -26,11 +29,14 @@ _HOMES = {
     "CandidateClassifier": "propall.estimators",
     "CandidateLabels": "propall.labels",
     "CandidateStratifiedKFold": "propall.estimators",
+    "ConsistencyLoss": "propall.losses",
+    "ImageViews": "propall.training.image_views",
     "PartialLabelClassifier": "propall.estimators",
     "PartialLabelClassifierCV": "propall.estimators",
     "PartialLabelLoss": "propall.losses",
     "ProPaLLLoss": "propall.losses",
     "Resolution": "propall.estimators",
+    "Views": "propall.training.views",
     "combine_answers": "propall.tables.consensus",
     "log1mexp": "propall.numerics",
     "propall_loss": "propall.methods.propall",

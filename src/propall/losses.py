@@ -1,5 +1,6 @@
 """Objectives as `nn.Module`, for custom training loops."""
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -12,7 +13,10 @@ from propall.labels.candidates import CandidateLabels, check
 from propall.labels.inputs import describe_type
 from propall.methods.propall import ProPaLL, propall_loss
 from propall.numerics import is_traced
+from propall.training.consistency import ConsistentObjective
 from propall.training.contract import Objective, RowwiseObjective, State, Step, check_weight
+from propall.training.views import Views
+from propall.wording import plural
 
 #: Matrix with True (or 1) on the candidates of each row.
 CandidateMatrix = Tensor | CandidateLabels | NDArray[np.generic]
@@ -59,14 +63,15 @@ def _row_weights(weight: Tensor, batch: list[int]) -> Tensor:
 
 
 def _neutralize(
-    rows: Bool[Tensor, "b"], logits: Float[Tensor, "b k"], sets: Bool[Tensor, "b k"]
-) -> tuple[Float[Tensor, "b k"], Bool[Tensor, "b k"]]:
+    rows: Bool[Tensor, "b"], logits: Float[Tensor, "vb k"], sets: Bool[Tensor, "b k"]
+) -> tuple[Float[Tensor, "vb k"], Bool[Tensor, "b k"]]:
     """Make some rows harmless: their loss might be infinite, and 0 times infinity is NaN.
 
-    One label is excluded there, which every objective accepts.
+    One label is excluded there, which every objective accepts. The logits are those of one or more views.
     """
     harmless = torch.arange(sets.shape[-1], device=sets.device) > 0
-    return logits.masked_fill(rows[:, None], 0), torch.where(rows[:, None], harmless, sets)
+    in_views = rows.repeat(len(logits) // max(1, len(rows)))
+    return logits.masked_fill(in_views[:, None], 0), torch.where(rows[:, None], harmless, sets)
 
 
 def _check_binary(candidates: Tensor) -> None:
@@ -85,6 +90,15 @@ def _check_index(index: Tensor, n: int) -> None:
         raise ValueError(
             f"index: got shape {tuple(index.shape)} for {n} rows of logits; expected ({n},), the position of "
             "each row in the training set. Each pixel of dense logits is a row."
+        )
+
+
+def check_objective(objective: Objective) -> None:
+    """Raise TypeError for a name or an algorithm in place of an objective."""
+    if not isinstance(objective, Objective):
+        raise TypeError(
+            f"objective: got {objective!r}; expected an objective such as ProPaLL(). "
+            "To look one up by name, use propall.methods.METHODS[name]()."
         )
 
 
@@ -118,11 +132,7 @@ class PartialLabelLoss(nn.Module):
         dim: int = 1,
     ) -> None:
         super().__init__()
-        if not isinstance(objective, Objective):
-            raise TypeError(
-                f"objective: got {objective!r}; expected an objective such as ProPaLL(). "
-                "To look one up by name, use propall.methods.METHODS[name]()."
-            )
+        check_objective(objective)
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction: got {reduction!r}; expected 'mean', 'sum' or 'none'.")
         if reduction != "mean" and not isinstance(objective, RowwiseObjective):
@@ -197,11 +207,17 @@ class PartialLabelLoss(nn.Module):
         """Mean loss of a batch without weights if it needs neither state nor step; None otherwise."""
         return None
 
-    def _step(self, logits: Tensor, progress: float | Tensor, epoch: float | Tensor) -> Step:
+    def _step(
+        self,
+        sets: Bool[Tensor, "b k"],
+        device: torch.device,
+        progress: float | Tensor,
+        epoch: float | Tensor,
+    ) -> Step:
         uniform = None
         if self._draws_noise():
-            uniform = torch.rand(logits.shape, device=logits.device).clamp(1e-7, 1 - 1e-7)
-        time = [torch.as_tensor(t, dtype=torch.float32, device=logits.device) for t in (progress, epoch)]
+            uniform = torch.rand(sets.shape, device=device).clamp(1e-7, 1 - 1e-7)
+        time = [torch.as_tensor(t, dtype=torch.float32, device=device) for t in (progress, epoch)]
         return Step(time[0], time[1], uniform)
 
     def _flatten(self, logits: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, list[int]]:
@@ -255,22 +271,42 @@ class PartialLabelLoss(nn.Module):
         """
         candidates = _as_tensor(candidates)
         rows, sets, batch = self._flatten(logits, candidates)
-        row_weight = None if weight is None else _row_weights(weight, batch)
-        counted = None if row_weight is None else row_weight > 0
-        self._validate(candidates, sets, counted)
-        scored, allowed = (rows, sets) if counted is None else _neutralize(~counted, rows, sets)
+        row_weight = self._row_weights(candidates, sets, batch, weight)
         if row_weight is None and (mean := self._simple_mean(rows, sets)) is not None:
             return mean
-        state, step = self._state(index, len(rows)), self._step(rows, progress, epoch)
+        step = self._step(sets, rows.device, progress, epoch)._replace(weight=row_weight)
+        return self._evaluate(rows, sets, batch, index, step)
+
+    def _row_weights(
+        self, candidates: Tensor, sets: Bool[Tensor, "b k"], batch: list[int], weight: Tensor | None
+    ) -> Tensor | None:
+        """Weights of the rows; the sets of rows that count are validated."""
+        row_weight = None if weight is None else _row_weights(weight, batch)
+        self._validate(candidates, sets, None if row_weight is None else row_weight > 0)
+        return row_weight
+
+    def _evaluate(
+        self,
+        logits: Float[Tensor, "vb k"],
+        sets: Bool[Tensor, "b k"],
+        batch: list[int],
+        index: Int[Tensor, "b"] | None,
+        step: Step,
+    ) -> Tensor:
+        """Loss of a batch, and the update of its memory."""
+        state, row_weight = self._state(index, len(sets)), step.weight
+        scored, allowed = (
+            (logits, sets) if row_weight is None else _neutralize(~(row_weight > 0), logits, sets)
+        )
         if self.reduction == "mean":
-            loss = self.objective.loss(scored, allowed, state, step._replace(weight=row_weight))
+            loss = self.objective.loss(scored, allowed, state, step)
         else:
             assert isinstance(self.objective, RowwiseObjective)
             losses = self.objective.losses(scored, allowed, state, step)
             losses = losses if row_weight is None else losses * row_weight
             loss = losses.sum() if self.reduction == "sum" else losses.view(batch)
         if self.training and not self.objective.fresh_logits:
-            self._remember(rows, sets, state, step, index)
+            self._remember(logits, sets, state, step._replace(weight=None), index)
         return loss
 
     def refresh(
@@ -284,7 +320,8 @@ class PartialLabelLoss(nn.Module):
     ) -> None:
         """Update the memory from logits computed after the optimizer's step (RC, CAVL, LWS, LWC)."""
         rows, sets, _ = self._flatten(logits, _as_tensor(candidates))
-        self._remember(rows, sets, self._state(index, len(rows)), self._step(rows, progress, epoch), index)
+        step = self._step(sets, rows.device, progress, epoch)
+        self._remember(rows, sets, self._state(index, len(sets)), step, index)
 
     @torch.no_grad()
     def _remember(
@@ -328,3 +365,112 @@ class ProPaLLLoss(PartialLabelLoss):
         if self.reduction != "mean" or self._draws_noise():
             return None
         return propall_loss(logits, sets, reduction="mean")  # a kernel may compute the mean itself
+
+
+class ConsistencyLoss(PartialLabelLoss):
+    """Loss of an objective on a weak view and strong views of every row, which are to agree.
+
+    The formula is that of `propall.training.consistency`: the base loss on the views, the cross-entropy
+    between a target and the views, and a balance term, as `propall.Views` says.
+
+    Args:
+        objective: the base loss, any objective such as `ProPaLL()`.
+        views: the targets, masks and weights; `Views()` by default, with one strong view.
+        candidates: (n, k) candidate matrix of the whole training set, for objectives or targets with memory.
+        dim: class dimension of logits and candidates.
+
+    Example:
+        >>> augment, criterion = ImageViews(images, views), ConsistencyLoss(ProPaLL(), views)
+        >>> weak, strong = augment(images[index], index, epoch=epoch)
+        >>> loss = criterion(net(weak), net(strong), candidates[index], progress=epoch / epochs)
+
+    Notes:
+        One forward pass on `torch.cat([weak, strong])`, then `chunk`, is faster than two and normalizes all
+        views together in batch norm, as `propall.training.trainer.Trainer` does.
+    """
+
+    objective: ConsistentObjective
+
+    def __init__(
+        self,
+        objective: Objective,
+        views: Views | None = None,
+        candidates: CandidateMatrix | None = None,
+        *,
+        dim: int = 1,
+    ) -> None:
+        check_objective(objective)
+        super().__init__(ConsistentObjective(objective, views or Views()), candidates, dim=dim)
+
+    def forward(  # type: ignore[override]
+        self,
+        weak: Float[Tensor, "..."],
+        strong: Float[Tensor, "..."] | Sequence[Float[Tensor, "..."]],
+        candidates: CandidateMatrix,
+        *,
+        index: Int[Tensor, "b"] | None = None,
+        weight: Tensor | None = None,
+        progress: float | Tensor = 0.0,
+        epoch: float | Tensor = 0.0,
+        teacher: Float[Tensor, "..."] | None = None,
+    ) -> Tensor:
+        """Compute the loss of a batch.
+
+        Args:
+            weak: logits of the weak view.
+            strong: logits of the strong view, or a sequence of those of each.
+            candidates: True (or 1) on the candidates, shaped like the weak logits; or `CandidateLabels`.
+            index: positions of the instances in the training set, for objectives or targets with memory.
+            weight: one weight per instance or, for dense logits, per position.
+            progress: completed share of training, from 0 to 1; the weight of the consistency term rises with
+                it.
+            epoch: number of completed epochs, for objectives that count them.
+            teacher: weak logits of an averaged network, for `Views(targets="teacher")`.
+        """
+        candidates = _as_tensor(candidates)
+        logits, sets, batch = self._flatten_views(weak, strong, candidates)
+        row_weight = self._row_weights(candidates, sets, batch, weight)
+        step = self._step(sets, logits.device, progress, epoch)._replace(weight=row_weight)
+        if self.objective.views.targets == "teacher":
+            if teacher is None:
+                raise ValueError(
+                    "teacher: missing, but the views take their targets from an averaged network. Pass its "
+                    "logits of the weak view, for example from torch.optim.swa_utils.AveragedModel."
+                )
+            step = step._replace(teacher=self._flatten(teacher, candidates)[0].detach())
+        return self._evaluate(logits, sets, batch, index, step)
+
+    def refresh(  # type: ignore[override]
+        self,
+        weak: Float[Tensor, "..."],
+        strong: Float[Tensor, "..."] | Sequence[Float[Tensor, "..."]],
+        candidates: CandidateMatrix,
+        *,
+        index: Int[Tensor, "b"],
+        progress: float | Tensor = 0.0,
+        epoch: float | Tensor = 0.0,
+    ) -> None:
+        """Update the memory from logits computed after the optimizer's step (RC, CAVL, LWS, LWC)."""
+        logits, sets, _ = self._flatten_views(weak, strong, _as_tensor(candidates))
+        step = self._step(sets, logits.device, progress, epoch)
+        self._remember(logits, sets, self._state(index, len(sets)), step, index)
+
+    def _flatten_views(
+        self, weak: Tensor, strong: Tensor | Sequence[Tensor], candidates: Tensor
+    ) -> tuple[Tensor, Tensor, list[int]]:
+        """Logits of all views one below the other, candidates as (rows, classes), batch dimensions."""
+        rows, sets, batch = self._flatten(weak, candidates)
+        others = [strong] if isinstance(strong, Tensor) else list(strong)
+        n_strong = self.objective.views.n_strong
+        if len(others) != n_strong:
+            raise ValueError(
+                f"strong: got the logits of {plural(len(others), 'view')}; expected {n_strong}, as in "
+                f"Views(n_strong={n_strong}). Pass one tensor per strong view."
+            )
+        for view in others:
+            if view.shape != weak.shape:
+                raise ValueError(
+                    f"strong: got logits of shape {tuple(view.shape)}; expected {tuple(weak.shape)}, as of "
+                    "the weak view."
+                )
+        return torch.cat([rows, *(self._flatten(view, candidates)[0] for view in others)]), sets, batch

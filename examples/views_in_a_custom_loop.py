@@ -1,0 +1,62 @@
+"""Views in a plain PyTorch loop: few images with seven candidates each, with and without views."""
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from propall import ConsistencyLoss, ImageViews, ProPaLLLoss
+from propall.methods.propall import ProPaLL
+
+EPOCHS, BATCH = 25, 64
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for inputs, outputs, stride in ((1, 32, 1), (32, 64, 2), (64, 128, 2)):
+        layers += [nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
+
+
+def train(images: torch.Tensor, candidates: torch.Tensor, *, with_views: bool) -> nn.Sequential:
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
+    augment = ImageViews(images)  # digits are gray and tiny: no mirroring, gentle operations
+    plain, consistent = ProPaLLLoss(noise=1.0), ConsistencyLoss(ProPaLL())
+    for epoch in range(EPOCHS):
+        for index in torch.randperm(len(images)).split(BATCH):
+            sets, progress = candidates[index], epoch / EPOCHS
+            if with_views:
+                views = augment(images[index], index, epoch=epoch)
+                weak, strong = net(torch.cat(views)).chunk(2)
+                loss = consistent(weak, strong, sets, progress=progress)
+            else:
+                loss = plain(net(images[index]), sets, progress=progress)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        schedule.step()
+    return net.eval()
+
+
+def main() -> None:
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
+    truth = torch.tensor(digits.target)
+    draw = torch.Generator().manual_seed(0)
+    # Every wrong label is a candidate with probability 0.7.
+    candidates = torch.rand(len(truth), 10, generator=draw) < 0.7
+    candidates[torch.arange(len(truth)), truth] = True
+    rows = torch.randperm(len(truth), generator=draw)
+    fit, test = rows[:600], rows[600:]
+    print(f"{candidates[fit].sum(1).float().mean():.1f} of 10 labels are candidates, {len(fit)} images")
+    for with_views in (False, True):
+        net = train(images[fit], candidates[fit], with_views=with_views)
+        with torch.no_grad():
+            accuracy = (net(images[test]).argmax(1) == truth[test]).float().mean()
+        print(f"test accuracy {'with' if with_views else 'without'} views: {accuracy:.3f}")
+
+
+if __name__ == "__main__":
+    main()
