@@ -24,6 +24,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 
+from propall.data.augmentation import Augmentation
 from propall.data.dataset import PartialDataset
 from propall.data.synthetic import blobs
 from propall.lightning import PartialLabelData, PartialLabelModule
@@ -37,9 +38,11 @@ from propall.methods.propall import ProPaLL
 from propall.methods.rc import RC
 from propall.nets import NETS
 from propall.training.contract import Objective, Run, State
+from propall.training.image_views import ImageViews
 from propall.training.networks import build
 from propall.training.recipe import Recipe
 from propall.training.trainer import Trainer as OurTrainer
+from propall.training.views import Views
 
 pytestmark = [
     # Lightning 2.6 uses what newer releases of torch deprecate.
@@ -76,6 +79,13 @@ class Crowding(Objective):
         return state.with_shared(mean=0.5 * state.shared["mean"] + 0.5 * logits.softmax(-1).mean(0))
 
 
+VIEWS = Views(
+    weak=Augmentation(crop=1),
+    strong=Augmentation(crop=1, operations=2, cutout=2),
+    n_strong=2,
+    ramp=0.5,
+    balance=0.1,
+)
 OBJECTIVES = {
     "propall": ProPaLL(),
     "proden": PRODEN(),
@@ -87,13 +97,16 @@ OBJECTIVES = {
 }
 
 
-def problem(dtype=torch.float64):
+def problem(dtype=torch.float64, *, as_images=False):
     """Three candidates of four, which complementary methods accept too; with a test set."""
     source = blobs(N, D, K, spread=2.0)
+    x, test_x = source.x, source.test_x
+    if as_images:
+        x, test_x = (rows[:, None, :, None] * rows[:, None, None, :] for rows in (x, test_x))
     excluded = (source.truth + 1 + torch.arange(N) % (K - 1)) % K
     candidates = ~nn.functional.one_hot(excluded, K).bool()
-    train = PartialDataset(source.x.to(dtype), candidates)
-    return train, (source.test_x.to(dtype), source.test_truth)
+    train = PartialDataset(x.to(dtype), candidates)
+    return train, (test_x.to(dtype), source.test_truth)
 
 
 def network(train, factory=NET):
@@ -102,7 +115,7 @@ def network(train, factory=NET):
 
 
 def parts(objective, recipe=RECIPE, dtype=torch.float64, factory=NET, seed=SEED):
-    train, validation = problem(dtype)
+    train, validation = problem(dtype, as_images=recipe.views is not None)
     module = PartialLabelModule(network(train, factory), objective, recipe)
     return module, PartialLabelData(train, recipe, seed=seed, validation=validation)
 
@@ -182,6 +195,49 @@ def test_augmentation_is_the_recipes():
     trainer(max_epochs=2).fit(module, PartialLabelData(train, recipe, seed=SEED))
     state = {k: v for k, v in module.state_dict().items() if k != "batches_seen"}
     assert_same(state, trainer_state(RC(), recipe, train, NET), **EXACT)
+
+
+@pytest.mark.parametrize("schedule", ["decay", "linear", "cosine"])
+@pytest.mark.parametrize("targets", ["weak", "memory"])
+@pytest.mark.parametrize("name", ["propall", "rc", "cpe"])
+def test_views_are_the_recipes(name, targets, schedule):
+    views = replace(VIEWS, targets=targets)
+    recipe = replace(RECIPE, views=views, schedule=schedule, warm_up=0.2, nesterov=schedule == "cosine")
+    factory = partial(NET, batch_norm=True)
+    module, _ = fit(OBJECTIVES[name], recipe, factory=factory)
+    train, (x, _) = problem(as_images=True)
+    (fitted,) = OurTrainer(OBJECTIVES[name], factory, recipe).fit([Run(train, SEED)])
+    assert_same(module.net.state_dict(), fitted.net.state_dict(), **EXACT)
+    classifier = module.classifier()
+    assert classifier.objective == OBJECTIVES[name]
+    torch.testing.assert_close(classifier.scores(x), fitted.scores(x), **EXACT)
+    assert_same(classifier.state.rows, fitted.state.rows, **EXACT)
+
+
+def test_views_of_a_custom_loader():
+    train, _ = problem(as_images=True)
+    recipe = replace(RECIPE, views=VIEWS, batch_size=N)
+    augment = ImageViews(train.x, VIEWS, seed=SEED)
+    index = torch.arange(N)
+    batches = [(index, torch.cat(augment(train.x, index)), train.candidates)]
+    module = PartialLabelModule(network(train), CC(), recipe)
+    trainer(max_epochs=1).fit(module, DataLoader(batches, batch_size=None))
+    assert int(module.batches_seen) == 1
+    with raises(r"net: returned shape \(43, 4\) for candidates of shape \(43, 4\) and 3 views"):
+        trainer(max_epochs=1).fit(module, DataLoader([(index, train.x, train.candidates)], batch_size=None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"lookahead": 5}, "lookahead=5"),
+        ({"norm_rate": 64.0}, r"norm_rate=64\.0"),
+        ({"views": replace(VIEWS, targets="teacher")}, r"views\.targets='teacher'"),
+    ],
+)
+def test_rejects_what_only_the_trainer_supports(changes, name):
+    with raises(f"recipe: {name} is not supported with Lightning"):
+        parts(CC(), replace(RECIPE, **changes))
 
 
 @pytest.mark.parametrize("objective", [PRODEN(), RC()], ids=["proden", "rc"])
@@ -395,6 +451,8 @@ SHARED_RUNS = {
     "d2cnn": (D2CNN(), {}, {}),
     "ga": (GA(), {}, {}),
     "crowding": (Crowding(), {}, {}),
+    "views": (ProPaLL(), {"views": VIEWS, "schedule": "cosine", "warm_up": 0.2, "nesterov": True}, {}),
+    "views with memory": (RC(), {"views": replace(VIEWS, targets="memory")}, {}),
     "clipped and accumulated": (PRODEN(), {}, {"gradient_clip_val": 0.3, "accumulate_grad_batches": 2}),
 }
 

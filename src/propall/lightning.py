@@ -21,6 +21,7 @@ from propall import counter_rng
 from propall.data.dataset import PartialDataset
 from propall.labels.candidates import check
 from propall.numerics import full_precision
+from propall.training.consistency import with_views, without_views
 from propall.training.contract import Objective, Run, State, Step
 from propall.training.networks import NetClassifier
 from propall.training.optim import ADAM_BETAS, ADAM_EPSILON
@@ -42,7 +43,7 @@ class GlobalBatch:
     """The batch of all processes, the same in each of them: their shares in the order of the ranks."""
 
     index: Int[Tensor, "b"]
-    logits: Float[Tensor, "b k"]
+    logits: Float[Tensor, "vb k"]  # all rows of one view after the other
     candidates: Bool[Tensor, "b k"]
     shares: list[int]
     step: Step
@@ -109,6 +110,22 @@ class ResumeHint(Callback):
             )
 
 
+def _check_recipe(recipe: Recipe) -> None:
+    """Reject settings that only `propall.training.trainer.Trainer` supports."""
+    targets = None if recipe.views is None else recipe.views.targets
+    unsupported = [
+        ("lookahead", recipe.lookahead, recipe.lookahead != 0),
+        ("norm_rate", recipe.norm_rate, recipe.norm_rate != 1),
+        ("views.targets", targets, targets == "teacher"),
+    ]
+    for name, value, is_used in unsupported:
+        if is_used:
+            raise ValueError(
+                f"recipe: {name}={value!r} is not supported with Lightning. Use its default, or train with "
+                "propall.training.trainer.Trainer."
+            )
+
+
 class PartialLabelModule(LightningModule):
     """A network and an objective for Lightning's Trainer.
 
@@ -124,7 +141,7 @@ class PartialLabelModule(LightningModule):
     Args:
         net: any network from x to (b, k) logits.
         objective: any objective, such as `PRODEN()`.
-        recipe: epochs (the maximum for the Trainer), global batch size, optimizer, schedule.
+        recipe: epochs (the maximum for the Trainer), global batch size, optimizer, schedule, views.
         candidates: (n, k) candidate sets of the whole training set, for objectives that need them in
             advance; `PartialLabelData` provides them.
         seed: of the noise; None: that of `PartialLabelData`, or 0.
@@ -137,8 +154,9 @@ class PartialLabelModule(LightningModule):
 
     Notes:
         - Any loader of (index, x, candidates) with a length can replace `PartialLabelData`; `index` is the
-          position of a row in the training set. When Lightning splits such a loader over processes, it
-          repeats a few rows to make the shares equal; `PartialLabelData` repeats none.
+          position of a row in the training set. With views, x is the weak view of all rows, then each strong
+          view of all rows; `propall.ImageViews` makes them. When Lightning splits such a loader over
+          processes, it repeats a few rows to make the shares equal; `PartialLabelData` repeats none.
         - Batch norm uses the share of a process; `Trainer(sync_batchnorm=True)` makes it global on GPUs.
           Dropout and other random layers differ between processes and after a resume.
         - With gradient accumulation, every batch counts as a step of the objective. Objectives that evaluate
@@ -166,8 +184,9 @@ class PartialLabelModule(LightningModule):
                 "own training loop (VALEN, PL-KNN, ...) are trained by `fit`."
             )
         self.net = net
-        self.objective = objective
         self.recipe = recipe or Recipe()
+        self.objective = with_views(objective, self.recipe.views)
+        _check_recipe(self.recipe)
         self.memory = Memory()
         self.register_buffer("batches_seen", torch.zeros((), dtype=torch.int64))
         self._candidates, self._seed = candidates, seed
@@ -183,7 +202,11 @@ class PartialLabelModule(LightningModule):
     def classifier(self) -> NetClassifier:
         """The trained network with `scores`, `predict` and `probabilities`."""
         state = State(*({name: t.detach() for name, t in part.items()} for part in self.memory.state()))
-        return NetClassifier(self.net, self.objective, state)
+        return NetClassifier(self.net, *without_views(self.objective, state))
+
+    @property
+    def _base_objective(self) -> Objective:
+        return without_views(self.objective, State())[0]
 
     # Before the first batch
 
@@ -217,7 +240,9 @@ class PartialLabelModule(LightningModule):
 
     def _initial_state(self, candidates: Tensor | None) -> State:
         if candidates is None:
-            if type(self.objective).init is Objective.init:
+            views = self.recipe.views
+            remembers_targets = views is not None and views.targets == "memory"
+            if type(self._base_objective).init is Objective.init and not remembers_targets:
                 return State()
             raise ValueError(
                 f"candidates: missing; {self.objective.title} needs those of the whole training set. Use "
@@ -278,16 +303,24 @@ class PartialLabelModule(LightningModule):
         rates: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
         optimizer: torch.optim.Optimizer
         if recipe.optimizer == "sgd":
-            optimizer = torch.optim.SGD(parameters, momentum=recipe.momentum, **rates)
+            optimizer = torch.optim.SGD(
+                parameters, momentum=recipe.momentum, nesterov=recipe.nesterov, **rates
+            )
         else:
             optimizer = torch.optim.Adam(parameters, betas=ADAM_BETAS, eps=ADAM_EPSILON, **rates)
 
-        def factor(epoch: int) -> float:
-            done = torch.tensor(epoch, dtype=torch.float64)
-            return float(recipe.rate_factor(done, done / max(1, recipe.epochs)))
+        interval, total = "epoch", recipe.epochs
+        if recipe.schedule != "decay":
+            self.trainer.estimated_stepping_batches  # noqa: B018 - sets the number of batches
+            per_epoch = math.ceil(self.trainer.num_training_batches / self.trainer.accumulate_grad_batches)
+            interval, total = "step", recipe.epochs * per_epoch
+
+        def factor(done: int) -> float:
+            count = torch.tensor(done, dtype=torch.float64)
+            return float(recipe.rate_factor(count, (count / max(1, total)).clamp(max=1)))
 
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "epoch"}}
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": interval}}
 
     def configure_callbacks(self) -> list[Callback]:
         """A hint in the error of a process that lost another."""
@@ -309,10 +342,12 @@ class PartialLabelModule(LightningModule):
                 f"{self.objective.title} evaluates the network again after the step of every batch."
             )
         logits = self.net(x)
-        if logits.shape != candidates.shape:
+        n, k = candidates.shape
+        if logits.shape != (self._n_views * n, k):
+            in_views = f" and {self._n_views} views" if self._n_views > 1 else ""
             raise ValueError(
-                f"net: returned shape {tuple(logits.shape)} for candidates of shape "
-                f"{tuple(candidates.shape)}; expected one score per class."
+                f"net: returned shape {tuple(logits.shape)} for candidates of shape {(n, k)}{in_views}; "
+                "expected one score per class."
             )
         # The objective is evaluated in full precision.
         with torch.autocast(self.device.type, enabled=False):
@@ -355,15 +390,22 @@ class PartialLabelModule(LightningModule):
     def _global_batch(
         self,
         index: Int[Tensor, "b"],
-        logits: Float[Tensor, "b k"],
+        logits: Float[Tensor, "vb k"],
         candidates: Tensor,
         step: Step | None = None,
     ) -> GlobalBatch:
         logits, candidates = full_precision(logits), candidates.bool()
         shares = [len(index)]
         if self.trainer.world_size > 1:
-            index, logits, candidates, shares = self._gather(index, logits, candidates)
+            # The views of a row side by side, so that its share stays together.
+            by_row = logits.unflatten(0, (self._n_views, -1)).movedim(0, 1).flatten(1)
+            index, by_row, candidates, shares = self._gather(index, by_row, candidates)
+            logits = by_row.unflatten(1, (self._n_views, -1)).movedim(1, 0).flatten(0, 1)
         return GlobalBatch(index, logits, candidates, shares, step or self._step(index, logits))
+
+    @property
+    def _n_views(self) -> int:
+        return 1 if self.recipe.views is None else self.recipe.views.n_views
 
     def _step(self, index: Tensor, logits: Tensor) -> Step:
         seen, per_epoch = self.batches_seen.clone(), int(self.trainer.num_training_batches)
@@ -446,15 +488,15 @@ class PartialLabelModule(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the name of the objective."""
-        checkpoint["propall"] = {"objective": self.objective.name}
+        checkpoint["propall"] = {"objective": self._base_objective.name}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Reject the memory of another objective."""
         saved = checkpoint.get("propall", {}).get("objective")
-        if saved is not None and saved != self.objective.name:
+        if saved is not None and saved != self._base_objective.name:
             raise ValueError(
                 f"ckpt_path: the checkpoint has the memory of {saved!r}; the objective of this module is "
-                f"{self.objective.name!r}. Create the module with the objective that was trained."
+                f"{self._base_objective.name!r}. Create the module with the objective that was trained."
             )
 
     def load_state_dict(
