@@ -32,6 +32,7 @@ from propall.training.compiled import best_device
 from propall.training.contract import Algorithm, Classifier, NetFactory, Objective
 from propall.training.metrics import ProgressBar
 from propall.training.recipe import Recipe
+from propall.training.views import Views
 from propall.wording import list_names
 
 
@@ -44,6 +45,7 @@ class PartialLabelEstimator(CandidateMixin, BaseEstimator):
     optimizer: Literal["adam", "sgd"] = "adam"
     n_estimators: int = 1
     standardize: bool = True
+    views: bool | Views | None = None
     classes: Sequence[Hashable] | None = None
     device: str = "auto"
     verbose: bool = False
@@ -70,9 +72,13 @@ class PartialLabelClassifier(PartialLabelEstimator):
         optimizer: "adam" or "sgd".
         learning_rate: initial learning rate; None: 0.03 for the linear network, 0.01 for others.
         weight_decay: factor of the L2 penalty.
+        views: train on augmented views of images, with a learning rate that rises and falls: a `Views`, or
+            True for defaults by kind of image (color images are mirrored, gray ones are not; operations are
+            gentler below 16 pixels). Needs a network for images, such as "small_cnn" or "fast_convnet".
         n_estimators: ensemble size; members are trained together from different seeds, and their
             probabilities averaged.
-        standardize: scale tabular features to zero mean and unit variance.
+        standardize: scale tabular features, and with views the channels of images, to zero mean and unit
+            variance.
         classes: class names in order, for candidate matrices or to fix the order; inferred from y by default.
         device: "auto" (a GPU if available), "cpu", "cuda", ...
         verbose: show a progress bar on a terminal.
@@ -114,13 +120,15 @@ class PartialLabelClassifier(PartialLabelEstimator):
         """Fit the ensemble to labels or candidate sets.
 
         Args:
-            X: (n, d) numbers as an array, DataFrame or sparse matrix; (n, c, h, w) for image networks.
+            X: (n, d) numbers as an array, DataFrame or sparse matrix. For named networks for images and with
+                views also images: (n, h, w), (n, h, w, c) or (n, c, h, w), where the channels are the second
+                axis if it has 1, 3 or 4 entries, else the last if that has; bytes (uint8) are divided by 255.
             y: one entry per row: ordinary labels, candidate sets in any form that
                 `CandidateLabels.from_any` accepts, or a `CandidateLabels`.
             sample_weight: one weight per row.
         """
         features, labels, weight = check_training_data(self, X, y, sample_weight)
-        ensemble = self.ensemble()
+        ensemble = self.ensemble().adapted_to(self.in_shape_)
         standardization = ensemble.standardization(features, weight)
         runs = ensemble.runs(features, labels, weight, standardization)
         algorithm = ensemble.algorithm(weighted=weight is not None)
@@ -141,6 +149,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
             learning_rate=default_rate if self.learning_rate is None else self.learning_rate,
             weight_decay=self.weight_decay,
             last_batch="keep",
+            schedule="cosine" if self.views else "decay",
+            warm_up=0.1 if self.views else 0.0,
         )
         return Ensemble(
             method=METHODS[self.method]() if isinstance(self.method, str) else self.method,
@@ -150,6 +160,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             n_members=self.n_estimators,
             random_state=self.random_state,
             device_name=self.device,
+            views=self.views,
         )
 
     def _net_factory(self) -> NetFactory | nn.Module:

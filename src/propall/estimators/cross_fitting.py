@@ -100,7 +100,8 @@ class CrossFitting:
         criterion: Criterion | None,
         monitor: Monitor | None,
     ) -> Iterator[FoldModel]:
-        ensembles = {i: models[i].ensemble() for i in positions}
+        in_shape = tuple(self.features.shape[1:])
+        ensembles = {i: models[i].ensemble().adapted_to(in_shape) for i in positions}
         leader = ensembles[positions[0]]
         standardizations, held_out = {}, {}
         owners: list[tuple[int, int]] = []
@@ -139,7 +140,7 @@ class CrossFitting:
         classes = self.labels.decode(range(self.labels.n_classes))
         for (i, fold), model_members in members.items():
             model = type(models[i])(**models[i].get_params(deep=False))
-            model.adopt(model_members, classes, tuple(self.features.shape[1:]), standardizations[fold])
+            model.adopt(model_members, classes, in_shape, standardizations[fold])
             yield FoldModel(i, fold, model, {} if curves is None else curves.curves[i, fold])
 
 

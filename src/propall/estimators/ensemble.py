@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, NamedTuple, Self
 
@@ -14,11 +14,13 @@ from torch import Tensor, nn
 
 from propall import counter_rng
 from propall.data.dataset import PartialDataset
+from propall.estimators.images import resolve_views
 from propall.labels.candidates import CandidateLabels
 from propall.training.compiled import best_device
 from propall.training.contract import Algorithm, Classifier, NetFactory, Objective, Run, TrainingSetup
 from propall.training.networks import build
 from propall.training.recipe import Recipe
+from propall.training.views import Views
 
 #: A source of randomness: a seed, a generator, or None for numpy's global state.
 RandomState = int | np.random.RandomState | np.random.Generator | None
@@ -41,7 +43,7 @@ class Standardization(NamedTuple):
 
     @classmethod
     def fit(cls, features: NDArray[Any], weight: NDArray[Any] | None) -> Self:
-        """Compute the weighted statistics of (n, d) features; images are left unchanged."""
+        """Compute the weighted statistics of (n, d) features; others are left unchanged."""
         if features.ndim > 2:
             return cls()
         mean = _column_means(features, weight, lambda rows: rows)
@@ -50,6 +52,14 @@ class Standardization(NamedTuple):
         # Rounding gives a constant column a tiny standard deviation; dividing by it would blow it up.
         constant = scale <= 10 * np.finfo(features.dtype).eps * np.abs(mean)
         return cls(mean, np.where(constant | (scale == 0), 1.0, scale))
+
+    @classmethod
+    def of_channels(cls, images: NDArray[Any], weight: NDArray[Any] | None) -> Self:
+        """Compute the weighted statistics of each channel of (n, c, h, w) images."""
+        mean = np.average(images.mean((2, 3), dtype=np.float64), axis=0, weights=weight)[:, None, None]
+        squares = ((images - mean) ** 2).mean((2, 3), dtype=np.float64)
+        scale = np.sqrt(np.average(squares, axis=0, weights=weight))[:, None, None]
+        return cls(mean.astype(images.dtype), np.where(scale > 0, scale, 1.0).astype(images.dtype))
 
     def apply(self, features: NDArray[Any]) -> Tensor:
         """Return the scaled features as a tensor of the same precision."""
@@ -73,6 +83,18 @@ class Ensemble:
     n_members: int
     random_state: RandomState
     device_name: str
+    views: bool | Views | None = None
+
+    def adapted_to(self, in_shape: tuple[int, ...]) -> Self:
+        """The same ensemble with views in its recipe that suit rows of this shape, if it trains on views."""
+        if not self.views:
+            return self
+        if not isinstance(self.method, Objective):
+            raise ValueError(
+                f"views: {self.method.title} has its own training loop, without views. Use another method, "
+                "such as 'propall', or views=None."
+            )
+        return replace(self, recipe=replace(self.recipe, views=resolve_views(self.views, in_shape)))
 
     @property
     def device(self) -> torch.device:
@@ -90,6 +112,8 @@ class Ensemble:
 
     def standardization(self, features: NDArray[Any], weight: NDArray[Any] | None) -> Standardization:
         """Fit the scaling of training features."""
+        if self.standardize and self.views:
+            return Standardization.of_channels(features, weight)
         return Standardization.fit(features, weight) if self.standardize else Standardization()
 
     def seeds(self) -> list[int]:

@@ -17,6 +17,7 @@ from propall.methods import METHODS
 from propall.training.checkpoint import write_tensors
 from propall.training.contract import Algorithm, Classifier, NetFactory, State, TrainingSetup
 from propall.training.networks import NetClassifier, seeded_generator
+from propall.training.views import Views
 
 if TYPE_CHECKING:
     from propall.estimators.classifier import PartialLabelClassifier
@@ -45,6 +46,10 @@ def save_model(model: "PartialLabelClassifier", path: str | Path) -> None:
     parameters = model.get_params(deep=False) | {"method": method.name, "random_state": None}
     if not isinstance(model.net, str):
         parameters["net"] = None
+    if not parameters["views"]:
+        del parameters["views"]  # as in files of earlier versions
+    elif isinstance(model.views, Views):
+        parameters["views"] = dataclasses.asdict(model.views)
     header = {
         "layout": LAYOUT,
         "version": __version__,
@@ -81,6 +86,8 @@ def load_model(
         parameters["net"] = net
     fields = {name: v for name, v in header["method_fields"].items() if name not in _TRAINING_SETTINGS}
     parameters["method"] = METHODS[parameters["method"]](**fields)
+    if isinstance(parameters.get("views"), dict):
+        parameters["views"] = Views.from_dict(parameters["views"])
     model = estimator(**parameters)
     if header["n_features_in"] is not None:
         model.n_features_in_ = header["n_features_in"]

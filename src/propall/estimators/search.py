@@ -113,7 +113,7 @@ class PartialLabelClassifierCV(PartialLabelEstimator):
             available.
         calibrate: set the temperature of the refitted model from the held-out candidate sets.
         n_estimators: ensemble size of the refitted model.
-        batch_size, optimizer, standardize, classes, device, verbose, random_state: see
+        batch_size, optimizer, standardize, views, classes, device, verbose, random_state: see
             `PartialLabelClassifier`.
 
     Attributes:
@@ -203,7 +203,7 @@ class PartialLabelClassifierCV(PartialLabelEstimator):
         return settings
 
     def _model(self, seed: int, **setting: Any) -> PartialLabelClassifier:
-        names = ("epochs", "batch_size", "optimizer", "standardize", "classes", "device")
+        names = ("epochs", "batch_size", "optimizer", "standardize", "views", "classes", "device")
         common = {name: getattr(self, name) for name in names}
         return PartialLabelClassifier(**{**common, "random_state": seed, **setting})
 

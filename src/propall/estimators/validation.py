@@ -10,6 +10,7 @@ from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, column_or_1d, validate_data
 
+from propall.estimators.images import channels_first, takes_images
 from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
 from propall.labels.inputs import to_python
 from propall.labels.parsing import extend_classes
@@ -39,8 +40,15 @@ def check_row_count(labels: CandidateLabels, n: int) -> None:
 
 
 def check_features(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
-    """Return X as a dense array of finite numbers whose rows have shape `in_shape_`, set if `reset`."""
+    """Return X as a dense array of finite numbers whose rows have shape `in_shape_`, set if `reset`.
+
+    Images become (n, c, h, w), and their bytes numbers from 0 to 1.
+    """
     is_image = getattr(X, "ndim", 2) > 2
+    if is_image and takes_images(estimator):
+        X = np.asarray(X)
+        X = X / np.float32(255) if X.dtype == np.uint8 else X
+        X = X if not reset and X.shape[1:] == estimator.in_shape_ else channels_first(X)
     options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "allow_nd": is_image}
     features: Any = validate_data(estimator, X, reset=reset, **options)
     if issparse(features):

@@ -55,7 +55,7 @@ def measure_curves(
     None for methods without a network.
     """
     chosen = search.best_estimator_
-    ensemble = chosen.ensemble()
+    ensemble = chosen.ensemble().adapted_to(chosen.in_shape_)
     if not isinstance(ensemble.method, Objective) or not isinstance(chosen.net, str):
         return None
     mask = labels.to_numpy()

@@ -1,0 +1,150 @@
+"""Image arrays and views in the scikit-learn estimators."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+
+from propall import (
+    CandidateLabels,
+    PartialLabelClassifier,
+    PartialLabelClassifierCV,
+    Views,
+    resolve_out_of_fold,
+)
+from propall.data.augmentation import Augmentation
+from propall.estimators.images import channels_first
+from propall.training.image_views import default_views
+
+SMALL = {"net": "small_cnn", "net_options": {"widths": (4, 4)}, "epochs": 3, "random_state": 0}
+
+
+def digits(n=60):
+    """Images as bytes, and two candidates each."""
+    data = load_digits()
+    images = (data.images[:n] * 15).astype(np.uint8)
+    mask = np.eye(10, dtype=bool)[data.target[:n]]
+    mask[np.arange(n), (data.target[:n] + 1 + np.arange(n) % 3) % 10] = True
+    return images, mask
+
+
+def model(**changes):
+    return PartialLabelClassifier(**{**SMALL, "views": True, **changes})
+
+
+def test_layouts_give_the_same_model():
+    images, mask = digits()
+    layouts = [images, images[..., None], images[:, None]]
+    probabilities = [model().fit(X, mask).predict_proba(X) for X in layouts]
+    for other in probabilities[1:]:
+        np.testing.assert_array_equal(other, probabilities[0])
+    fitted = model().fit(images, mask)
+    assert fitted.in_shape_ == (1, 8, 8)
+    as_numbers = images[:, None].astype(np.float32) / 255
+    np.testing.assert_allclose(fitted.predict_proba(as_numbers), probabilities[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((5, 8, 6), (5, 1, 8, 6)),
+        ((5, 8, 6, 3), (5, 3, 8, 6)),
+        ((5, 3, 8, 6), (5, 3, 8, 6)),
+        ((5, 12, 8, 6), (5, 12, 8, 6)),
+        ((5, 3, 3, 3), (5, 3, 3, 3)),
+        ((5, 64), (5, 64)),
+    ],
+)
+def test_the_channels_are_found(shape, expected):
+    assert channels_first(np.zeros(shape)).shape == expected
+
+
+def test_pixels_stay_in_place():
+    photos = np.arange(2 * 8 * 6 * 3).reshape(2, 8, 6, 3)
+    np.testing.assert_array_equal(channels_first(photos)[1, 2], photos[1, :, :, 2])
+
+
+def test_channels_are_standardized_by_weight():
+    images, mask = digits()
+    weight = np.r_[np.ones(30), np.zeros(30)]
+    fitted = model().fit(images, mask, weight)
+    counted = images[:30] / np.float32(255)
+    assert fitted.mean_.shape == (1, 1, 1)
+    np.testing.assert_allclose(fitted.mean_.item(), counted.mean(), rtol=1e-5)
+    np.testing.assert_allclose(fitted.scale_.item(), counted.std(), rtol=1e-5)
+    assert model(standardize=False).fit(images, mask).mean_ is None
+
+
+def test_views_change_the_model_and_true_means_the_defaults():
+    images, mask = digits()
+    default = model().fit(images, mask).predict_proba(images)
+    same = model(views=default_views((1, 8, 8))).fit(images, mask).predict_proba(images)
+    np.testing.assert_array_equal(same, default)
+    stronger = replace(default_views((1, 8, 8)), strong=Augmentation(crop=2, operations=2))
+    assert not np.allclose(model(views=stronger).fit(images, mask).predict_proba(images), default)
+
+
+@pytest.mark.parametrize("views", [True, Views(n_strong=2, balance=0.5, prior=(0.1,) * 10, ramp=0.5)])
+def test_models_with_views_are_saved(views, tmp_path):
+    images, mask = digits()
+    fitted = model(views=views, n_estimators=2).fit(images, mask)
+    fitted.save(tmp_path / "model.safetensors")
+    loaded = PartialLabelClassifier.load(tmp_path / "model.safetensors")
+    assert loaded.views == views
+    np.testing.assert_array_equal(loaded.predict_proba(images), fitted.predict_proba(images))
+    assert clone(fitted).views == views
+
+
+def test_models_without_views_are_saved_as_before(tmp_path):
+    images, mask = digits()
+    model(views=None).fit(images, mask).save(tmp_path / "model.safetensors")
+    content = (tmp_path / "model.safetensors").read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    assert "views" not in json.loads(header["__metadata__"]["propall"])["parameters"]
+
+
+def test_resolving_out_of_fold_is_fitting_the_folds():
+    images, mask = digits()
+    labels = CandidateLabels.from_any(mask)
+    folds = [(np.arange(20, 60), np.arange(20)), (np.arange(20), np.arange(20, 60))]
+    resolution = resolve_out_of_fold(model(), images, labels, cv=folds, calibrate=False)
+    for fit, hold in folds:
+        alone = model().fit(images[fit], labels[fit]).resolve(images[hold], mask[hold])
+        np.testing.assert_allclose(resolution.probabilities[hold], alone.probabilities, atol=2e-3)
+
+
+def test_a_search_trains_on_views():
+    images, mask = digits()
+    search = PartialLabelClassifierCV(
+        ["cc"], [("small_cnn", {"widths": (4,)})], learning_rates=[0.01], weight_decays=[0.0], epochs=2, cv=2,
+        views=True, random_state=0,
+    )  # fmt: skip
+    search.fit(images, mask)
+    assert search.best_estimator_.views is True
+    assert search.predict_proba(images).shape == (60, 10)
+
+
+def test_the_module_takes_scaled_images():
+    images, mask = digits()
+    fitted = model().fit(images, mask)
+    import torch
+
+    logits = fitted.to_torch()(torch.tensor(images[:, None] / np.float32(255)))
+    np.testing.assert_allclose(logits.softmax(-1).detach().numpy(), fitted.predict_proba(images), atol=1e-6)
+
+
+def test_errors_say_what_to_do():
+    images, mask = digits()
+    table = images.reshape(60, 64)
+    with pytest.raises(ValueError, match=r"views: rows of X have shape \(64,\).* Reshape X to \(n, 8, 8\)"):
+        model(net="mlp", net_options=None).fit(table, mask)
+    with pytest.raises(ValueError, match=r"views: rows of X have shape \(63,\).* \(n, c, h, w\)"):
+        model(net="mlp", net_options=None).fit(table[:, :63], mask)
+    with pytest.raises(ValueError, match=r"views: PL-KNN has its own training loop, without views"):
+        model(method="pl_knn").fit(images, mask)
+    fitted = model().fit(images, mask)
+    with pytest.raises(ValueError, match=r"X: rows have shape \(1, 7, 8\); the model was fitted on"):
+        fitted.predict(images[:, 1:])
