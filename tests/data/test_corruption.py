@@ -20,6 +20,7 @@ from propall.data.corruption import (
     Exactly,
     IndependentFlip,
     InstanceDependent,
+    MissingTruth,
     Pair,
     POPUniformSet,
     PRODENBinomialMin2,
@@ -47,7 +48,7 @@ SIZED: list[SizedCorruption] = [
     Complementary(),
 ]
 SYMMETRIC = [corruption for corruption in SIZED if corruption.name != "pair"]
-ALL: list[Corruption] = [*SIZED, InstanceDependent(0.4), Annotator(2)]
+ALL: list[Corruption] = [*SIZED, InstanceDependent(0.4), MissingTruth(0.3, 0.2), Annotator(2)]
 
 # With few classes, many of these corruptions draw sets that contain every label.
 pytestmark = pytest.mark.filterwarnings("ignore::propall.data.corruption.UninformativeSetsWarning")
@@ -425,3 +426,20 @@ def test_every_corruption_is_registered_under_its_name() -> None:
         assert corruption().name == name
         assert corruption.title
         assert corruption.reference
+
+
+def test_missing_truth_drops_the_true_label_and_nothing_else() -> None:
+    n, k = 40_000, 6
+    truth = every_label(n, k)
+    sets = draw(MissingTruth(0.3, 0.2), truth, k)
+    has_truth = sets.gather(1, truth[:, None]).squeeze(1)
+    assert sets.any(-1).all()
+    assert float(has_truth.double().mean()) == pytest.approx(0.8, abs=0.01)
+    wrong = sets & ~one_hot(truth, k).bool()
+    assert float(wrong[has_truth].double().mean()) * k / (k - 1) == pytest.approx(0.3, abs=0.01)
+    # Without the true label, a set without any wrong label gets one: 5 * 0.3 + 0.7^5.
+    assert float(wrong[~has_truth].sum(-1).double().mean()) == pytest.approx(5 * 0.3 + 0.7**5, abs=0.04)
+    assert torch.equal(draw(MissingTruth(0.3, 0.0), truth, k), draw(IndependentFlip(0.3), truth, k))
+    assert not draw(MissingTruth(0.3, 1.0), truth, k).gather(1, truth[:, None]).any()
+    with pytest.raises(ValueError, match="missing: got"):
+        MissingTruth(0.3, 1.5)

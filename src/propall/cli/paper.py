@@ -31,6 +31,7 @@ from propall.wording import approximate_duration, plural
 
 if TYPE_CHECKING:
     from propall.paper.comparison import Contender, ContenderScore
+    from propall.paper.modern import RowResult
     from propall.paper.reproduction import CellResult
     from propall.paper.runtime_estimates import RuntimeForecast
     from propall.paper.specs import Spec
@@ -125,6 +126,10 @@ class CellOptions:
     ] = None
     methods: Annotated[str | None, _selection(help="Rows of the table, separated by commas.")] = None
     data: Annotated[str | None, _selection(help="Data sets, separated by commas.")] = None
+    only: Annotated[
+        str | None,
+        _selection(help="Rows of the table modern by name or pattern (uniform-*), separated by commas."),
+    ] = None
     seeds: Annotated[int | None, _selection(min=1, help="Override the number of seeds.")] = None
 
 
@@ -150,7 +155,8 @@ def reproduce(
     table: Annotated[
         str,
         typer.Argument(
-            help="A table of the paper (uniform), a cell (real/lost/cc), a list of these, or all."
+            help="A table of the paper (uniform), a cell (real/lost/cc), a list of these, or all (of the "
+            "paper); modern: images with views."
         ),
     ],
     selection: CellOptions,
@@ -166,8 +172,14 @@ def reproduce(
     from propall.paper import reproduction
     from propall.paper.progress import RunProgress
     from propall.paper.store import Store
+    from propall.paper.tables.modern import MODERN
     from propall.paper.workers import parse_devices
 
+    if table == MODERN:
+        _reproduce_modern(selection, execution, json_output)
+        return
+    if selection.only is not None:
+        raise ValueError(f"only: {table} has no named rows; use --methods and --data.")
     cells = reproduction.select_cells(
         table,
         protocol=selection.protocol,
@@ -195,6 +207,65 @@ def reproduce(
         _print_tables(results, path)
     if plan.failures:
         raise RuntimeError("; ".join(map(str, plan.failures)))
+
+
+def _reproduce_modern(selection: CellOptions, execution: ExecutionOptions, json_output: bool) -> None:
+    from propall.paper import modern
+    from propall.paper.progress import RunProgress
+    from propall.paper.store import Store
+    from propall.paper.workers import parse_devices
+
+    rows = modern.select_rows(
+        None if selection.only is None else split_words(selection.only),
+        methods=None if selection.methods is None else split_words(selection.methods),
+        data=None if selection.data is None else split_words(selection.data),
+        protocol=selection.protocol,
+        seeds=selection.seeds,
+    )
+    specs, path = modern.unique_specs(rows), execution.store
+    with Store(":memory:" if execution.dry_run and not path.exists() else path) as store:
+        if execution.dry_run:
+            _print_plan(specs, store, parse_devices(execution.device)[0], json_output)
+            return
+        keys = {f"{row.row.name} {row.protocol}": [spec.key for spec in row.specs] for row in rows}
+        with RunProgress(keys, print_note) as progress:
+            launcher: Literal["local", "ray"] = "ray" if execution.launcher is Launcher.ray else "local"
+            plan = modern.run_rows(rows, store, device=execution.device, progress=progress, launcher=launcher)
+        results = modern.row_results(rows, store.find(specs))
+    if json_output:
+        print_json(modern.as_dicts(results))
+    else:
+        _print_modern(results)
+        print_line(f"{modern.summarize_rows(results)} Results: {path}")
+        for data in sorted({spec.data for spec in plan.absent}):
+            print_line(f"Data not available: {data}; see `propall data get {data}`.")
+    if plan.failures:
+        raise RuntimeError("; ".join(map(str, plan.failures)))
+
+
+def _print_modern(results: Sequence[RowResult]) -> None:
+    from propall.paper.tables.modern import TITLE, unregistered_methods
+
+    print_line(f"{TITLE}\n", style="bold")
+    for part in dict.fromkeys(result.row.part for result in results):
+        rows = []
+        for result in results:
+            if result.row.part == part:
+                ours, time = _percent(result.mean, result.std) or result.note, result.time
+                seconds = ("", "") if time is None else (f"{time.training:.1f}", f"{time.preparation:.1f}")
+                size = "" if result.candidates is None else f"{result.candidates:.2f}"
+                published = "; ".join(map(str, result.row.published))
+                rows.append((result.row.name, result.row.title, ours, size, *seconds, published))
+        columns = ("row", "method", "accuracy %", "candidates", "training s", "compiling s", "published")
+        print_line(part, style="bold")
+        print_table(columns, rows, numbers=slice(2, 6))
+        print_line()
+    if missing := unregistered_methods():
+        print_line(f"Not in the comparison because not registered: {', '.join(missing)}.")
+    print_line(
+        "Test accuracy after the last epoch, one network, no test-time augmentation: mean (sample standard "
+        "deviation) over seeds. Training seconds are without evaluation and compiling."
+    )
 
 
 def _print_tables(results: Sequence[CellResult], store: Path) -> None:

@@ -33,7 +33,7 @@ Scores: TypeAlias = Float[Tensor, "n k"]
 _BLOCK = 1 << 16
 
 # Purposes of draws within a corruption; different purposes have independent streams.
-_LABELS, _SIZE, _CHOICE, _EXTRA, _POSTERIOR = range(5)
+_LABELS, _SIZE, _CHOICE, _EXTRA, _POSTERIOR, _TRUTH = range(6)
 
 
 class UninformativeSetsWarning(UserWarning):
@@ -483,6 +483,38 @@ def inclusion_probabilities(posterior: Float[Tensor, "*b k"], n: int) -> Float[T
 
 
 @dataclass(frozen=True)
+class MissingTruth(Corruption):
+    """Independent flips in which some sets miss the true label.
+
+    Each wrong label is a candidate with probability q and the true label with probability 1 - missing, all
+    independently. A set that would be empty gets one wrong label, uniformly.
+
+    Attributes:
+        q: probability that a wrong label is a candidate.
+        missing: probability that the true label is not a candidate; 0 gives `IndependentFlip`, with the same
+            sets.
+    """
+
+    q: float = 0.3
+    missing: float = 0.1
+
+    name, title, reference = "missing_truth", "independent flips, some without the truth", "xu2023alim"
+
+    def __post_init__(self) -> None:
+        for field, value in (("q", self.q), ("missing", self.missing)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{field}: got {value}; expected a probability from 0 to 1.")
+
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
+        """Toss a coin per wrong label and one for the true label."""
+        truth, kept = rows.true_sets(), rows.uniform(_TRUTH) >= self.missing
+        wrong = (rows.uniform_per_label(_LABELS) < self.q) & ~truth
+        sets = wrong | (truth & kept[:, None])
+        extra = one_hot(rows.wrong_label(_EXTRA), rows.n_classes).bool()
+        return sets | (extra & ~sets.any(-1, keepdim=True))
+
+
+@dataclass(frozen=True)
 class Annotator(Corruption):
     """Exactly n candidates from an uncertain annotator; the set may miss the true label.
 
@@ -525,5 +557,6 @@ CORRUPTIONS: Registry[type[Corruption]] = by_name(
     Exactly,
     Complementary,
     InstanceDependent,
+    MissingTruth,
     Annotator,
 )

@@ -166,6 +166,8 @@ def unique_specs(cells: Iterable[CellRuns]) -> list[Spec]:
 
 def needs_recalls(spec: Spec) -> bool:
     """Return whether a figure may show the per-class recall of this run."""
+    if spec.recipe.views is not None:
+        return False
     return DATASETS[spec.data].n_classes <= _MAX_RECALL_CLASSES and spec.method.name in _RECALL_METHODS
 
 
@@ -183,13 +185,28 @@ def run_cells(
     progress: ProgressListener | None = None,
     launcher: Launcher = "local",
 ) -> scheduler.RunPlan:
-    """Run what is missing of some cells and add it to the store; returns the executed plan.
+    """Run what is missing of some cells and add it to the store, see `run_on_devices`."""
+    specs = unique_specs(cells)
+    return run_on_devices(specs, store, device=device, root=root, progress=progress, launcher=launcher)
+
+
+def run_on_devices(
+    specs: Sequence[Spec],
+    store: Store,
+    *,
+    device: str = "auto",
+    root: Path | None = None,
+    progress: ProgressListener | None = None,
+    launcher: Launcher = "local",
+    fast: bool | None = None,
+) -> scheduler.RunPlan:
+    """Run what is missing and add it to the store; returns the executed plan.
 
     Several devices, separated by commas, get a process each; "auto" uses every GPU. A device named twice gets
     two processes, which helps if one of them leaves it idle. Launcher "ray" uses an existing Ray cluster, see
-    `workers.RayPool`.
+    `workers.RayPool`. For `fast` see `TrainingSetup`.
     """
-    devices, specs = workers.parse_devices(device), unique_specs(cells)
+    devices = workers.parse_devices(device)
     repeated = next((name for name in devices if devices.count(name) > 1), None)
     if repeated is not None and any(spec.is_timed for spec in specs):
         problem = f"is named twice, but runs of protocol {TIMED} must be alone on their device."
@@ -212,6 +229,7 @@ def run_cells(
             confusions=needs_confusions,
             recalls=needs_recalls,
             pool=pool,
+            fast=fast,
         )
 
 

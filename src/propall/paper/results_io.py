@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from propall import atomic_files
-from propall.paper import reproduction
+from propall.paper import modern, reproduction
 from propall.paper.results import RunResult
 from propall.paper.store import COLUMNS, NUMBERS, PROVENANCE, Store, StoreError
 from propall.paper.tables import TABLES
+from propall.paper.tables.modern import MODERN
 
 Line = TypeVar("Line")
 Value = TypeVar("Value")
@@ -25,7 +26,8 @@ _README = """\
 # Results
 
 Written by `propall results export results/`, read by `propall report --results results/` and
-`propall results import results/`. There is one CSV file per table of the paper, with one line per run:
+`propall results import results/`. There is one CSV file per table of the paper, and `modern.csv` for images
+trained with views, with one line per run:
 
 - `cell`: the name of the table cell for `propall reproduce`; a run that two tables share is in both.
 - `data`, `corruption`, `q` (or rate), `n` (candidates), `protocol`, `method`, `net`, `seed`, `fold`,
@@ -148,16 +150,28 @@ def write_folder(store: Store, folder: Path) -> dict[str, int]:
                 keys = [spec.key for spec in cell.specs if spec.protocol == protocol and spec.key in results]
                 lines += [_table_line(cell.cell.name, results[key]) for key in keys]
                 written |= {key: results[key] for key in keys}
-        if lines:
-            counts[name] = len(lines)
-            atomic_files.write_text(folder / f"{name}.csv", _to_csv(TABLE_COLUMNS, lines))
-        else:
-            (folder / f"{name}.csv").unlink(missing_ok=True)
+        _write_table(folder, name, lines, counts)
+    lines = []
+    for protocol in modern.protocols_with_results(results):
+        for row in modern.select_rows(protocol=protocol):
+            keys = [spec.key for spec in row.specs if spec.key in results]
+            lines += [_table_line(f"{MODERN}/{row.row.name}", results[key]) for key in keys]
+            written |= {key: results[key] for key in keys}
+    _write_table(folder, MODERN, lines, counts)
     atomic_files.write_text(folder / "README.md", _README)
     with atomic_files.replacing(folder / DETAILS) as part, part.open("w", encoding="utf-8") as out:
         for result in written.values():
             out.write(json.dumps(_details(result), sort_keys=True, separators=(",", ":")) + "\n")
     return counts
+
+
+def _write_table(folder: Path, name: str, lines: list[dict[str, Any]], counts: dict[str, int]) -> None:
+    """Write the runs of a table, or remove its file if there are none."""
+    if lines:
+        counts[name] = len(lines)
+        atomic_files.write_text(folder / f"{name}.csv", _to_csv(TABLE_COLUMNS, lines))
+    else:
+        (folder / f"{name}.csv").unlink(missing_ok=True)
 
 
 def read_folder(folder: Path) -> list[RunResult]:
@@ -169,7 +183,9 @@ def read_folder(folder: Path) -> list[RunResult]:
     lines = path.read_text(encoding="utf-8").splitlines()
     details = dict(_parse(path, enumerate(lines, 1), _read_details))
     results: dict[str, RunResult] = {}
-    for file in [folder / f"{name}.csv" for name in TABLES]:  # a folder may contain other files too
+    for file in [
+        folder / f"{name}.csv" for name in (*TABLES, MODERN)
+    ]:  # a folder may contain other files too
         if file.exists():
             with file.open(encoding="utf-8", newline="") as rows:
                 numbered = enumerate(csv.DictReader(rows), 2)

@@ -29,15 +29,19 @@ from propall.nets import NETS
 from propall.nets.network import ImageNetwork
 from propall.paper.monitors import LATE_EPOCHS, AccuracyListener, CurveRecorder, synchronize
 from propall.paper.results import RunResult
-from propall.paper.specs import TEACHER, Spec
+from propall.paper.specs import TEACHER, Spec, Teacher
 from propall.provenance import commit, hardware
 from propall.training import compiled
 from propall.training.checkpoint import Checkpoint, write_tensors
 from propall.training.compiled import best_device
 from propall.training.contract import Classifier, Monitor, Objective, Run, TrainingSetup
 from propall.training.metrics import CombinedMonitor
+from propall.training.networks import NetClassifier
+from propall.training.recipe import Recipe
 from propall.training.trainer import Trainer
 
+#: Rows whose batch statistics published annotators use, see `Teacher`.
+PUBLIC_BATCH = 2000
 #: File in the checkpoint folder of a stack that lists the keys of its runs.
 _KEYS_FILE = "runs.txt"
 #: Suffix of a checkpoint folder while it is being removed.
@@ -56,6 +60,7 @@ class RunTask:
     teachers: Path | None = None  # folder of the teachers' scores; None for the default
     confusions: Collection[str] = ()  # keys of the runs whose confusion matrices are recorded
     recalls: Collection[str] = ()  # keys of the runs whose per-class recalls are recorded
+    fast: bool | None = None  # see `TrainingSetup`
 
     def to_json(self) -> str:
         """Return one line of JSON."""
@@ -122,13 +127,17 @@ def run_stacks(task: RunTask, monitor: Monitor | None = None) -> Iterator[list[R
             listener=monitor if isinstance(monitor, AccuracyListener) else None,
         )
         folder = None if task.checkpoint is None else _create_checkpoint_folder(specs, task.checkpoint)
-        yield _run_stack(specs, curves, monitor, folder)
+        yield _run_stack(specs, curves, monitor, folder, task.fast)
         if folder is not None:
             _remove_checkpoint(folder)
 
 
 def _run_stack(
-    specs: Sequence[Spec], curves: CurveRecorder, monitor: Monitor | None, checkpoint: Path | None
+    specs: Sequence[Spec],
+    curves: CurveRecorder,
+    monitor: Monitor | None,
+    checkpoint: Path | None,
+    fast: bool | None,
 ) -> list[RunResult]:
     """Train some runs as one stack and measure them on the problems of `curves`."""
     runs = [
@@ -142,7 +151,7 @@ def _run_stack(
         for spec, problem in zip(specs, curves.problems, strict=True)
     ]
     saved = None if checkpoint is None else Checkpoint(checkpoint)
-    setup = TrainingSetup(NETS[specs[0].net], specs[0].recipe, saved)
+    setup = TrainingSetup(NETS[specs[0].net], specs[0].recipe, saved, fast)
     classifiers = specs[0].method.with_training(setup).fit(runs, monitor=CombinedMonitor(curves, monitor))
     synchronize(runs[0].train.x.device)
     seconds = curves.seconds / len(specs)
@@ -198,7 +207,9 @@ class _ProblemCache:
         """Return the problem of a spec."""
         # Candidate sets that come with the data do not depend on the seed.
         drawn_by = None if spec.corruption is None else (spec.corruption, spec.teacher, spec.seed)
-        on_images = self.source.scaling is not None and _takes_images(spec)
+        on_images = self.source.scaling is not None and (
+            _takes_images(spec.net, spec.recipe, spec.trains_network)
+        )
         key = (spec.split, on_images, drawn_by)
         if key not in self._problems:
             problem = spec.split.problem(self.source, spec.corruption, spec.seed, self._teacher(spec))
@@ -212,25 +223,27 @@ class _ProblemCache:
     def _teacher(self, spec: Spec) -> Tensor | None:
         if spec.corruption is None or not spec.corruption.needs_scores:
             return None
-        key = (spec.net, spec.teacher)
+        key = spec.teacher if isinstance(spec.teacher, Teacher) else (spec.net, spec.teacher)
         if key not in self._scores:
             self._scores[key] = teacher_scores(spec, self.source, self.device, *self.teacher_folders)
         return self._scores[key]
 
 
-def _takes_images(spec: Spec) -> bool:
-    recipe = spec.recipe
+def _takes_images(net: str, recipe: Recipe, trains_network: bool = True) -> bool:
     augments = recipe.augmentation != "none" or recipe.views is not None
-    return augments or (spec.trains_network and issubclass(NETS[spec.net], ImageNetwork))
+    return augments or (trains_network and issubclass(NETS[net], ImageNetwork))
 
 
 def _unflatten(problem: Problem) -> Problem:
     """Restore height and width of flattened square images."""
-    side = math.isqrt(problem.train.x.shape[1])
-    if problem.train.x.dim() != 2 or side**2 != problem.train.x.shape[1]:
-        return problem
-    train = PartialDataset(problem.train.x.view(-1, 1, side, side), problem.train.candidates)
-    return dataclasses.replace(problem, train=train, test_x=problem.test_x.view(-1, 1, side, side))
+    train = PartialDataset(_as_images(problem.train.x), problem.train.candidates)
+    return dataclasses.replace(problem, train=train, test_x=_as_images(problem.test_x))
+
+
+def _as_images(x: Tensor) -> Tensor:
+    """Restore height and width of flattened square images; other inputs are returned as they are."""
+    side = math.isqrt(x.shape[1])
+    return x.view(-1, 1, side, side) if x.dim() == 2 and side**2 == x.shape[1] else x
 
 
 def teacher_scores(
@@ -242,14 +255,17 @@ def teacher_scores(
 ) -> Tensor:
     """Return logits of a network trained on clean labels, for instance-dependent candidate sets.
 
-    The network of the run is trained with `spec.teacher`, once: its logits are cached in a file named after
-    data and recipe, by default in the folder `teachers` of the data sets.
+    The teacher (by default the network of the run) is trained with its recipe, once: its logits are cached in
+    a file named after data and recipe, by default in the folder `teachers` of the data sets.
     """
-    recipe = spec.teacher or TEACHER
-    clean = PartialDataset(source.x.to(device), one_hot(source.truth, source.n_classes).bool().to(device))
+    teacher = spec.teacher
+    if not isinstance(teacher, Teacher):
+        teacher = Teacher(spec.net, teacher or TEACHER)
+    recipe = teacher.recipe
     # As `repr` was before recipes had further fields, so that cached files keep their names.
     recipe_text = f"Recipe({', '.join(f'{name}={value!r}' for name, value in recipe.to_dict().items())})"
-    settings = ("teacher", spec.net, recipe_text, repr(source.scaling))
+    settings = ["teacher", teacher.net, recipe_text, repr(source.scaling)]
+    settings += [] if teacher.scoring == "eval" else [teacher.scoring]
     name = counter_rng.digest(*settings, source.raw, source.truth)
     folder = cache or data_root() / "teachers"
     path = folder / f"{source.name}-{name}.safetensors"
@@ -258,13 +274,29 @@ def teacher_scores(
     # Of several processes that need the same teacher, one trains it and the others wait.
     with _file_lock(path.with_suffix(".lock")):
         if not path.exists():
-            trainer = Trainer(CC(), NETS[spec.net], recipe, progress)
+            x = source.x.to(device)
+            if _takes_images(teacher.net, recipe):
+                x = _as_images(x)
+            clean = PartialDataset(x, one_hot(source.truth, source.n_classes).bool().to(device))
+            trainer = Trainer(CC(), NETS[teacher.net], recipe, progress)
             (classifier,) = trainer.fit([Run(clean, counter_rng.seed_for(0, "teacher"))])
-            write_tensors(path, {"scores": classifier.scores(clean.x).float().cpu().contiguous()})
+            if teacher.scoring == "public":
+                scores = _public_scores(classifier, source.raw.view(x.shape))
+            else:
+                scores = classifier.scores(x)
+            write_tensors(path, {"scores": scores.float().cpu().contiguous()})
         if progress is not None:
             shutil.rmtree(progress, ignore_errors=True)
-    scores: Tensor = load_file(path)["scores"]
-    return scores
+    stored: Tensor = load_file(path)["scores"]
+    return stored
+
+
+@torch.no_grad()
+def _public_scores(classifier: Classifier, pixels: Tensor) -> Tensor:
+    """Return the outputs of a network in training mode on pixels as they are stored."""
+    assert isinstance(classifier, NetClassifier)
+    net, device = classifier.net.train(), next(classifier.net.parameters()).device
+    return torch.cat([net(rows.to(device).float()) for rows in pixels.split(PUBLIC_BATCH)])
 
 
 @contextmanager

@@ -82,12 +82,14 @@ def run_missing(
     confusions: Callable[[Spec], bool] = lambda spec: False,
     recalls: Callable[[Spec], bool] = lambda spec: False,
     pool: WorkerPool | None = None,
+    fast: bool | None = None,
 ) -> RunPlan:
     """Run the specs without a result; returns the executed plan.
 
     The results of a stack are stored in one transaction. Checkpoints, and the teachers of instance-dependent
     candidate sets, are kept in folders next to the store. `confusions` and `recalls` select the specs whose
-    confusion matrices and per-class recalls are recorded. Without a `pool`, this process runs everything.
+    confusion matrices and per-class recalls are recorded. Without a `pool`, this process runs everything. For
+    `fast` see `TrainingSetup`.
     """
     device = best_device(device) if isinstance(device, str) else device
     listener = progress or ProgressListener()
@@ -106,6 +108,7 @@ def run_missing(
             teachers=(store.path.parent / "teachers").resolve(),
             confusions=[spec.key for spec in group if confusions(spec)],
             recalls=[spec.key for spec in group if recalls(spec)],
+            fast=fast,
         )
 
     def keep(results: Sequence[RunResult]) -> None:

@@ -28,6 +28,33 @@ _PIXEL_SCALINGS = {"unit": (0.0, 1.0), "half": (0.5, 0.5)}
 
 
 @dataclass(frozen=True)
+class Teacher:
+    """The network that draws instance-dependent candidate sets, if it differs from that of the run.
+
+    Attributes:
+        net: name of the network.
+        recipe: how it is trained on the clean labels.
+        scoring: "eval" scores the training rows in evaluation mode. "public" is what published code does: in
+            training mode, with the batch statistics of 2000 rows, on pixels from 0 to 255.
+    """
+
+    net: str
+    recipe: Recipe
+    scoring: Literal["eval", "public"] = "eval"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the teacher as plain JSON values."""
+        return {"net": self.net, "recipe": self.recipe.to_dict(), "scoring": self.scoring}
+
+
+def change_teacher(teacher: Recipe | Teacher, **fields: Any) -> Recipe | Teacher:
+    """Return a teacher with other fields of its recipe."""
+    if isinstance(teacher, Recipe):
+        return dataclasses.replace(teacher, **fields)
+    return dataclasses.replace(teacher, recipe=dataclasses.replace(teacher.recipe, **fields))
+
+
+@dataclass(frozen=True)
 class Split:
     """Which rows are used for training and testing."""
 
@@ -63,7 +90,8 @@ class Spec:
     split: Split = field(default_factory=Split)
     # Pixels as the data set says ("own"; features are standardized), in [0, 1] ("unit") or [-1, 1] ("half").
     scaling: Literal["own", "unit", "half"] = "own"
-    teacher: Recipe | None = None  # for an instance-dependent corruption
+    # For an instance-dependent corruption; a recipe trains the network of the run.
+    teacher: Recipe | Teacher | None = None
     protocol: str = "own"  # results of different protocols are never mixed
     seed: int = 0  # of candidate sets, initialization, batch order and noise
 
@@ -91,7 +119,7 @@ class Spec:
             "recipe": Recipe.from_dict(fields["recipe"]),
             "corruption": None if corruption is None else _from_registry(CORRUPTIONS, corruption),
             "split": Split(**split | {"classes": None if classes is None else tuple(classes)}),
-            "teacher": None if teacher is None else Recipe.from_dict(teacher),
+            "teacher": None if teacher is None else _read_teacher(teacher),
         }
         return cls(**fields)
 
@@ -138,9 +166,15 @@ def _to_plain(value: Any) -> Any:
         return {"name": value.name, **value.hyperparameters()}
     if isinstance(value, Corruption):
         return {"name": value.name, **dataclasses.asdict(value)}  # type: ignore[call-overload]
-    if isinstance(value, Recipe):
+    if isinstance(value, Recipe | Teacher):
         return value.to_dict()
     return dataclasses.asdict(value) if isinstance(value, Split) else value
+
+
+def _read_teacher(values: Mapping[str, Any]) -> Recipe | Teacher:
+    if "recipe" not in values:
+        return Recipe.from_dict(values)
+    return Teacher(values["net"], Recipe.from_dict(values["recipe"]), values["scoring"])
 
 
 def _from_registry(registry: Mapping[str, Any], values: Mapping[str, Any]) -> Any:

@@ -6,10 +6,12 @@ from propall.paper.costs import PUBLIC_SECONDS, Cost, measure_costs
 from propall.paper.coverage import measure_coverage
 from propall.paper.evidence import Evidence
 from propall.paper.pages.claims import capitalize
+from propall.paper.pages.modern import modern_sections
 from propall.paper.pages.provenance import run_provenance
 from propall.paper.pages.tables import missing_data, table_exhibits
 from propall.paper.tables import TABLES
 from propall.paper.verdicts import Claim, judge_claims
+from propall.report.exhibits import Exhibit
 from propall.report.page import format_provenance
 from propall.report.tables import ReportTable
 from propall.wording import duration
@@ -42,6 +44,8 @@ def reproduction_markdown(evidence: Evidence) -> str:
     ]
     for name in TABLES:
         parts += _table(name, evidence)
+    for section in modern_sections(evidence):
+        parts += [f"### {section.label}", section.text, *_exhibits(section.blocks)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -101,8 +105,14 @@ def _table(name: str, evidence: Evidence) -> list[str]:
     parts = [f"### {table.title}", *([table.remark] if table.remark else [])]
     if not exhibits:
         parts.append(f"Not run; run `propall reproduce {name}`.")
+    return [*parts, *_exhibits(exhibits), *missing_data(name, evidence)]
+
+
+def _exhibits(exhibits: Sequence[object]) -> list[str]:
+    parts = []
     for exhibit in exhibits:
+        assert isinstance(exhibit, Exhibit)
         assert isinstance(exhibit.block, ReportTable)
         parts += [exhibit.block.caption, exhibit.block.to_markdown().strip()]
         parts += [f"<sub>{format_provenance(exhibit.provenance)}</sub>"] if exhibit.provenance else []
-    return [*parts, *missing_data(name, evidence)]
+    return parts

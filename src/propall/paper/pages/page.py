@@ -2,14 +2,17 @@
 
 from statistics import median
 
+from propall.paper import modern
 from propall.paper.costs import PUBLIC_SECONDS, measure_costs
 from propall.paper.coverage import measure_coverage
 from propall.paper.evidence import Evidence, primary_rows
 from propall.paper.pages import figures
 from propall.paper.pages.claims import ClaimList
+from propall.paper.pages.modern import modern_sections
 from propall.paper.pages.tables import missing_data, table_exhibits
 from propall.paper.stats import Blocks
 from propall.paper.tables import TABLES
+from propall.paper.tables import modern as modern_table
 from propall.paper.verdicts import Verdict, judge_claims
 from propall.paper.verdicts.speed import collect_timings
 from propall.report.page import KeyFigure, Page, PageSection
@@ -20,12 +23,14 @@ TITLE = "ProPaLL, reproduced"
 
 def report_page(evidence: Evidence, *, blocks: Blocks = "data sets") -> Page:
     """Return a page with every table and figure that has results, and a list of those that have none."""
-    if not any(evidence.protocols(table) for table in TABLES):
+    images = modern_sections(evidence)
+    if not images and not any(evidence.protocols(table) for table in TABLES):
         return _empty_page()
     sections = [_claims(evidence)]
     sections += [section for name in TABLES if (section := _table(name, evidence)) is not None]
     sections += [*figures.rank_sections(evidence, blocks), *figures.candidate_sections(evidence)]
-    sections += [*figures.class_sections(evidence), *figures.time_sections(evidence), *_not_run(evidence)]
+    sections += [*figures.class_sections(evidence), *figures.time_sections(evidence), *images]
+    sections += _not_run(evidence)
     return Page(TITLE, _finding(evidence), _key_figures(evidence), sections)
 
 
@@ -143,4 +148,6 @@ def _not_run(evidence: Evidence) -> list[PageSection]:
     if not collect_timings(evidence):
         command = "propall reproduce uniform --protocol timed"
         lines.append(f"Accuracy over training time: not run. Run `{command}`.")
+    if modern_table.MODERN not in modern.protocols_with_results(evidence.results):
+        lines.append(f"{modern_table.TITLE}: not run. Run `propall reproduce {modern_table.MODERN}`.")
     return [PageSection("Not run yet", (), "\n\n".join(lines))] if lines else []

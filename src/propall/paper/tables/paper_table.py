@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
 from propall.data import DATASETS
-from propall.paper.specs import TEACHER, TIMED, Spec
+from propall.paper.specs import TEACHER, TIMED, Spec, change_teacher
 from propall.paper.tables.rows import PaperRow
 from propall.registry import UnknownNameError
 from propall.training.contract import Algorithm, Objective
@@ -228,7 +228,7 @@ class PaperTable:
 def _with_precision(spec: Spec) -> Spec:
     """Set the precision of a run, and of its teacher, to that of its network."""
     precision = _PRECISIONS.get(spec.net, spec.recipe.precision)
-    teacher = None if spec.teacher is None else replace(spec.teacher, precision=precision)
+    teacher = None if spec.teacher is None else change_teacher(spec.teacher, precision=precision)
     return replace(spec, recipe=replace(spec.recipe, precision=precision), teacher=teacher)
 
 
@@ -238,7 +238,7 @@ def _shorten(spec: Spec) -> Spec:
     if split.fold is None:
         split = replace(split, per_class=SHORT_PER_CLASS)
     if spec.corruption is not None and spec.corruption.needs_scores:
-        teacher = replace(teacher or TEACHER, epochs=SHORT_EPOCHS)
+        teacher = change_teacher(teacher or TEACHER, epochs=SHORT_EPOCHS)
     method = spec.method.shortened()
     return replace(spec, method=method, recipe=recipe, split=split, teacher=teacher, seed=0)
 

@@ -1,0 +1,252 @@
+"""Rows of the table of images with views: select them, run them, and summarize their results.
+
+This is behind `propall reproduce modern`; the rows themselves are in `tables.modern`.
+"""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from propall.paper import reproduction, scheduler, workers
+from propall.paper.progress import ProgressListener
+from propall.paper.results import RunResult
+from propall.paper.specs import Spec
+from propall.paper.store import Store
+from propall.paper.tables.modern import COMPARED, MODERN, ModernRow, modern_rows, resolve_protocol
+from propall.paper.tables.paper_table import SHORT, parse_protocol
+from propall.paper.workers import Launcher
+from propall.registry import UnknownNameError
+from propall.report.numbers import mean_and_std
+from propall.wording import did_you_mean
+
+
+@dataclass(frozen=True)
+class RowRuns:
+    """A row and its runs under a protocol."""
+
+    row: ModernRow
+    protocol: str
+    specs: list[Spec]
+
+
+class TrainingTime(NamedTuple):
+    """Seconds of training without evaluation, and those spent on compiling before it."""
+
+    training: float
+    preparation: float
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """The result of a row, accuracies in percent."""
+
+    row: ModernRow
+    protocol: str
+    mean: float | None  # test accuracy after the last epoch; None without any run
+    std: float | None  # sample standard deviation over seeds; None for a single one
+    candidates: float | None  # mean number per training row
+    time: TrainingTime | None  # training: mean over runs; preparation: of the run that compiled
+    keys: tuple[str, ...]  # of all runs
+    results: tuple[RunResult, ...]  # of the finished runs
+
+    @property
+    def note(self) -> str:
+        """Why the row is empty or incomplete."""
+        if len(self.results) == len(self.keys):
+            return ""
+        return f"{len(self.results)} of {len(self.keys)} runs" if self.results else "not run"
+
+    @property
+    def values(self) -> dict[int, float]:
+        """Accuracy in percent by seed."""
+        return {result.spec.seed: 100 * result.accuracy for result in self.results}
+
+
+def select_rows(
+    only: Sequence[str] | None = None,
+    *,
+    methods: Sequence[str] | None = None,
+    data: Sequence[str] | None = None,
+    protocol: str | None = None,
+    seeds: int | None = None,
+) -> list[RowRuns]:
+    """Return the requested rows.
+
+    Args:
+        only: names of rows, or patterns such as `uniform-*`; None for all.
+        methods: names of methods; None for all.
+        data: names of data sets; None for all.
+        protocol: see `tables.modern.resolve_protocol`.
+        seeds: number of seeds, instead of each row's own.
+    """
+    rows = modern_rows()
+    chosen = list(rows) if only is None else [name for pattern in only for name in _matching(pattern, rows)]
+    selected = [rows[name] for name in dict.fromkeys(chosen)]
+    for option, values, known in (
+        ("methods", methods, {row.method for row in rows.values()}),
+        ("data", data, {row.spec.data for row in rows.values()}),
+    ):
+        for value in values or ():
+            if value not in known:
+                hint = did_you_mean(value, sorted(known)) or f"expected one of {', '.join(sorted(known))}."
+                raise UnknownNameError(f"{option}: {value!r} is not in table {MODERN}; {hint}")
+    selected = [row for row in selected if methods is None or row.method in methods]
+    selected = [row for row in selected if data is None or row.spec.data in data]
+    if not selected:
+        raise UnknownNameError(f"only, methods, data: no row of table {MODERN} has all of these.")
+    resolved = resolve_protocol(protocol)
+    return [RowRuns(row, resolved, row.specs(resolved, seeds)) for row in selected]
+
+
+def _matching(pattern: str, names: Iterable[str]) -> list[str]:
+    matches = [name for name in names if fnmatchcase(name, pattern)]
+    if not matches:
+        hint = did_you_mean(pattern, list(names)) or f"expected one of {', '.join(names)}."
+        raise UnknownNameError(f"only: table {MODERN} has no row {pattern!r}; {hint}")
+    return matches
+
+
+def unique_specs(rows: Iterable[RowRuns]) -> list[Spec]:
+    """Return the distinct runs behind some rows."""
+    return list({spec.key: spec for row in rows for spec in row.specs}.values())
+
+
+def run_rows(
+    rows: Sequence[RowRuns],
+    store: Store,
+    *,
+    device: str = "auto",
+    root: Path | None = None,
+    progress: ProgressListener | None = None,
+    launcher: Launcher = "local",
+) -> scheduler.RunPlan:
+    """Run what is missing of some rows, see `run_on_devices`; on a GPU, steps are compiled."""
+    on_gpu = workers.parse_devices(device)[0].startswith("cuda")
+    return reproduction.run_on_devices(
+        unique_specs(rows),
+        store,
+        device=device,
+        root=root,
+        progress=progress,
+        launcher=launcher,
+        fast=True if on_gpu else None,
+    )
+
+
+def row_results(rows: Iterable[RowRuns], results: Mapping[str, RunResult]) -> list[RowResult]:
+    """Return the results of some rows from the results of runs, by key."""
+    return [_row_result(row, results) for row in rows]
+
+
+def _row_result(runs: RowRuns, by_key: Mapping[str, RunResult]) -> RowResult:
+    results = tuple(by_key[spec.key] for spec in runs.specs if spec.key in by_key)
+    mean, std = mean_and_std([100 * result.accuracy for result in results]) if results else (None, None)
+    times = [time for result in results if (time := training_time(result)) is not None]
+    time = None
+    if times:
+        training = statistics.fmean(time.training for time in times)
+        time = TrainingTime(training, max(time.preparation for time in times))
+    return RowResult(
+        row=runs.row,
+        protocol=runs.protocol,
+        mean=mean,
+        std=std,
+        candidates=statistics.fmean(result.candidates for result in results) if results else None,
+        time=time,
+        keys=tuple(spec.key for spec in runs.specs),
+        results=results,
+    )
+
+
+def training_time(result: RunResult) -> TrainingTime | None:
+    """Return the training time of a run that was trained alone; None for runs of a stack.
+
+    Compiling happens in the first epoch of a process, so training is the median time of an epoch after the
+    first, times the number of epochs, and the rest is preparation.
+    """
+    epochs = sorted(result.times)
+    if len(epochs) < 2:
+        return None
+    pace = statistics.median(
+        (result.times[end] - result.times[start]) / (end - start) for start, end in pairwise(epochs)
+    )
+    training = pace * epochs[-1]
+    return TrainingTime(training, max(0.0, result.times[epochs[-1]] - training))
+
+
+def method_ranks(results: Sequence[RowResult]) -> dict[str, dict[str, float]]:
+    """Return the rank of each method (1 is best, ties share a rank) by setting, from complete rows.
+
+    A setting is ranked if at least two methods have results; `mean` is the mean over the settings, for
+    methods that are ranked in all of them.
+    """
+    from scipy.stats import rankdata
+
+    ranks: dict[str, dict[str, float]] = {}
+    settings = [name for name in COMPARED if len(_compared(results, name)) > 1]
+    for setting in settings:
+        means = _compared(results, setting)
+        for name, rank in zip(means, rankdata([-mean for mean in means.values()]), strict=True):
+            ranks.setdefault(name, {})[setting] = float(rank)
+    for by_setting in ranks.values():
+        if len(by_setting) == len(settings) == len(COMPARED):
+            by_setting["mean"] = statistics.fmean(by_setting.values())
+    return ranks
+
+
+def _compared(results: Iterable[RowResult], setting: str) -> dict[str, float]:
+    """Return the mean accuracy of each method in a setting of the comparison, by the method's name."""
+    return {
+        result.row.method: result.mean
+        for result in results
+        if result.row.setting == setting and result.mean is not None and not result.note
+    }
+
+
+def protocols_with_results(results: Mapping[str, RunResult]) -> list[str]:
+    """Return the protocols of the table that some results have, the full one first."""
+    protocols = {result.spec.protocol for result in results.values()}
+    return sorted(name for name in protocols if parse_protocol(name).base in (MODERN, f"{MODERN}-{SHORT}"))
+
+
+def as_dicts(results: Sequence[RowResult]) -> list[dict[str, Any]]:
+    """Return one plain dictionary per row."""
+    return [
+        {
+            "row": result.row.name,
+            "part": result.row.part,
+            "candidate_sets": result.row.law.title,
+            "method": result.row.title,
+            "net": result.row.spec.net,
+            "epochs": _epochs(result),
+            "protocol": result.protocol,
+            "mean": result.mean,
+            "std": result.std,
+            "runs": len(result.results),
+            "expected": len(result.keys),
+            "mean_candidates": result.candidates,
+            "training_seconds": None if result.time is None else result.time.training,
+            "preparation_seconds": None if result.time is None else result.time.preparation,
+            "published": [entry._asdict() for entry in result.row.published],
+            "note": result.note,
+            "keys": list(result.keys),
+        }
+        for result in results
+    ]
+
+
+def _epochs(result: RowResult) -> int:
+    return result.row.specs(result.protocol, 1)[0].recipe.epochs
+
+
+def summarize_rows(results: Sequence[RowResult]) -> str:
+    """Return one line: how many rows are done."""
+    done = sum(not result.note for result in results)
+    started = sum(bool(result.note and result.results) for result in results)
+    rest = f"; incomplete: {started}" if started else ""
+    missing = len(results) - done - started
+    return f"{done} of {len(results)} rows done{rest}{f'; not run: {missing}' if missing else ''}."

@@ -1,0 +1,324 @@
+"""Images trained with views: the settings of `propall reproduce modern`, and published numbers beside them.
+
+A row is one way to draw candidate sets, one method, one network and one number of epochs. Numbers of other
+authors are listed with their network and epochs. Their candidate sets follow the same law unless the entry
+says otherwise, but no two of them share a recipe, so they are never mixed with ours.
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from propall.data import DATASETS
+from propall.data.corruption import (
+    Complementary,
+    Corruption,
+    IndependentFlip,
+    InstanceDependent,
+    MissingTruth,
+    PRODENBinomialMin2,
+)
+from propall.methods import METHODS
+from propall.nets import NETS
+from propall.paper.custom_runs import choose_setting
+from propall.paper.specs import Spec, Split, Teacher, change_teacher
+from propall.paper.tables.paper_table import (
+    SHORT,
+    SHORT_EPOCHS,
+    SHORT_PER_CLASS,
+    PaperCell,
+    parse_protocol,
+    published_accuracies,
+)
+from propall.registry import UnknownNameError
+from propall.training.contract import Algorithm, Objective
+from propall.training.recipe import Recipe
+from propall.training.views import Views
+
+#: Name on the command line, and protocol of its runs.
+MODERN = "modern"
+TITLE = "Images trained with views"
+#: Data sets, apart from CIFAR-10N.
+_DATA = ("cifar10", "fashion_mnist", "kmnist")
+#: Weight of the balance term with one complementary label per image.
+BALANCE = 0.5
+#: Numbers of epochs of the rows with the fast network, and seeds of the shorter ones.
+EPOCHS, LONG_EPOCHS, SEEDS = 45, 120, 3
+#: Epochs of our own teacher, and of the network that stands for the published annotator.
+TEACHER_EPOCHS, PUBLIC_TEACHER_EPOCHS = 20, 30
+
+
+class PublishedResult(NamedTuple):
+    """A test accuracy in percent from the literature."""
+
+    method: str
+    accuracy: float
+    training: str  # network and epochs
+    source: str  # reference, or where the number was read
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.accuracy:.2f} ({self.training}; {self.source})"
+
+
+@dataclass(frozen=True)
+class CandidateLaw:
+    """A way to draw candidate sets, in words and as a corruption.
+
+    Attributes:
+        name: on the command line.
+        title: in tables.
+        corruption: None for the sets that the data set comes with.
+        teacher: for instance-dependent sets.
+        balance: weight of the balance term that the law needs.
+    """
+
+    name: str
+    title: str
+    corruption: Corruption | None
+    teacher: Teacher | None = None
+    balance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with views, in the comparison of methods."""
+
+    name: str
+    title: str
+    method: Objective | Algorithm
+    changes: Mapping[str, object] | None  # fields of `Views` that differ; None: one view
+
+
+@dataclass(frozen=True)
+class ModernRow:
+    """A row of the table."""
+
+    name: str  # on the command line, such as `uniform-0.5` or `uniform-0.5/cc`
+    part: str  # heading of the rows that belong together
+    law: CandidateLaw
+    title: str  # of the method
+    spec: Spec  # of seed 0
+    seeds: int = SEEDS
+    published: tuple[PublishedResult, ...] = ()
+
+    @property
+    def setting(self) -> str:
+        """Name without the method."""
+        return self.name.partition("/")[0]
+
+    @property
+    def method(self) -> str:
+        """Name of the method in the comparison; "propall" for rows without one."""
+        return self.name.partition("/")[2] or "propall"
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs under the first protocol."""
+        return self.spec.recipe.epochs
+
+    def specs(self, protocol: str | None = None, seeds: int | None = None) -> list[Spec]:
+        """Return the runs behind the row, see `resolve_protocol`."""
+        protocol = resolve_protocol(protocol)
+        parts = parse_protocol(protocol)
+        spec, count = replace(self.spec, protocol=protocol), self.seeds if seeds is None else seeds
+        if parts.base == f"{MODERN}-{SHORT}":
+            spec, count = _shorten(spec), min(1, count)
+        if parts.epochs is not None:
+            spec = replace(spec, recipe=replace(spec.recipe, epochs=parts.epochs))
+        return [replace(spec, seed=seed) for seed in range(count)]
+
+
+def resolve_protocol(name: str | None) -> str:
+    """Return the full name of a protocol: "modern" (None, "full") or "modern-short", with any epochs."""
+    names = {None: MODERN, "full": MODERN, MODERN: MODERN, SHORT: f"{MODERN}-{SHORT}"}
+    names[f"{MODERN}-{SHORT}"] = names[SHORT]
+    parts = None if name is None else parse_protocol(name)
+    base = names.get(None if parts is None else parts.default_epochs)
+    if base is None:
+        raise UnknownNameError(
+            f"protocol: table {MODERN} has no protocol {name!r}; expected full or short, optionally followed "
+            "by a number of epochs such as full-10epochs."
+        )
+    return base if parts is None or parts.epochs is None else f"{base}-{parts.epochs}epochs"
+
+
+def _shorten(spec: Spec) -> Spec:
+    """Shorten a run to seconds, to test that everything works."""
+    teacher = None if spec.teacher is None else change_teacher(spec.teacher, epochs=SHORT_EPOCHS)
+    recipe = replace(spec.recipe, epochs=SHORT_EPOCHS, batch_size=64)
+    method, split = spec.method.shortened(), Split(per_class=SHORT_PER_CLASS)
+    return replace(spec, method=method, recipe=recipe, split=split, teacher=teacher)
+
+
+def _teacher_recipe(data: str, name: str, epochs: int) -> Recipe:
+    """Return a named recipe for clean labels: weak augmentation only."""
+    recipe = choose_setting(data, name, changes={"epochs": epochs}).recipe
+    assert recipe.views is not None
+    return replace(recipe, views=replace(recipe.views, n_strong=0))
+
+
+def own_teacher(data: str, epochs: int = TEACHER_EPOCHS) -> Teacher:
+    """Return the teacher of our instance-dependent candidate sets: the fast network."""
+    return Teacher("fast_convnet", _teacher_recipe(data, "fast", epochs))
+
+
+@functools.cache
+def candidate_laws(data: str) -> Mapping[str, CandidateLaw]:
+    """Return the ways to draw candidate sets for a data set, by name."""
+    flips = [
+        CandidateLaw(f"uniform-{q}", f"uniform, q = {q}, singletons allowed", IndependentFlip(q))
+        for q in (0.1, 0.3, 0.5, 0.7)
+    ]
+    missing = [
+        CandidateLaw(
+            f"missing-{share}",
+            f"uniform, q = 0.3, {100 * share:.0f} % of the sets without the truth",
+            MissingTruth(0.3, share),
+        )
+        for share in (0.1, 0.2, 0.3)
+    ]
+    public = Teacher("wrn28_10", _teacher_recipe(data, "wrn", PUBLIC_TEACHER_EPOCHS), "public")
+    laws = [
+        *flips,
+        CandidateLaw("proden-0.5", "uniform, q = 0.5, two candidates or more", PRODENBinomialMin2(0.5)),
+        CandidateLaw(
+            "instance",
+            f"instance-dependent, rate 0.4, own teacher ({TEACHER_EPOCHS} epochs)",
+            InstanceDependent(0.4),
+            own_teacher(data),
+        ),
+        CandidateLaw(
+            "instance-public",
+            "instance-dependent, rate 1.0, WRN-28-10 in training mode",
+            InstanceDependent(1.0),
+            public,
+        ),
+        CandidateLaw("complementary", "one complementary label", Complementary(), balance=BALANCE),
+        *missing,
+    ]
+    return {law.name: law for law in laws}
+
+
+#: The union of three annotators' labels in CIFAR-10N.
+ANNOTATORS = CandidateLaw("cifar10n", "CIFAR-10N, union of three annotators", None)
+
+#: Fields of `Views` that allow labels outside the candidate set.
+TOLERANT: Mapping[str, object] = {"mask": "widened", "tolerance": 0.3}
+
+_PICO = ("ResNet-18, 800 epochs", "[wang2022pico]")
+_THIRD_PARTY = "third party's notes on the article; another annotator"
+_PUBLISHED: Mapping[str, tuple[PublishedResult, ...]] = {
+    "uniform-0.1": (PublishedResult("PiCO", 94.39, *_PICO),),
+    "uniform-0.3": (PublishedResult("PiCO", 94.18, *_PICO),),
+    "uniform-0.5": (
+        PublishedResult("PiCO", 93.58, *_PICO),
+        PublishedResult("DMIS", 94.70, "diffusion classifier", "text of the article; law not checked"),
+    ),
+    "instance-public": (
+        PublishedResult("CAD-CAM", 92.69, "ResNet-34, 500 epochs", _THIRD_PARTY),
+        PublishedResult("DIRK", 90.87, "ResNet-34, 500 epochs", _THIRD_PARTY),
+    ),
+    "complementary": (
+        PublishedResult("SCL-NL", 47.13, "ResNet-34, one view", "[chou2020unbiased]"),
+        PublishedResult(
+            "ComCo", 96.70, "ResNet-18, 1000 epochs", "quoted by a third party; no reproduction known"
+        ),
+    ),
+}
+#: Cells of the paper in which ProPaLL has the same kind of candidate sets, with one view.
+_PAPER_CELLS = {
+    **{("uniform-0.5", data): PaperCell("uniform", data, "propall") for data in _DATA},
+    **{("instance", data): PaperCell("instance", data, "propall") for data in _DATA},
+    **{("complementary", data): PaperCell("complementary", data, "propall") for data in _DATA[1:]},
+    ("complementary", "cifar10"): PaperCell("candidates10", "cifar10", "propall", 9),
+}
+
+
+def published_results(law: str, data: str) -> tuple[PublishedResult, ...]:
+    """Return the numbers of other authors, and ProPaLL's own without views, for a kind of candidate sets."""
+    results = _PUBLISHED.get(law, ()) if data == "cifar10" else ()
+    if (cell := _PAPER_CELLS.get((law, data))) is None:
+        return results
+    net = "MLP" if data != "cifar10" else "DenseNet" if cell.candidates else "ResNet-32"
+    accuracy = published_accuracies()[cell].mean
+    return (*results, PublishedResult("ProPaLL", accuracy, f"{net}, one view", "[struski2022propall]"))
+
+
+def _views(recipe: Recipe, changes: Mapping[str, object], balance: float) -> Recipe:
+    assert recipe.views is not None
+    views: Views = replace(recipe.views, **{"balance": balance, **changes})  # type: ignore[arg-type]
+    return replace(recipe, views=views)
+
+
+def _spec(
+    data: str, law: CandidateLaw, contender: Contender, recipe_name: str = "fast", epochs: int = EPOCHS
+) -> Spec:
+    net, recipe = choose_setting(data, recipe_name, changes={"epochs": epochs})
+    changes = {"n_strong": 0} if contender.changes is None else contender.changes
+    recipe = _views(recipe, changes, 0.0 if contender.changes is None else law.balance)
+    return Spec(data, contender.method, net, recipe, law.corruption, teacher=law.teacher, protocol=MODERN)
+
+
+#: Methods of the comparison that are settings of the default views.
+_WITH_VIEWS = ("propall", "cc", "proden")
+#: Methods of the comparison that have views of their own; those that are not registered are left out.
+_PUBLISHED_METHODS = (
+    *("crdpll", "glws", "pop", "dirk", "papi", "alim", "clsp", "pico", "crosel", "able", "pocr"),
+)
+#: Settings of the comparison of methods.
+COMPARED = ("uniform-0.5", "instance", "complementary")
+
+
+@functools.cache
+def contenders() -> Mapping[str, Contender]:
+    """Return the methods of the comparison, by name."""
+    chosen = [Contender(name, METHODS[name].title, METHODS[name](), {}) for name in _WITH_VIEWS]
+    chosen.append(Contender("propall-one-view", "ProPaLL, one view", METHODS["propall"](), None))
+    chosen += [
+        Contender(name, METHODS[name].title, METHODS[name](), {})
+        for name in _PUBLISHED_METHODS
+        if name in METHODS
+    ]
+    return {contender.name: contender for contender in chosen}
+
+
+def unregistered_methods() -> list[str]:
+    """Return the published methods that the comparison lacks because they are not registered."""
+    return [name for name in _PUBLISHED_METHODS if name not in contenders()]
+
+
+@functools.cache
+def modern_rows() -> Mapping[str, ModernRow]:
+    """Return all rows by name."""
+    laws, ours = candidate_laws("cifar10"), contenders()["propall"]
+    rows: list[ModernRow] = []
+
+    def add(name: str, law: CandidateLaw, spec: Spec, *, title: str = ours.title, seeds: int = SEEDS) -> None:
+        published = published_results(law.name, spec.data) if title == ours.title else ()
+        part = "Comparison of methods"
+        if "/" not in name:
+            part = f"{DATASETS[spec.data].title}, {NETS[spec.net].title}, {spec.recipe.epochs} epochs"
+        rows.append(ModernRow(name, part, law, title, spec, seeds, published))
+
+    for law in laws.values():
+        add(law.name, law, _spec("cifar10", law, ours))
+        if isinstance(law.corruption, MissingTruth):
+            spec = _spec("cifar10", law, replace(ours, changes=TOLERANT))
+            add(f"{law.name}-tolerant", law, spec, title=f"{ours.title}, tolerant")
+    add(ANNOTATORS.name, ANNOTATORS, _spec("cifar10n", ANNOTATORS, ours))
+    for name in COMPARED:
+        spec = _spec("cifar10", laws[name], ours, epochs=LONG_EPOCHS)
+        add(f"{name}-{LONG_EPOCHS}", laws[name], spec, seeds=1)
+    for name in ("uniform-0.5", "instance", "instance-public", "complementary"):
+        epochs = choose_setting("cifar10", "wrn").recipe.epochs
+        add(f"{name}-wrn", laws[name], _spec("cifar10", laws[name], ours, "wrn", epochs), seeds=1)
+    for data in _DATA[1:]:
+        for name in COMPARED:
+            law = candidate_laws(data)[name]
+            add(f"{data}-{name}", law, _spec(data, law, ours))
+    for name in COMPARED:
+        for contender in list(contenders().values())[1:]:
+            spec = _spec("cifar10", laws[name], contender)
+            add(f"{name}/{contender.name}", laws[name], spec, title=contender.title)
+    return {row.name: row for row in rows}

@@ -1,0 +1,157 @@
+"""The table of images with views: rows, runs that resume, results, ranks."""
+
+from dataclasses import replace
+
+import pytest
+
+from propall.data.corruption import IndependentFlip, InstanceDependent
+from propall.methods.cc import CC
+from propall.methods.propall import ProPaLL
+from propall.paper import modern
+from propall.paper.evidence import Evidence
+from propall.paper.pages import report_page, reproduction_markdown
+from propall.paper.pages.modern import methods_table, modern_results
+from propall.paper.results import RunResult
+from propall.paper.results_io import open_folder, write_folder
+from propall.paper.specs import Spec, Split, Teacher
+from propall.paper.store import Store
+from propall.paper.tables.modern import COMPARED, CandidateLaw, ModernRow, contenders, modern_rows
+from propall.registry import UnknownNameError
+from propall.training.named_recipes import adapt_views
+from propall.training.recipe import Recipe
+from propall.training.views import Views
+from tests.made_up import made_up
+
+RECIPE = adapt_views(
+    Recipe(epochs=2, batch_size=16, learning_rate=0.1, views=Views()), size=8, mirrored=False
+)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Three rows on 8 x 8 digits, one of them with a teacher."""
+    teacher = Teacher("small_cnn", replace(RECIPE, views=None, epochs=1), "public")
+    flips = CandidateLaw("uniform-0.5", "uniform", IndependentFlip(0.5))
+    by_teacher = CandidateLaw("instance", "instance-dependent", InstanceDependent(0.3), teacher)
+    rows = []
+    for name, law, method in (
+        ("uniform-0.5", flips, ProPaLL()),
+        ("uniform-0.5/cc", flips, CC()),
+        ("instance", by_teacher, ProPaLL()),
+    ):
+        split = Split(per_class=4)
+        spec = Spec("digits", method, "small_cnn", RECIPE, law.corruption, split, teacher=law.teacher)
+        rows.append(ModernRow(name, "Digits", law, method.title, spec, seeds=2))
+    chosen = {row.name: row for row in rows}
+    monkeypatch.setattr(modern, "modern_rows", lambda: chosen)
+    return chosen
+
+
+def test_rows_survive_json_and_have_distinct_runs():
+    rows = modern_rows()
+    assert {"uniform-0.1", "uniform-0.7", "proden-0.5", "instance-public-wrn", "kmnist-instance"} <= set(rows)
+    specs = [spec for row in rows.values() for spec in row.specs()]
+    assert len({spec.key for spec in specs}) == len(specs)
+    assert all(Spec.from_json(spec.to_json()) == spec for spec in specs)
+    assert all(len(rows[name].specs()) == 3 for name in COMPARED)
+    assert {row.method for row in rows.values() if "/" in row.name} == set(contenders()) - {"propall"}
+
+
+def test_each_law_has_its_views():
+    rows = modern_rows()
+    balances = {name: rows[name].spec.recipe.views.balance for name in ("uniform-0.5", "complementary")}
+    assert balances == {"uniform-0.5": 0.0, "complementary": 0.5}
+    assert rows["missing-0.1-tolerant"].spec.recipe.views.mask == "widened"
+    assert not rows["kmnist-uniform-0.5"].spec.recipe.views.strong.flip
+    assert rows["instance"].spec.teacher.scoring == "eval"
+    assert rows["instance-public"].spec.teacher.scoring == "public"
+    # The headline rows have the candidate sets of the short ones.
+    for name in ("instance", "instance-public"):
+        assert rows[f"{name}-wrn"].spec.teacher == rows[name].spec.teacher
+    assert rows["uniform-0.5/propall-one-view"].spec.recipe.views.n_strong == 0
+
+
+def test_published_numbers_stand_beside_rows_of_the_same_law():
+    rows = modern_rows()
+    assert "PiCO 93.58 (ResNet-18, 800 epochs" in str(rows["uniform-0.5"].published[0])
+    paper = rows["fashion_mnist-uniform-0.5"].published
+    assert [(entry.method, entry.accuracy) for entry in paper] == [("ProPaLL", 90.4)]
+    assert rows["uniform-0.5/cc"].published == ()
+    assert rows["proden-0.5"].published == ()
+
+
+def test_rows_are_selected_by_name_pattern_method_and_protocol():
+    assert [row.row.name for row in modern.select_rows(["uniform-0.?"])] == [
+        f"uniform-{q}" for q in (0.1, 0.3, 0.5, 0.7)
+    ]
+    assert [row.row.name for row in modern.select_rows(methods=["cc"])] == [f"{s}/cc" for s in COMPARED]
+    (row,) = modern.select_rows(["instance"], protocol="short-1epochs", seeds=4)
+    assert row.protocol == "modern-short-1epochs"
+    assert [spec.recipe.epochs for spec in row.specs] == [1]
+    assert row.specs[0].teacher.recipe.epochs == 2
+    for options in ({"only": ["unifrom-0.5"]}, {"methods": ["ccc"]}, {"data": ["cifar"]}, {"protocol": "q"}):
+        with pytest.raises(UnknownNameError, match=next(iter(options))):
+            modern.select_rows(**options)
+
+
+def test_runs_resume_and_the_report_shows_them(tiny, tmp_path):
+    rows = modern.select_rows()
+    path = tmp_path / "results.sqlite"
+    with Store(path) as store:
+        modern.run_rows(modern.select_rows(["instance"]), store, device="cpu")
+        assert len(list((tmp_path / "teachers").glob("*.safetensors"))) == 1
+        plan = modern.run_rows(rows, store, device="cpu")
+        assert (plan.stored, len(plan.missing), plan.failures) == (2, 4, [])
+        results = modern.row_results(rows, store.find(modern.unique_specs(rows)))
+        assert [result.note for result in results] == ["", "", ""]
+        by_setting = {result.row.setting: result.candidates for result in results}
+        assert by_setting["uniform-0.5"] == pytest.approx(5.5, abs=0.7)
+        write_folder(store, tmp_path / "published")
+    folder = open_folder(tmp_path / "published")
+    again = modern.row_results(rows, {result.spec.key: result for result in folder.newest()})
+    assert [r.mean for r in again] == pytest.approx([r.mean for r in results], abs=1e-3)
+
+
+def test_training_time_leaves_compiling_out(result):
+    timed = replace(result(), times={1: 60.0, 2: 61.0, 3: 62.0, 4: 63.0, 14: 73.0})
+    assert modern.training_time(timed) == modern.TrainingTime(14.0, 59.0)
+    assert modern.training_time(replace(timed, times={})) is None
+
+
+def fill(store, levels):
+    for name, level in levels.items():
+        for spec in modern_rows()[name].specs():
+            found: RunResult = made_up(spec, level)
+            store.add(replace(found, times={epoch: 50 + 0.8 * epoch for epoch in found.curve}))
+
+
+def test_ranks_need_all_methods_settings_and_runs(tmp_path):
+    with Store(tmp_path / "results.sqlite") as store:
+        fill(store, {"uniform-0.5": 0.9, "uniform-0.5/cc": 0.95, "instance": 0.9})
+        results = modern_results(Evidence(store))
+        assert modern.method_ranks(results) == {
+            "propall": {"uniform-0.5": 2.0},
+            "cc": {"uniform-0.5": 1.0},
+        }
+        fill(store, {"instance/cc": 0.8, "complementary": 0.9, "complementary/cc": 0.8})
+        ranks = modern.method_ranks(modern_results(Evidence(store)))
+    assert ranks["propall"]["mean"] == pytest.approx(4 / 3)
+    assert ranks["cc"]["mean"] == pytest.approx(5 / 3)
+
+
+def test_the_page_and_the_markdown_show_the_table(tmp_path):
+    levels = dict.fromkeys([*COMPARED, *(f"{name}/cc" for name in COMPARED)], 0.95)
+    with Store(tmp_path / "results.sqlite") as store:
+        fill(store, levels | {"instance/cc": 0.85})
+        evidence = Evidence(store)
+        page, text = report_page(evidence), reproduction_markdown(evidence)
+        table = methods_table(modern_results(evidence))
+    section = next(section for section in page.sections if section.label == "Images trained with views")
+    assert "ProPaLL's mean rank" in section.heading
+    html = page.to_html()
+    assert "PiCO 93.58" in html
+    assert "36.0" in html  # training seconds
+    assert "50.0" in html  # compiling
+    assert "### Images trained with views" in text
+    assert table.rows[0].title in ("ProPaLL", "CC")
+    assert "pico" in table.caption or "pico" in contenders()
