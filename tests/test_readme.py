@@ -46,6 +46,17 @@ def test_the_table_of_methods_is_the_registry_s(capsys):
     assert rest.partition("\n<!-- end of methods -->")[0] == table, "refresh it: propall methods --markdown"
 
 
+def test_the_table_of_views_is_the_registry_s(capsys):
+    with pytest.raises(SystemExit):
+        main(["methods", "--views", "--markdown"])
+    table = capsys.readouterr().out.strip()
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    _, _, rest = text.partition("--views --markdown` -->\n")
+    assert rest.partition("\n<!-- end of views -->")[0] == table, (
+        "refresh it: propall methods --views --markdown"
+    )
+
+
 def test_the_code_runs(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)

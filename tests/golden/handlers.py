@@ -7,6 +7,7 @@ case does not have. Methods are imported inside their handlers, so a broken one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -274,6 +275,68 @@ def ga(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check
         yield Check(reported, lambda: step.risk, tolerances.loss)
     for applied in ("ga/applied_grad_logits", "grad_logits"):
         yield Check(applied, lambda: evaluate(GA(), logits, candidates, state).gradient, tolerances.gradient)
+
+
+def crdpll(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
+    from propall.methods import METHODS
+    from propall.training.consistency import MEMORY, ConsistentObjective
+    from propall.training.named_views import VIEWS
+
+    named, inputs, hyper = VIEWS["crdpll"], case["inputs"], case["hyper"]
+    assert (hyper["lam_max"], hyper["guard"]) == (named.views.weight, "log(1.0000001 - p)")
+    views, candidates = numbers(inputs["logits_views"], dtype), mask(inputs["candidate_mask"])
+    base = METHODS[named.base](**named.base_settings)
+    assert isinstance(base, Objective)
+    objective = ConsistentObjective(base, named.views)
+    state = State(rows={MEMORY: numbers(inputs["weights"], dtype)})
+    # 200 epochs, the weight of the consistency rises over half of them.
+    step = Step(torch.tensor(hyper["epoch"] / 200, dtype=dtype), torch.tensor(hyper["epoch"]))
+    logits = views.flatten(0, 1)
+    assert hyper["lam"] == min(hyper["epoch"] / 100, 1)
+
+    def run(objective: Objective = objective) -> Evaluated:
+        leaf = logits.clone().requires_grad_()
+        loss = objective.loss(leaf, candidates, state, step)
+        return Evaluated(loss.detach(), torch.autograd.grad(loss, leaf)[0].view_as(views))
+
+    yield from loss_and_gradient(run, tolerances)
+    yield Check("supervised", lambda: evaluate(base, views[0], candidates).loss, tolerances.loss)
+    alone = ConsistentObjective(base, replace(named.views, base_weight=0.0, ramp=0.0))
+    yield Check("consistency_sum", lambda: run(alone).loss, tolerances.loss)
+
+    def updated() -> Tensor:
+        return objective.update(logits, candidates, state, step).rows[MEMORY]
+
+    yield Check("new_state/weights", updated, tolerances.state)
+
+
+def pop_purify(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
+    from propall.training.cleaning import HISTORY, KEPT, THRESHOLD, Purification
+
+    history, candidates = (
+        numbers(case["inputs"]["weight_history"], dtype),
+        mask(case["inputs"]["candidate_mask"]),
+    )
+    hyper, window = case["hyper"], len(history)
+    rule = Purification(
+        start=window,
+        window=window,
+        threshold=hyper["theta"],
+        growth=hyper["inc"],
+        change=hyper["change_fraction"],
+        largest_threshold=hyper["theta_stop"],
+    )
+    stored = rule.init(candidates)
+    stored.rows[HISTORY], stored.shared[THRESHOLD] = (
+        stored.rows[HISTORY].to(dtype),
+        numbers(hyper["theta"], dtype),
+    )
+    for epoch, weights in enumerate(history, start=1):
+        stored = rule.end_epoch(weights.log(), candidates, stored, epoch)
+    yield Check("new_state/candidate_mask", lambda: stored.rows[KEPT].int(), EXACT)
+    yield Check("new_state/weights", lambda: stored.targets, tolerances.state)
+    yield Check("new_state/theta", lambda: stored.shared[THRESHOLD], tolerances.state)
+    yield Check("new_state/entries_changed", lambda: int((candidates != stored.rows[KEPT]).sum()), EXACT)
 
 
 def valen(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
@@ -717,8 +780,6 @@ NOT_A_METHOD_HERE = "not a method of this library"
 NOT_YET: dict[str, str] = {
     "able": NOT_A_METHOD_HERE,
     "pico": NOT_A_METHOD_HERE,
-    "crdpll": NOT_A_METHOD_HERE,
-    "pop_purify": NOT_A_METHOD_HERE,
     "cll_ure_libcll": "another library's estimator, not the paper's; not a method of this library",
     "cll_libcll_pc_dm_fwd": "another library's scales of PC, L-W and Forward, which have files of their own",
 }
@@ -753,6 +814,8 @@ FILES: dict[str, File] = {
     "propall": File(propall, PROPALL, DEEP_32),
     "cc": File(cc, DEEP, DEEP_32),
     "proden": File(proden, DEEP, DEEP_32),
+    "crdpll": File(crdpll, GUARDED_LOG, DEEP_32),
+    "pop_purify": File(pop_purify, DEEP),
     "rc": File(rc, DEEP, DEEP_32),
     "cavl": File(cavl, DEEP, DEEP_32),
     "lws": File(lws, DEEP, DEEP_32),

@@ -1,7 +1,22 @@
 import pytest
 
-from propall.paper.custom_runs import build_specs, choose_setting, train_runs
+from propall.paper.custom_runs import build_specs, choose_setting, train_runs, use_views
 from propall.paper.specs import Spec
+
+
+def test_named_views_bring_their_base_loss_unless_methods_are_given():
+    setting = choose_setting("digits", "fast", views="pocr", net="small_cnn")
+    views = setting.recipe.views
+    assert (views.n_strong, views.weak.flip, views.strong.cutout) == (2, False, 2)
+    _, (base,) = use_views("pocr", setting, [])
+    assert (base.name, base.guard) == ("non_candidates", 1.1e-7)
+    setting = choose_setting("digits", views="dirk", net="small_cnn")
+    assert use_views("dirk", setting, [])[0].recipe.views.base_weight == 0
+    with_propall, methods = use_views("dirk", setting, ["propall"])
+    assert (with_propall.recipe.views.base_weight, methods) == (1, ["propall"])
+    assert use_views(None, setting, []) == (setting, ["propall"])
+    (spec,) = build_specs("digits", methods=[base], seeds=1, folds=2, setting=setting)[:1]
+    assert Spec.from_json(spec.to_json()) == spec
 
 
 def test_a_named_recipe_brings_its_network():

@@ -13,14 +13,28 @@ from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
 from propall.training.checkpoint import Checkpoint
+from propall.training.cleaning import KEPT, ConformalCleaning, Purification
+from propall.training.consistency import MISS_RATE, PREDICTIONS, TOLERANCE
 from propall.training.contract import Monitor, Run
 from propall.training.recipe import Recipe
+from propall.training.stack import Stack
 from propall.training.stream import Stream
 from propall.training.trainer import Trainer
-from propall.training.views import Views
+from propall.training.views import Views, mixing_weights
 
 VIEWS = Views(strong=Augmentation(flip=False, crop=1, operations=2, cutout=3), n_strong=2, ramp=0.5)
 RECIPE = Recipe(epochs=3, batch_size=8, learning_rate=0.05, views=VIEWS)
+
+
+#: Views with memories, each of which changes after the first epoch.
+REMEMBERING = {
+    "memory": replace(VIEWS, targets="memory"),
+    "teacher": replace(VIEWS, targets="teacher", teacher_view="strong", base_weight=0.0),
+    "purification": replace(VIEWS, targets="memory", cleaning=Purification(start=1, window=1, threshold=0.9)),
+    "conformal": replace(VIEWS, cleaning=ConformalCleaning(start=1, alpha=0.3)),
+    "tolerance": replace(VIEWS, mask="widened", tolerance="auto", tolerance_from=0.0, widen_base=True),
+    "mixup": replace(VIEWS, targets="memory", refresh="before", mixup=2),
+}
 
 
 def images(n=24, seed=0):
@@ -54,11 +68,91 @@ def test_stacked_runs_are_those_trained_alone(method, targets):
         assert alone.objective == method
 
 
-@pytest.mark.parametrize("targets", ["weak", "memory", "teacher"])
-def test_interrupted_training_continues_as_if_it_had_not_been(tmp_path, targets):
-    recipe = replace(RECIPE, views=replace(VIEWS, targets=targets), lookahead=2)
-    runs = [Run(images(), 0)]
-    (whole,) = Trainer(CC(), small, recipe).fit(runs)
+@pytest.mark.parametrize("views", list(REMEMBERING))
+def test_memories_of_stacked_runs_are_those_of_runs_alone(views):
+    recipe = replace(RECIPE, views=REMEMBERING[views])
+    train = images()
+    runs = [Run(train, seed) for seed in range(2)]
+    together = Trainer(CC(), small, recipe).fit(runs)
+    for run, classifier in zip(runs, together, strict=True):
+        (alone,) = Trainer(CC(), small, recipe).fit([run])
+        torch.testing.assert_close(weights(alone), weights(classifier), atol=2e-5, rtol=1e-4)
+
+
+def test_without_strong_views_training_is_that_without_views():
+    still = Views(weak=Augmentation(flip=False, crop=0), n_strong=0, cleaning=None)
+    train = images()
+    (plain,), (viewed,) = (
+        Trainer(PRODEN(), small, replace(RECIPE, views=views)).fit([Run(train, 0)]) for views in (None, still)
+    )
+    assert torch.equal(weights(plain), weights(viewed))
+
+
+def test_candidates_are_removed_and_the_miss_rate_is_reported():
+    train, removed = images(), {}
+    for name in ("purification", "conformal"):
+        stack = Stack([Run(train, 0)], CC(), small, replace(RECIPE, views=REMEMBERING[name]))
+        for epoch in range(3):
+            stack.train_epoch(epoch)
+        kept = stack.states[0].rows[KEPT][0]
+        assert kept.any(-1).all()
+        assert not (kept & ~train.candidates).any()
+        removed[name] = int((kept != train.candidates).sum())
+    assert removed["purification"] > 0
+    (classifier,) = Trainer(CC(), small, replace(RECIPE, views=REMEMBERING["tolerance"])).fit([Run(train, 0)])
+    assert 0 <= float(classifier.state.shared[MISS_RATE]) <= 1
+    assert 0 <= float(classifier.state.shared[TOLERANCE]) <= 1
+    assert not classifier.state.rows
+
+
+def test_peers_give_each_other_targets():
+    train = images()
+    stack = Stack(
+        [Run(train, seed) for seed in range(3)],
+        CC(),
+        small,
+        replace(RECIPE, views=replace(VIEWS, targets="peers")),
+    )
+    stack.train_epoch(0)
+    (batch, _), *_ = stack.batches(1)
+    latest = stack.states[0].rows[PREDICTIONS].exp()
+    peers = stack.averages.with_teacher(batch).teacher.exp()
+    for run in range(3):
+        others = [latest[other, batch.index[run]] for other in range(3) if other != run]
+        torch.testing.assert_close(peers[run], (others[0] + others[1]) / 2)
+    with pytest.raises(ValueError, match=r"^views: targets='peers' takes targets from the other runs"):
+        Stack([Run(train, 0)], CC(), small, stack.recipe)
+    with pytest.raises(ValueError, match=r"^views: targets='peers' needs runs on the same rows"):
+        Stack([Run(train, 0), Run(images(seed=1), 1)], CC(), small, stack.recipe)
+
+
+def test_mixed_views_are_weak_views_of_two_rows():
+    recipe = replace(RECIPE, views=REMEMBERING["mixup"])
+    batch = Stream([Run(images(), 0)], recipe).batch(torch.tensor([[3, 7, 11]]), torch.tensor(4))
+    weak, _, _, mixed = batch.x[0].unflatten(0, (4, 3))
+    assert ((batch.mixing >= 0.5) & (batch.mixing <= 1)).all()
+    share = batch.mixing[0][:, None, None, None]
+    torch.testing.assert_close(mixed, share * weak + (1 - share) * weak[[2, 0, 1]])
+    plain = Stream([Run(images(), 0)], RECIPE).batch(torch.tensor([[3, 7, 11]]), torch.tensor(4))
+    assert torch.equal(plain.x, batch.x[:, :9])  # the other views are as without
+
+
+def test_mixing_weights_follow_a_beta_distribution():
+    draws = torch.rand(20000, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    share = mixing_weights(draws)
+    beta = torch.distributions.Beta(torch.tensor(4.0), torch.tensor(4.0)).sample((20000,))
+    expected = torch.maximum(beta, 1 - beta).double()
+    assert abs(float(share.mean() - expected.mean())) < 0.005
+    assert abs(float(share.std() - expected.std())) < 0.005
+
+
+@pytest.mark.parametrize("views", [*REMEMBERING, "weak", "peers"])
+def test_interrupted_training_continues_as_if_it_had_not_been(tmp_path, views):
+    chosen = REMEMBERING.get(views) or replace(VIEWS, targets=views)
+    recipe = replace(RECIPE, views=chosen, lookahead=2)
+    train = images()
+    runs = [Run(train, seed) for seed in range(1 + (views == "peers"))]
+    whole, *_ = Trainer(CC(), small, recipe).fit(runs)
 
     class Interrupt(Monitor):
         def epoch(self, epoch, runs, losses, scores):
@@ -68,7 +162,7 @@ def test_interrupted_training_continues_as_if_it_had_not_been(tmp_path, targets)
     checkpoint = Checkpoint(tmp_path / "progress", seconds=0)
     with pytest.raises(KeyboardInterrupt):
         Trainer(CC(), small, recipe, checkpoint).fit(runs, monitor=Interrupt())
-    (resumed,) = Trainer(CC(), small, recipe, checkpoint).fit(runs)
+    resumed, *_ = Trainer(CC(), small, recipe, checkpoint).fit(runs)
     assert torch.equal(weights(resumed), weights(whole))
 
 

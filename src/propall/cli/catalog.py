@@ -80,22 +80,29 @@ def _print_markdown(
 def methods(
     json_output: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    views: Annotated[bool, typer.Option("--views", help="List the settings of `train --views`.")] = False,
 ) -> None:
     """List all methods: name, title, kind, memory per instance, cost per step, reference.
 
     Example: propall methods
     """
     from propall.methods import catalog
+    from propall.training import named_views
 
-    rows = catalog()
+    rows = named_views.catalog() if views else catalog()
     if json_output:
         print_json(rows)
         return
-    columns = ("name", "title", "kind", "memory per instance", "cost per step", "reference")
+    columns: tuple[str, ...] = tuple(rows[0])
+    if not views:
+        columns = ("name", "title", "kind", "memory per instance", "cost per step", "reference")
     if markdown:
         _print_markdown(columns, [(f"`{row['name']}`", *list(row.values())[1:]) for row in rows])
         return
     print_table(columns, [tuple(row.values()) for row in rows])
+    if views:
+        print_line("\nUse one by name: propall train cifar10 --recipe fast --views crdpll [--method propall]")
+        return
     print_line(f"\n{len(rows)} methods. Use one by name: PartialLabelClassifier(method='propall')")
 
 
@@ -209,6 +216,9 @@ class RecipeOptions:
             "--recipe", help="fast, resnet18 or wrn: a network for images, trained on augmented views."
         ),
     ] = None
+    views: Annotated[
+        str | None, _training(help="How views are used: crdpll, dirk, ... (`propall methods --views`).")
+    ] = None
     net: Annotated[str | None, _training(help="linear, mlp, mlp5, mlp500, resnet32, ...")] = None
     epochs: Annotated[int | None, _training(help="Override the number of epochs.")] = None
     batch_size: Annotated[int | None, _training(help="Rows per step.")] = None
@@ -224,7 +234,7 @@ class RecipeOptions:
         changes: dict[str, Any] = {name: getattr(self, name) for name in fields}
         changes["optimizer"] = None if self.optimizer is None else self.optimizer.value
         changes = {name: value for name, value in changes.items() if value is not None}
-        return choose_setting(data, self.name, net=self.net, changes=changes)
+        return choose_setting(data, self.name, net=self.net, views=self.views, changes=changes)
 
 
 @dataclass(frozen=True)
@@ -257,14 +267,15 @@ def train(
     from propall.paper import custom_runs
     from propall.training.metrics import ProgressBar
 
+    setting, chosen = custom_runs.use_views(training.views, training.setting(data), method or [])
     specs = custom_runs.build_specs(
         data,
-        methods=method or ["propall"],
+        methods=chosen,
         corruption=candidates.corruption,
         corruption_fields={"q": candidates.q, "n": candidates.n_candidates},
         seeds=repetitions.seeds,
         folds=repetitions.folds,
-        setting=training.setting(data),
+        setting=setting,
     )
     with ProgressBar(data) as bar:
         folder, results = custom_runs.train_runs(specs, out, device=device, monitor=bar)

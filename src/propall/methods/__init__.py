@@ -22,6 +22,7 @@ from propall.methods.mcl_log import MCLLog
 from propall.methods.mcl_mae import MCLMAE
 from propall.methods.mcl_mse import MCLMSE
 from propall.methods.nn import NN
+from propall.methods.non_candidates import NonCandidates
 from propall.methods.op import OP
 from propall.methods.op_w import OPW
 from propall.methods.ova import OVA
@@ -40,7 +41,7 @@ from propall.methods.valen import VALEN
 from propall.registry import Registry, by_name
 from propall.training.contract import Algorithm, Objective
 
-_PARTIAL_LABELS = (ProPaLL, CC, PRODEN, RC, D2CNN, VALEN, LWS, LWC, CAVL, ABS)
+_PARTIAL_LABELS = (ProPaLL, CC, PRODEN, RC, D2CNN, VALEN, LWS, LWC, CAVL, ABS, NonCandidates)
 _COMPLEMENTARY_LABELS = (PC, OVA, PCIshida, Forward, Free, NN, GA, LW, LUW, KatsuraCE)
 _MORE_COMPLEMENTARY = (SCLNL, SCLEXP, MCLLog, MCLExp, MCLMAE, MCLMSE, MCLGCE, OP, OPW, SCARCE, CPE)
 _CLASSICAL = (CLPL, PLSVM, PLKNN, IPAL, PLLE)

@@ -16,8 +16,9 @@ from propall.paper.results import RunResult
 from propall.paper.runner import RunTask, run_specs
 from propall.paper.specs import Spec, Split
 from propall.report.numbers import mean_and_std
-from propall.training.contract import Monitor
+from propall.training.contract import Algorithm, Monitor, Objective
 from propall.training.named_recipes import RECIPES, NamedRecipe, adapt_views
+from propall.training.named_views import VIEWS
 from propall.training.recipe import Recipe
 
 #: Data sets whose images change their meaning in a mirror.
@@ -47,7 +48,12 @@ def default_setting(data: str) -> tuple[str, Recipe]:
 
 
 def choose_setting(
-    data: str, name: str | None = None, *, net: str | None = None, changes: Mapping[str, Any] | None = None
+    data: str,
+    name: str | None = None,
+    *,
+    net: str | None = None,
+    views: str | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> NamedRecipe:
     """Choose a network and a recipe for a data set.
 
@@ -55,9 +61,12 @@ def choose_setting(
         data: name of the data set.
         name: a name in `RECIPES`; None for the default of the data set.
         net: name of another network.
+        views: a name in `VIEWS`; None for the views of the recipe.
         changes: fields of the recipe that differ.
     """
     default_net, recipe = default_setting(data) if name is None else RECIPES[name]
+    if views is not None:
+        recipe = dataclasses.replace(recipe, views=VIEWS[views].views)
     size = math.isqrt(math.prod(DATASETS[data].shape[-2:]))
     recipe = adapt_views(recipe, size, mirrored=data not in NOT_MIRRORED)
     chosen = net or default_net
@@ -68,10 +77,31 @@ def choose_setting(
     return NamedRecipe(chosen, dataclasses.replace(recipe, **(changes or {})))
 
 
+def use_views(
+    name: str | None, setting: NamedRecipe, methods: Sequence[str]
+) -> tuple[NamedRecipe, Sequence[str | Objective | Algorithm]]:
+    """Return setting and methods for named views: with their own base loss unless methods are given.
+
+    Args:
+        name: a name in `VIEWS`, or None.
+        setting: what `choose_setting` returned for these views.
+        methods: names of methods; none means the views' own base loss, without views ProPaLL.
+    """
+    if name is None:
+        return setting, methods or ["propall"]
+    named = VIEWS[name]
+    if not methods:
+        return setting, [METHODS[named.base](**named.base_settings)]
+    views = setting.recipe.views
+    assert views is not None
+    views = dataclasses.replace(views, base_weight=named.with_base().base_weight)
+    return setting._replace(recipe=dataclasses.replace(setting.recipe, views=views)), methods
+
+
 def build_specs(
     data: str,
     *,
-    methods: Sequence[str],
+    methods: Sequence[str | Objective | Algorithm],
     corruption: str | None = None,
     corruption_fields: Mapping[str, Any] | None = None,
     seeds: int = 3,
@@ -82,7 +112,7 @@ def build_specs(
 
     Args:
         data: name of the data set.
-        methods: names of methods.
+        methods: methods, or their names.
         corruption: how candidate sets are drawn; None for those the data set comes with.
         corruption_fields: settings of the corruption; None values keep its defaults.
         seeds: runs per method and fold.
@@ -97,8 +127,8 @@ def build_specs(
         folds = 5
     splits = [Split()] if folds is None else [Split(fold=i, folds=folds) for i in range(folds)]
     return [
-        Spec(data, METHODS[name](), net, recipe, drawn_by, split, seed=seed)
-        for name in methods
+        Spec(data, method, net, recipe, drawn_by, split, seed=seed)
+        for method in (METHODS[name]() if isinstance(name, str) else name for name in methods)
         for split in splits
         for seed in range(seeds)
     ]

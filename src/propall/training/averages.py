@@ -1,10 +1,13 @@
-"""Moving averages of a stack's weights: lookahead, and the teacher that views take targets from."""
+"""Averages over a stack: of weights (lookahead, the teacher of views) and of predictions (peers)."""
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
+from propall.training.consistency import PREDICTIONS
 from propall.training.optim import Tensors
 from propall.training.stream import Batch
 
@@ -16,7 +19,7 @@ LOOKAHEAD_DECAY = 0.95
 
 
 class Averages:
-    """Lookahead weights and teacher weights of a stack, each kept only if the recipe asks for it.
+    """Lookahead weights, teacher weights and peers of a stack, each only if the recipe asks for it.
 
     Args:
         stack: whose weights are averaged.
@@ -27,7 +30,29 @@ class Averages:
         has_teacher = views is not None and views.targets == "teacher"
         self.slow = self._copies() if stack.recipe.lookahead else {}
         self.teacher = self._copies() if has_teacher else {}
-        self.is_used = bool(self.slow or self.teacher)
+        self.others = self._others() if views is not None and views.targets == "peers" else None
+        self.is_used = bool(self.slow or self.teacher) or self.others is not None
+
+    def _others(self) -> Tensor:
+        """0 for pairs of different runs, -inf on the diagonal."""
+        runs = self.stack.runs
+        if len(runs) < 2:
+            raise ValueError(
+                "views: targets='peers' takes targets from the other runs of a stack; there is one run. "
+                "Train two or more seeds at once, or choose other targets."
+            )
+        if self.stack.stream.x.dim() != runs[0].train.x.dim():
+            raise ValueError("views: targets='peers' needs runs on the same rows; they have their own.")
+        diagonal = torch.eye(len(runs), dtype=torch.bool, device=self.stack.stream.device)
+        return torch.zeros(diagonal.shape, device=diagonal.device).masked_fill(diagonal, -torch.inf)
+
+    def _peers(self, batch: Batch) -> Tensor:
+        """Log of the mean prediction of the other runs for every run's rows."""
+        assert self.others is not None
+        predictions = torch.cat([state.rows[PREDICTIONS] for state in self.stack.states])
+        from_all = predictions[:, batch.index]
+        others = from_all + self.others[..., None, None].to(from_all.dtype)
+        return others.logsumexp(0) - math.log(len(self.stack.runs) - 1)
 
     def _weights(self) -> Tensors:
         stacked = {**self.stack.parameters, **self.stack.buffers}
@@ -43,14 +68,18 @@ class Averages:
 
     @torch.no_grad()
     def with_teacher(self, batch: Batch) -> Batch:
-        """Add the teacher's logits of the weak views, in training mode, if there is a teacher."""
+        """Add the logits of the teacher, in training mode, or of the peers, if there are any."""
+        if self.others is not None:
+            return dataclasses.replace(batch, teacher=self._peers(batch))
         if not self.teacher:
             return batch
-        stack = self.stack
-        weak = batch.x[:, : batch.candidates.shape[1]]
+        stack, rows, views = self.stack, batch.candidates.shape[1], self.stack.recipe.views
+        assert views is not None
+        first = rows if views.teacher_view == "strong" else 0
+        seen = batch.x[:, first : first + rows]
         parameters = {name: self.teacher[name] for name in stack.parameters}
         buffers = {name: self.teacher.get(name, buffer) for name, buffer in stack.buffers.items()}
-        logits, new = stack.forward(parameters, buffers, weak, training=True)
+        logits, new = stack.forward(parameters, buffers, seen, training=True)
         for name, tensor in new.items():
             if name in self.teacher:
                 self.teacher[name].copy_(tensor)

@@ -88,8 +88,8 @@ class StackedBackend(Backend):
     ) -> SectionInputs:
         """The section's slice of the batch."""
         runs = self.stack.sections[section].runs
-        weight, teacher = (None if t is None else t[runs] for t in (batch.weight, batch.teacher))
-        step = Step(*time, noise, weight, teacher)
+        of_rows = (batch.weight, batch.teacher, batch.mixing)
+        step = Step(*time, noise, *(None if tensor is None else tensor[runs] for tensor in of_rows))
         return SectionInputs(batch.candidates[runs], self.stack.batch_state(section, batch), step)
 
     def losses_and_gradients(

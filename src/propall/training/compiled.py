@@ -203,6 +203,7 @@ class Captured:
         total = self.losses.clone()
         for batch, noises in self.stack.batches(epoch, first=self.full_batches):
             total += self.stack.advance(batch, noises)
+        self.stack.end_epoch(epoch + 1)
         return total / len(self.stack.batch_sizes)
 
     def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "r n k"]:

@@ -11,6 +11,7 @@ The target t is a distribution without gradient (`Views.targets`) on the labels 
 batch's mean prediction :math:`\bar p` near a class prior :math:`\pi`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,11 +20,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from propall.numerics import full_precision, uniform_weights
+from propall.training.cleaning import KEPT, Cleaned
 from propall.training.contract import Objective, State, Step, weighted_mean
-from propall.training.views import Views, balance_term, cross_entropy, soft_target
+from propall.training.missing_truth import automatic_tolerance, estimate_miss_rate, log_margins
+from propall.training.views import Views, admitted, balance_term, cross_entropy, entropy, mix, soft_target
 
-#: Name of the row memory that views add to an objective's own.
-MEMORY = "view_targets"
+#: Prefix of the memories that views add to an objective's own.
+PREFIX = "view_"
+#: Row memories: targets, and the log-probabilities of the weak view at the latest visit.
+MEMORY, PREDICTIONS = "view_targets", "view_predictions"
+#: Estimates of the run: the tolerance, and the share of sets without the truth.
+TOLERANCE, MISS_RATE = "view_tolerance", "view_miss_rate"
 
 
 @dataclass(frozen=True)
@@ -56,59 +63,147 @@ class ConsistentObjective(Objective):
 
     @property
     def updates_state(self) -> bool:
-        """Whether the base objective or the targets have a memory."""
-        return self.base.updates_state or self.views.targets == "memory"
+        """Whether the base objective or the views have a memory."""
+        views = self.views
+        return self.base.updates_state or views.targets == "memory" or views.remembers_predictions
+
+    @property
+    def ends_epochs(self) -> bool:
+        """Whether candidates are removed or a tolerance is estimated after epochs."""
+        return self.base.ends_epochs or self.views.cleaning is not None or self.views.estimates_tolerance
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:
-        """The base objective's state, and the targets if they are remembered."""
-        state = self.base.init(candidates, weight)
-        if self.views.targets != "memory":
-            return state
-        return state.with_rows(**{MEMORY: uniform_weights(candidates)})
+        """The base objective's state, and what the views remember."""
+        views, state = self.views, self.base.init(candidates, weight)
+        if views.targets == "memory":
+            state = state.with_rows(**{MEMORY: uniform_weights(candidates)})
+        if views.remembers_predictions:
+            equal = torch.full(candidates.shape, -math.log(candidates.shape[-1]), device=candidates.device)
+            state = state.with_rows(**{PREDICTIONS: equal})
+        if views.cleaning is not None:
+            cleaned = views.cleaning.init(candidates)
+            state = state.with_rows(**cleaned.rows).with_shared(**cleaned.shared)
+        if views.estimates_tolerance:
+            zero = torch.zeros((), device=candidates.device)
+            state = state.with_shared(**{TOLERANCE: zero, MISS_RATE: zero.clone()})
+        return state
 
     def loss(
         self, logits: Float[Tensor, "vb k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> Float[Tensor, ""]:
         """Base loss, consistency and balance."""
         views = self.views
+        candidates = self._remaining(candidates, state)
         each = logits.unflatten(0, (views.n_views, -1))
+        mixed, each = (each[-1], each[:-1]) if views.mixup else (None, each)
+        allowed = self._seen_by_base(each[0], candidates, state)
         on_base = each if views.base_views == "all" else each[:1]
-        loss = torch.stack([self.base.loss(part, candidates, state, step) for part in on_base]).mean()
+        if views.base_weight:
+            loss = torch.stack([self.base.loss(part, allowed, state, step) for part in on_base]).mean()
+            loss = loss if views.base_weight == 1 else views.base_weight * loss
+        else:
+            loss = full_precision(logits).new_zeros(())
         if views.n_strong == 0:
             return loss
         target = self._target(each[0], candidates, state, step)
+        if views.targets == "memory" and views.refresh == "before":
+            target = self._refreshed(each, candidates, state)
         on_views = each if views.consistency_views == "all" else each[1:]
         terms = torch.stack([weighted_mean(cross_entropy(target, part), step.weight) for part in on_views])
-        height = views.weight * (step.progress / max(views.ramp, 1e-9)).clamp(max=1)
-        loss = loss + height * (terms.sum() if views.reduction == "sum" else terms.mean())
+        if views.divergence == "kl":
+            terms = terms - weighted_mean(entropy(target), step.weight)
+        consistency = terms.sum() if views.reduction == "sum" else terms.mean()
+        if mixed is not None:
+            assert step.mixing is not None, "the engine provides the mixing weights"
+            target = mix(target, step.mixing)
+            consistency = consistency + weighted_mean(cross_entropy(target, mixed), step.weight)
+        loss = loss + self._height(step) * consistency
         if views.balance:
             loss = loss + views.balance * balance_term(each[0], views.prior)
         return loss
 
+    def _height(self, step: Step) -> Tensor | float:
+        """Factor of the consistency term."""
+        views = self.views
+        return views.weight * (step.progress / views.ramp).clamp(max=1) if views.ramp > 0 else views.weight
+
+    def _remaining(self, candidates: Tensor, state: State) -> Tensor:
+        """The candidates that have not been removed."""
+        return candidates if self.views.cleaning is None else state.rows[KEPT]
+
+    def _seen_by_base(self, weak: Tensor, candidates: Tensor, state: State) -> Tensor:
+        """The sets that the base loss sees."""
+        if not self.views.widen_base:
+            return candidates
+        return admitted(weak, candidates, self._tolerance(state))
+
+    def _tolerance(self, state: State) -> Tensor | float:
+        tolerance = self.views.tolerance
+        if self.views.estimates_tolerance:
+            return state.shared[TOLERANCE]
+        return 0.0 if isinstance(tolerance, str) else tolerance
+
     def _target(self, weak: Tensor, candidates: Tensor, state: State, step: Step) -> Tensor:
         if self.views.targets == "memory":
             return state.rows[MEMORY]
-        if self.views.targets == "teacher":
-            assert step.teacher is not None, "the engine provides the teacher's logits"
+        if self.views.targets in ("teacher", "peers"):
+            assert step.teacher is not None, "the engine provides the logits of teacher or peers"
             weak = step.teacher
-        return soft_target(weak, candidates, self.views)
+        return soft_target(weak, candidates, self.views, self._tolerance(state))
+
+    def _refreshed(self, each: Tensor, candidates: Tensor, state: State) -> Tensor:
+        """The remembered targets after they have taken in the logits of all views."""
+        views = self.views
+        seen = full_precision(each.detach()).log_softmax(-1).mean(0) if views.geometric else each[0]
+        target = soft_target(seen, candidates, views, self._tolerance(state))
+        return target.lerp(state.rows[MEMORY].to(target), views.momentum)
 
     def update(
         self, logits: Float[Tensor, "vb k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
     ) -> State:
-        """The base objective's memory from the weak view, and the remembered targets."""
+        """The base objective's memory from the weak view, and what the views remember."""
         views = self.views
-        each = logits.unflatten(0, (views.n_views, -1))
-        new = self.base.update(each[0], candidates, state, step)
-        if views.targets != "memory":
-            return new
-        seen = full_precision(each).log_softmax(-1).mean(0) if views.geometric else each[0]
-        target = soft_target(seen, candidates, views)
-        return new.with_rows(**{MEMORY: target.lerp(state.rows[MEMORY].to(target), views.momentum)})
+        candidates = self._remaining(candidates, state)
+        each = logits.unflatten(0, (views.n_views, -1))[: 1 + views.n_strong]
+        new = self.base.update(each[0], self._seen_by_base(each[0], candidates, state), state, step)
+        if views.remembers_predictions:
+            new = new.with_rows(**{PREDICTIONS: full_precision(each[0]).log_softmax(-1)})
+        if views.targets == "memory":
+            new = new.with_rows(**{MEMORY: self._refreshed(each, candidates, state)})
+        return new
+
+    def end_epoch(self, candidates: Bool[Tensor, "n k"], state: State, step: Step) -> State:
+        """Remove candidates and estimate the tolerance by the predictions of the epoch."""
+        views = self.views
+        state = self.base.end_epoch(candidates, state, step)
+        if views.cleaning is not None:
+            predictions, stored = state.rows[PREDICTIONS], Cleaned(state.rows, state.shared)
+            cleaned = views.cleaning.end_epoch(predictions, candidates, stored, int(step.epoch))
+            state = state.with_rows(**cleaned.rows).with_shared(**cleaned.shared)
+            if views.targets == "memory" and views.mask != "widened":
+                targets = cleaned.targets
+                if targets is None:
+                    targets = _restricted(state.rows[MEMORY], state.rows[KEPT])
+                state = state.with_rows(**{MEMORY: targets})
+        if views.estimates_tolerance and float(step.progress) >= views.tolerance_from:
+            margins = log_margins(state.rows[PREDICTIONS], self._remaining(candidates, state))
+            rate = estimate_miss_rate(margins).estimate
+            like = state.shared[TOLERANCE]
+            tolerance, miss_rate = like.new_tensor(automatic_tolerance(margins, rate)), like.new_tensor(rate)
+            state = state.with_shared(**{TOLERANCE: tolerance, MISS_RATE: miss_rate})
+        return state
 
     def scores(self, logits: Float[Tensor, "b k"], state: State) -> Float[Tensor, "b k"]:
         """The base objective's scores."""
         return self.base.scores(logits, state)
+
+
+def _restricted(targets: Float[Tensor, "n k"], kept: Bool[Tensor, "n k"]) -> Float[Tensor, "n k"]:
+    """Targets on what is kept; uniform where they have no mass there."""
+    inside = targets * kept
+    mass = inside.sum(-1, keepdim=True)
+    known = mass > torch.finfo(mass.dtype).tiny
+    return torch.where(known, inside / mass.where(known, 1.0), uniform_weights(kept, inside.dtype))
 
 
 def with_views(objective: Objective, views: Views | None) -> Objective:
@@ -117,8 +212,10 @@ def with_views(objective: Objective, views: Views | None) -> Objective:
 
 
 def without_views(objective: Objective, state: State) -> tuple[Objective, State]:
-    """The base objective of `with_views` and the part of the state that is its own."""
+    """The base objective of `with_views`, the part of the state that is its own, and the estimates."""
     if not isinstance(objective, ConsistentObjective):
         return objective, state
-    rows = {name: tensor for name, tensor in state.rows.items() if name != MEMORY}
-    return objective.base, state._replace(rows=rows)
+    rows = {name: tensor for name, tensor in state.rows.items() if not name.startswith(PREFIX)}
+    estimates = (TOLERANCE, MISS_RATE)
+    shared = {n: t for n, t in state.shared.items() if not n.startswith(PREFIX) or n in estimates}
+    return objective.base, state._replace(rows=rows, shared=shared)

@@ -58,7 +58,9 @@ class Step(NamedTuple):
         epoch: number of completed epochs, 0-d.
         uniform: (b, k) draws on the open interval (0, 1) if the objective `needs_noise`.
         weight: (b,) instance weights; None: all equal.
-        teacher: (b, k) logits of an averaged network, if the recipe's views take their targets from one.
+        teacher: (b, k) logits of an averaged network or of the other runs, if the recipe's views take their
+            targets from there.
+        mixing: (b,) weights of the rows in mixup, if the recipe's views use it.
     """
 
     progress: Tensor
@@ -66,6 +68,7 @@ class Step(NamedTuple):
     uniform: Tensor | None = None
     weight: Tensor | None = None
     teacher: Tensor | None = None
+    mixing: Tensor | None = None
 
 
 def weighted_mean(losses: Float[Tensor, "*r b"], weight: Float[Tensor, "*r b"] | None) -> Float[Tensor, "*r"]:
@@ -199,6 +202,23 @@ class Objective(Method):
 
     def update(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> State:
         """State after the step, from the detached logits of this step (see `fresh_logits`)."""
+        return state
+
+    @property
+    def ends_epochs(self) -> bool:
+        """Whether the objective overrides `end_epoch`."""
+        return type(self).end_epoch is not Objective.end_epoch
+
+    def end_epoch(self, candidates: Bool[Tensor, "n k"], state: State, step: Step) -> State:
+        """State after an epoch, from the memory of all rows of one run.
+
+        It is called between epochs, outside the captured step, and may branch on values.
+
+        Args:
+            candidates: candidate matrix of the whole training set.
+            state: with the rows of the whole training set.
+            step: the time at the end of the epoch.
+        """
         return state
 
     def scores(self, logits: Logits, state: State) -> Float[Tensor, "b k"]:

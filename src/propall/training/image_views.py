@@ -63,7 +63,7 @@ def augment_views(
     """
     odd = (epoch % 2 == 1).expand(keys.shape).flatten()
     parts = []
-    for number in range(views.n_views):
+    for number in range(1 + views.n_strong):
         augmentation = views.strong if number else views.weak
         slots = torch.arange(augmentation.n_draws, device=keys.device)
         draws = counter_rng.uniform(

@@ -98,6 +98,7 @@ class Recipe:
         So the recipe of a stored result keeps its key.
         """
         values = dataclasses.asdict(self)
+        values["views"] = None if self.views is None else self.views.to_dict()
         return {name: values[name] for name in self._used_fields()}
 
     def __repr__(self) -> str:

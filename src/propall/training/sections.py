@@ -110,12 +110,13 @@ class Section:
             uniform: "Tensor | None",
             weight: "Tensor | None",
             teacher: "Tensor | None",
+            mixing: "Tensor | None",
         ) -> Any:
             objective = _with_fields(self.objective, varied)
-            step_of_run = step._replace(uniform=uniform, weight=weight, teacher=teacher)
+            step_of_run = step._replace(uniform=uniform, weight=weight, teacher=teacher, mixing=mixing)
             return getattr(objective, method)(logits, candidates, state, step_of_run)
 
-        per_run = (step.uniform, step.weight, step.teacher)
+        per_run = (step.uniform, step.weight, step.teacher, step.mixing)
         return over_runs(evaluate, self.varied, logits, candidates, state, *per_run)
 
 

@@ -49,10 +49,9 @@ class SingleBackend(Backend):
         state = self.stack.batch_state(section, batch)
         if any(state):
             state = map_leaves(lambda t: t.squeeze(0), state._replace(trained={}))
-        noise = None if noise is None else noise.squeeze(0)
-        weight = None if batch.weight is None else batch.weight.squeeze(0)
-        teacher = None if batch.teacher is None else batch.teacher.squeeze(0)
-        return SectionInputs(batch.candidates.squeeze(0), state, Step(*time, noise, weight, teacher))
+        of_rows = (noise, batch.weight, batch.teacher, batch.mixing)
+        step = Step(*time, *(None if tensor is None else tensor.squeeze(0) for tensor in of_rows))
+        return SectionInputs(batch.candidates.squeeze(0), state, step)
 
     def losses_and_gradients(
         self, batch: Batch, inputs: list[SectionInputs]

@@ -17,7 +17,7 @@ from propall.training import optim
 from propall.training.averages import Averages
 from propall.training.backend import Backend, Group, StackedBackend, StepTime, write
 from propall.training.consistency import with_views, without_views
-from propall.training.contract import NetFactory, Objective, Run, State
+from propall.training.contract import NetFactory, Objective, Run, State, Step
 from propall.training.dense import dense_backend
 from propall.training.networks import SCORING_CHUNK, NetClassifier, build, starting_weights
 from propall.training.recipe import Recipe
@@ -68,6 +68,7 @@ class Stack:
         self._rate_factors = _norm_factors(nets[0], recipe.norm_rate)
         self.averages = Averages(self)
         self._updating = [i for i, section in enumerate(self.sections) if section.objective.updates_state]
+        self._ending = [i for i, section in enumerate(self.sections) if section.objective.ends_epochs]
         self._noisy = [section.runs if section.objective.needs_noise else None for section in self.sections]
         self._traceable = StackedBackend(self)
         self._eager = SingleBackend(self, nets[0]) if len(runs) == 1 else self._traceable
@@ -220,7 +221,23 @@ class Stack:
         for batch, noises in itertools.islice(self._upcoming, len(self.batch_sizes)):
             total += self.advance(batch, noises)
         self._upcoming_epoch = epoch + 1
+        self.end_epoch(epoch + 1)
         return total / len(self.batch_sizes)
+
+    def end_epoch(self, done: int) -> None:
+        """What objectives do between epochs, `done` of which are completed."""
+        if not self._ending:
+            return
+        step = Step(torch.tensor(done / self.recipe.epochs), torch.tensor(float(done)))
+        for i in self._ending:
+            section, state = self.sections[i], self.states[i]
+            for j, objective in enumerate(section.objectives):
+                old, run = _of_run(j, state), section.runs.start + j
+                shared = self.stream.candidates.dim() == 2
+                candidates = self.stream.candidates if shared else self.stream.candidates[run]
+                new = objective.end_epoch(candidates, old, step)
+                write(old.rows, new.rows)
+                write(old.shared, new.shared)
 
     # --- predictions ----------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from propall.data.augmentation import shifted_crop
 from propall.training.contract import Run
 from propall.training.image_views import PixelRange, augment_views, check_images, pixel_range
 from propall.training.recipe import Recipe
-from propall.training.views import Views
+from propall.training.views import Views, mix, mixing_weights
 
 #: Maximum shift of an image in pixels, and maximum rotation.
 CROP_REACH, ROTATION_REACH = 4, math.radians(30)
@@ -33,6 +33,7 @@ class Batch:
     weight: Float[Tensor, "r b"] | None
     keys: Int[Tensor, "r b"]
     teacher: Float[Tensor, "r b k"] | None = None
+    mixing: Float[Tensor, "r b"] | None = None
 
 
 class Labels(NamedTuple):
@@ -158,9 +159,10 @@ class Stream:
         labels = self.labels(index)
         noises = [split(noise) for noise in self.noises(noisy, steps, labels.keys)]
         x = self._features_in_blocks(index, labels.keys, steps, sizes, room)
-        parts = zip(index.split(sizes, 1), x, *map(split, labels), strict=False)
-        for rows, features, candidates, weight, keys in parts:
-            batch = Batch(rows, features, candidates, weight, keys)
+        mixing = split(self.mixing(labels.keys, steps))
+        parts = zip(index.split(sizes, 1), x, *map(split, labels), mixing, strict=False)
+        for rows, features, candidates, weight, keys, shares in parts:
+            batch = Batch(rows, features, candidates, weight, keys, mixing=shares)
             yield batch, [next(noise) for noise in noises]
 
     def _features_in_blocks(
@@ -188,7 +190,8 @@ class Stream:
     def batch(self, index: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"]) -> Batch:
         """The given rows, augmented as the recipe says; `step` is one number, or one per row."""
         labels = self.labels(index)
-        return Batch(index, self.features(index, labels.keys, step), *labels)
+        features = self.features(index, labels.keys, step)
+        return Batch(index, features, *labels, mixing=self.mixing(labels.keys, step))
 
     def labels(self, index: Int[Tensor, "r b"]) -> Labels:
         """Candidates, weights and keys of the given rows."""
@@ -215,13 +218,27 @@ class Stream:
         if not self._x_is_shared:
             pixels = PixelRange(*(value.repeat_interleave(x.shape[1], 0) for value in pixels))
         parts = augment_views(x.flatten(0, 1), views, seeds, epoch, keys, pixels)
-        together = torch.cat([part.view_as(x) for part in parts], 1)
+        parts = [part.view_as(x) for part in parts]
+        if (shares := self.mixing(keys, step)) is not None:
+            parts.append(mix(parts[0], shares))
+        together = torch.cat(parts, 1)
         if self.device.type != "cuda":
             return together
         # CUDA convolutions read channels last.
         flat = together.flatten(0, 1).contiguous(memory_format=torch.channels_last)
         stacked: Tensor = flat.unflatten(0, together.shape[:2])
         return stacked
+
+    def mixing(self, keys: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"]) -> Float[Tensor, "r b"] | None:
+        """Weights of the rows in mixup; None without it."""
+        views = self.recipe.views
+        if views is None or not views.mixup:
+            return None
+        epoch = torch.div(step, len(self.batch_sizes), rounding_mode="floor")
+        slots = torch.arange(2 * views.mixup - 1, device=self.device)
+        seeds = self._seeds["views"][:, None, None]
+        place = (epoch[..., None], keys[..., None], 1 + views.n_strong, slots)
+        return mixing_weights(counter_rng.uniform(seeds, *place, dtype=self.x.dtype))
 
     def noises(
         self, noisy: Sequence[slice | None], steps: Int[Tensor, "*#rb"], keys: Int[Tensor, "r b"]

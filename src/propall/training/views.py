@@ -1,5 +1,6 @@
 """Views of a training row: how they are augmented, and the soft targets that one view gives the others."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
@@ -11,7 +12,13 @@ from torch import Tensor
 from propall.data.augmentation import Augmentation
 from propall.numerics import full_precision, restricted_softmax
 from propall.registry import check_choices, check_integers
+from propall.training.cleaning import Cleaning, cleaning_from_dict
 
+#: Fields that the first version of `Views` did not have.
+ADDED_FIELDS = (
+    *("base_weight", "divergence", "refresh", "one_hot", "teacher_view", "cleaning"),
+    *("tolerance_from", "widen_base", "mixup"),
+)
 #: Smallest mean prediction of a class in the balance term.
 SMALLEST_SHARE = 1e-6
 
@@ -25,32 +32,45 @@ class Views:
         strong: augmentation of the other views; draws its own flip and shift.
         n_strong: number of strong views per row.
         targets: where the soft label of a row comes from: "weak" is the softmax of this step's weak logits,
-            "memory" a running mean of it (over visits, see `momentum`), "teacher" the weak logits of an
-            exponential moving average of the network.
+            "memory" a running mean of it (over visits, see `momentum`), "teacher" the logits of an
+            exponential moving average of the network, "peers" the mean prediction of the other runs of the
+            stack at their latest visits of the row. Runs with peers depend on each other.
         mask: which labels a target may hold: "candidates"; "rectified" gives labels outside the set a share
             that is smaller the more sure the prediction is of the set (DIRK); "widened" multiplies labels
-            outside the set by `tolerance` (ALIM).
+            outside the set by `tolerance` (ALIM). The set is the row's own, or what `cleaning` leaves of it.
         weight: factor of the consistency term at its full height.
-        ramp: share of training over which the factor rises from 0.
+        ramp: share of training over which the factor rises from 0; 0: it is constant.
         balance: factor of the balance term.
         prior: class prior of the balance term; uniform by default.
         temperature: divides the logits that targets are computed from.
         momentum: weight of the old target in "memory".
         geometric: let "memory" hold the geometric mean over all views instead of the weak view's softmax.
         teacher_momentum: weight of the old parameters in the teacher, per step.
-        tolerance: weight of labels outside the set for mask "widened".
+        tolerance: weight of labels outside the set for mask "widened"; "auto" estimates it after every epoch
+            from the share of sets that seem to lack the truth, see `automatic_tolerance`.
         base_views: compute the base loss on "all" views or on the "weak" one alone.
         consistency_views: compute the consistency term on "all" views or on the "strong" ones alone.
         reduction: "mean" or "sum" of the consistency term over views.
+        base_weight: factor of the base loss; 0 learns from the targets alone.
+        divergence: "cross_entropy", or "kl" to subtract the entropy of the targets, which changes the
+            reported loss and no gradient.
+        refresh: whether "memory" takes in the prediction of a step "before" or "after" the loss uses it.
+        one_hot: replace a target by its largest entry, the first of several.
+        teacher_view: the view that the teacher sees: the "weak" one, or the first "strong" one.
+        cleaning: removes candidates after epochs, for targets and base loss alike; None: never.
+        tolerance_from: share of training before "auto" raises the tolerance above 0.
+        widen_base: show the base loss the labels outside the set that outweigh the set under the tolerance.
+        mixup: shape a of the Beta(a, a) distribution of mixing weights, a whole number; adds a view that
+            mixes the weak views of two rows, with their targets mixed alike. 0: none.
 
     References:
-        [wu2022revisiting], [chen2024general], [wu2024distilling], [xu2023alim].
+        [wu2022revisiting], [chen2024general], [wu2024distilling], [xu2023alim], [zhang2018mixup].
     """
 
     weak: Augmentation = field(default_factory=Augmentation.weak)
     strong: Augmentation = field(default_factory=Augmentation.strong)
     n_strong: int = 1
-    targets: Literal["weak", "memory", "teacher"] = "weak"
+    targets: Literal["weak", "memory", "teacher", "peers"] = "weak"
     mask: Literal["candidates", "rectified", "widened"] = "candidates"
     weight: float = 1.0
     ramp: float = 0.25
@@ -60,26 +80,71 @@ class Views:
     momentum: float = 0.9
     geometric: bool = False
     teacher_momentum: float = 0.996
-    tolerance: float = 0.0
+    tolerance: float | Literal["auto"] = 0.0
     base_views: Literal["all", "weak"] = "all"
     consistency_views: Literal["all", "strong"] = "all"
     reduction: Literal["mean", "sum"] = "mean"
+    base_weight: float = 1.0
+    divergence: Literal["cross_entropy", "kl"] = "cross_entropy"
+    refresh: Literal["before", "after"] = "after"
+    one_hot: bool = False
+    teacher_view: Literal["weak", "strong"] = "weak"
+    cleaning: Cleaning | None = None
+    tolerance_from: float = 0.3
+    widen_base: bool = False
+    mixup: int = 0
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_integers(self, n_strong=0)
+        check_integers(self, n_strong=0, mixup=0)
+        if isinstance(self.tolerance, str) and self.tolerance != "auto":
+            raise ValueError(f"tolerance: got {self.tolerance!r}; expected a number or 'auto'.")
+        if self.widen_base and self.mask != "widened":
+            raise ValueError(f"widen_base: needs mask='widened'; got mask={self.mask!r}.")
+        for name, needs in (("teacher_view", self.teacher_view == "strong"), ("mixup", self.mixup > 0)):
+            if needs and self.n_strong == 0:
+                raise ValueError(f"{name}: got {getattr(self, name)!r} with n_strong=0; expected 1 or more.")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Views from the plain values of `dataclasses.asdict`."""
         prior = values.get("prior")
-        nested = {name: Augmentation(**values[name]) for name in ("weak", "strong") if name in values}
+        nested: dict[str, Any] = {
+            name: Augmentation(**values[name]) for name in ("weak", "strong") if name in values
+        }
+        if values.get("cleaning") is not None:
+            nested["cleaning"] = cleaning_from_dict(values["cleaning"])
         return cls(**{**values, **nested, "prior": None if prior is None else tuple(prior)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The views as plain JSON values, without later additions that are not used."""
+        values = dataclasses.asdict(self)
+        if self.cleaning is not None:
+            values["cleaning"] = {"name": self.cleaning.name, **values["cleaning"]}
+        return {name: values[name] for name in self._used_fields()}
+
+    def __repr__(self) -> str:
+        # Part of the text that names checkpoints.
+        return f"Views({', '.join(f'{name}={getattr(self, name)!r}' for name in self._used_fields())})"
+
+    def _used_fields(self) -> list[str]:
+        names = [item.name for item in dataclasses.fields(self)]
+        return [n for n in names if n not in ADDED_FIELDS or getattr(self, n) != getattr(Views, n)]
 
     @property
     def n_views(self) -> int:
-        """Views per row: the weak one and the strong ones."""
-        return 1 + self.n_strong
+        """Views per row: the weak one, the strong ones, and the mixed one."""
+        return 1 + self.n_strong + bool(self.mixup)
+
+    @property
+    def estimates_tolerance(self) -> bool:
+        """Whether the tolerance is estimated during training."""
+        return self.mask == "widened" and self.tolerance == "auto"
+
+    @property
+    def remembers_predictions(self) -> bool:
+        """Whether the latest prediction of every row is stored."""
+        return self.cleaning is not None or self.estimates_tolerance or self.targets == "peers"
 
 
 def rectified(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
@@ -121,20 +186,69 @@ def widened(
 
 
 def soft_target(
-    logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"], views: Views
+    logits: Float[Tensor, "*b k"],
+    candidates: Bool[Tensor, "*b k"],
+    views: Views,
+    tolerance: Tensor | float | None = None,
 ) -> Float[Tensor, "*b k"]:
-    """The target distribution that some logits give under the mask, without gradient."""
+    """The target distribution that some logits give under the mask, without gradient.
+
+    Args:
+        logits: of the network or the teacher.
+        candidates: True on the set.
+        views: says which mask, temperature and form.
+        tolerance: the estimated tolerance, if `views` leaves it to be estimated.
+    """
     logits = full_precision(logits.detach()) / views.temperature
     if views.mask == "rectified":
-        return rectified(logits, candidates)
-    if views.mask == "widened":
-        return widened(logits, candidates, views.tolerance)
-    return restricted_softmax(logits, candidates)
+        target = rectified(logits, candidates)
+    elif views.mask == "widened":
+        if tolerance is None:
+            tolerance = 0.0 if views.tolerance == "auto" else views.tolerance
+        target = widened(logits, candidates, tolerance)
+    else:
+        target = restricted_softmax(logits, candidates)
+    if not views.one_hot:
+        return target
+    classes = torch.arange(target.shape[-1], device=target.device)
+    return (classes == target.argmax(-1, keepdim=True)).to(target.dtype)
+
+
+def admitted(
+    logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"], tolerance: Tensor | float
+) -> Bool[Tensor, "*b k"]:
+    """The candidates, and labels whose probability outweighs all of them even after `tolerance`."""
+    p = full_precision(logits.detach()).softmax(-1)
+    best = p.masked_fill(~candidates, 0).amax(-1, keepdim=True)
+    return candidates | (p * tolerance > best)
 
 
 def cross_entropy(target: Float[Tensor, "*b k"], logits: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
     """Cross-entropy of soft labels, one per row."""
     return -(target * full_precision(logits).log_softmax(-1)).sum(-1)
+
+
+def mixing_weights(draws: Float[Tensor, "*b d"]) -> Float[Tensor, "*b"]:
+    """The weight of a row in mixup, at least 1/2, from 2 a - 1 uniform draws.
+
+    Their median follows Beta(a, a).
+
+    References:
+        [zhang2018mixup].
+    """
+    share = draws.sort(-1).values[..., draws.shape[-1] // 2]
+    return torch.maximum(share, 1 - share)
+
+
+def mix(rows: Float[Tensor, "..."], share: Float[Tensor, "*r b"]) -> Float[Tensor, "..."]:
+    """Each row mixed with the one before it in the batch; `share` is the weight of the row itself."""
+    weight = share.reshape(*share.shape, *(1,) * (rows.dim() - share.dim())).to(rows.dtype)
+    return weight * rows + (1 - weight) * rows.roll(1, share.dim() - 1)
+
+
+def entropy(target: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
+    """Entropy of soft labels, one per row; 0 log 0 = 0."""
+    return -torch.xlogy(target, target).sum(-1)
 
 
 def balance_term(logits: Float[Tensor, "b k"], prior: tuple[float, ...] | None) -> Float[Tensor, ""]:
