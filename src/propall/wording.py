@@ -1,5 +1,6 @@
 """Wording that messages share: counts, lists of names, suggestions, durations."""
 
+import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from difflib import get_close_matches
 
@@ -38,6 +39,23 @@ def class_hint(label: Hashable, classes: Sequence[Hashable]) -> str:
             return f" (the label has type {type(label).__name__}, that class {type(name).__name__})"
     suggestion = did_you_mean(label, classes)
     return f" ({suggestion})" if suggestion else ""
+
+
+def printable(text: str) -> str:
+    r"""Escape what a terminal would obey: control characters and marks of the writing direction.
+
+    Examples:
+        >>> printable("\x1b[31mred")
+        '\\x1b[31mred'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(sign if _is_safe(sign) else ascii(sign)[1:-1] for sign in text)
+
+
+def _is_safe(sign: str) -> bool:
+    # Joiners change how words of some scripts look; other format characters can reorder a line.
+    return sign in "\n\t\u200c\u200d" or unicodedata.category(sign) not in ("Cc", "Cf", "Cs")
 
 
 def duration(seconds: int | float) -> str:

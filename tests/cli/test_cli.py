@@ -1,13 +1,15 @@
 """The command line as a user types it."""
 
+import importlib
 import json
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
 from propall import __version__
-from propall.cli import main
+from propall.cli import main, terminal
 from propall.methods import METHODS
 
 
@@ -129,3 +131,48 @@ def test_errors_are_one_line_unless_debugging(run, tmp_path):
     assert err.startswith("error: learning_rate")
     with pytest.raises(ValueError, match="learning_rate"):
         main(["--debug", "train", "digits", "--lr", "-1", "--out", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            zipfile.BadZipFile("File is not a zip file"),
+            "error: BadZipFile: File is not a zip file. PROPALL_DEBUG=1",
+        ),
+        (OverflowError(), "error: OverflowError. PROPALL_DEBUG=1 shows where; please report it"),
+        (KeyError("epochs"), "error: KeyError: epochs. PROPALL_DEBUG=1"),
+        (MemoryError(), "error: memory: not enough for this input."),
+        (TypeError("labels: got None; expected a list."), "error: labels: got None; expected a list."),
+        (
+            OSError(28, "No space left on device", "a.csv"),
+            "error: a.csv: No space left on device. Check the path",
+        ),
+        (ValueError("label: '[/b]' and \x1b[31m are odd."), "error: label: '[/b]' and \\x1b[31m are odd."),
+        (RecursionError("too deep"), "error: RecursionError: too deep"),
+    ],
+)
+def test_every_error_is_one_line(run, monkeypatch, error, line):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(importlib.import_module("propall.cli.app"), "app", fail)
+    code, _, err = run("methods")
+    assert code == 1
+    assert " ".join(err.split()).startswith(line)
+    monkeypatch.setenv("PROPALL_DEBUG", "1")
+    with pytest.raises(type(error)):
+        main(["methods"])
+
+
+def test_markup_and_control_characters_are_inert(capsys, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    names = ["[/b]", "[red]x", ":smile:", "\x1b[31mred", "a\u202eb"]
+    terminal.print_table(names, [names], numbers=slice(1, None))
+    terminal.print_line("[/b] \x1b]0;title\x07 :smile:")
+    terminal.print_note("\x1b[2J")
+    output = capsys.readouterr()
+    assert "\x1b" not in output.out + output.err
+    for text in ("[/b]", "[red]x", ":smile:", r"\x1b[31mred", r"a\u202eb", r"\x1b]0;title\x07 :smile:"):
+        assert text in output.out
+    assert output.err == "\\x1b[2J\n"

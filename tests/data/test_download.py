@@ -170,6 +170,35 @@ def test_repeated_interruptions_give_up_and_keep_the_part(server: Behavior, tmp_
     assert left(tmp_path) == ["file.bin.gz"]
 
 
+def test_a_server_that_alternates_between_lengths_is_given_up(server: Behavior, tmp_path: Path) -> None:
+    server.ranges = False
+    server.cuts = [1000, 2000] * 500
+    with pytest.raises(DownloadError, match="interrupted after"):
+        get_files(files_at(f"{server.url}/file.bin.gz"), tmp_path, "test")
+    assert len(server.requests) < 10
+
+
+@pytest.mark.parametrize("sends_length", [True, False])
+def test_no_more_than_the_published_size_is_downloaded(
+    server: Behavior, tmp_path: Path, sends_length: bool
+) -> None:
+    server.sends_length = sends_length
+    small = Files(
+        "folder",
+        (Content("file.bin", sha256(CONTENT), limit=1000),),
+        (Download("file.bin.gz", (f"{server.url}/file.bin.gz",), ("file.bin",)),),
+    )
+    with pytest.raises(DownloadError, match=r"at most 1000 were expected|more than the 1000 bytes"):
+        get_files(small, tmp_path, "test")
+    assert not target(tmp_path).exists()
+
+
+def test_every_address_is_encrypted() -> None:
+    downloads = [d for loader in DATASETS.values() for files in loader.files for d in files.downloads]
+    assert downloads
+    assert all(address.startswith("https://") for d in downloads for address in d.addresses)
+
+
 def test_wrong_contents_are_not_kept(server: Behavior, tmp_path: Path) -> None:
     files = files_at(f"{server.url}/file.bin.gz", content=b"what was published")
     with pytest.raises(DownloadError, match="the file differs from the published one and was discarded"):

@@ -11,6 +11,7 @@ import pytest
 from propall.data.files import (
     Content,
     DamagedDataError,
+    DifferentDataWarning,
     Download,
     Files,
     MissingDataError,
@@ -175,3 +176,33 @@ def test_the_fingerprint_of_labels_depends_only_on_the_labels() -> None:
     np.savez(other, b=labels, a=labels[::-1])
     assert not content.is_published(other.getvalue())
     assert not content.is_published(b"not an archive of arrays")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".tar.gz"])
+def test_no_more_than_the_published_size_is_unpacked(suffix: str, folder: Path) -> None:
+    bomb = bytes(10_000_000)
+    path = folder / f"all{suffix}"
+    if suffix == ".tar.gz":
+        tar_gz(path, {"one.bin": bomb})
+    else:
+        path.write_bytes({"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[suffix](bomb))
+    with pytest.raises(DamagedDataError, match=r"one.bin has more than 1000 bytes; it is not the published"):
+        unpack(path, [Content("one.bin", sha256(ONE), limit=1000)])
+
+
+def test_contents_are_compared_with_the_published_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROPALL_VERIFY_DATA", "1")
+    (folder / "one.bin").write_bytes(ONE)
+    (folder / "two.bin").write_bytes(TWO)
+    assert data_of(folder.parent) == {"one.bin": ONE, "two.bin": TWO}
+    (folder / "two.bin").write_bytes(TWO[:-1] + b"x")
+    with pytest.warns(DifferentDataWarning, match=r"two.bin differs from the published contents"):
+        data_of(folder.parent)
+    download = Download("two.bin", ("https://example.org/two.bin",), ("two.bin",))
+    downloadable = Files("folder", CONTENTS, (download,))
+    with pytest.raises(
+        DamagedDataError, match=r"two.bin differs .* run `propall data get`, or set PROPALL_VER"
+    ):
+        downloadable.read(folder.parent, "test")
+    monkeypatch.setenv("PROPALL_VERIFY_DATA", "0")
+    assert downloadable.read(folder.parent, "test")["two.bin"].data == TWO[:-1] + b"x"

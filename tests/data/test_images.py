@@ -104,7 +104,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError) as caught:
         load("kmnist", tmp_path)
     where = tmp_path / "kmnist" / "t10k-labels-idx1-ubyte.gz"
-    address = "http://codh.rois.ac.jp/kmnist/dataset/kmnist/t10k-labels-idx1-ubyte.gz"
+    address = "https://codh.rois.ac.jp/kmnist/dataset/kmnist/t10k-labels-idx1-ubyte.gz"
     assert f"download {address} and save it as {where}" in str(caught.value)
 
 

@@ -135,7 +135,7 @@ EMPTY = CANDIDATES * (np.arange(N) != 7)[:, None]
         (original(features=FEATURES[:-1]), "data has shape .19, 6., target .4, 20.; every instance"),
         (original(truth=TWO_TRUE.T), "needs exactly one true label"),
         (original(candidates=EMPTY.T), "at least one candidate"),
-        (original(features=np.array(["text"])), "data: <U4 with 1 dimensions, expected a numeric matrix"),
+        (original(features=np.array(["text"])), "an array of class 4; only matrices of numbers"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )

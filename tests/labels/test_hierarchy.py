@@ -2,6 +2,8 @@
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from propall.labels import CandidateLabels
 from propall.labels.hierarchy import read_tree
@@ -95,3 +97,48 @@ def test_unlabeled_rows_can_become_every_leaf() -> None:
 def test_errors(tree, labels, message) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         CandidateLabels.from_hierarchy(tree, labels)
+
+
+def test_a_deep_tree() -> None:
+    nested = {"a": ["x", "y"]}
+    for depth in range(5000):
+        nested = {f"level {depth}": nested}
+    tree = read_tree(nested)
+    assert tree.leaves == ("x", "y")
+    assert tree.nodes[0] == "level 4999"
+
+
+def test_order_of_a_mixed_tree() -> None:
+    tree = read_tree({"a": [{"b": ["c", "d"]}, "e", {"f": None}], "g": "h"})
+    assert tree.leaves == ("c", "d", "e", "f", "h")
+    assert tree.nodes == ("a", "b", "c", "d", "e", "f", "g", "h")
+
+
+def test_what_is_not_a_label() -> None:
+    for tree in ({"a": [["b"]], "c": None}, {"a": {"b": [[1]]}}, [("a", ["b"]), ("a", "c")]):
+        with pytest.raises(ValueError, match=r"tree: \[.*\] below '.' is not a label; expected a name"):
+            read_tree(tree)
+
+
+def test_a_tree_that_is_too_large(monkeypatch) -> None:
+    monkeypatch.setattr("propall.labels.hierarchy.MAX_ENTRIES", 10)
+    with pytest.raises(ValueError, match="tree: 8 labels over 5 leaves are too many"):
+        read_tree(NESTED)
+
+
+names = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=5)
+
+
+@given(st.dictionaries(names, st.sets(names, min_size=1, max_size=4), min_size=1, max_size=5))
+def test_every_form_of_a_tree_reads_the_same(groups) -> None:
+    """A nested mapping, its edges and its paths, with names that tell the levels apart."""
+    nested = {
+        f"group {name}": [f"{name}: {leaf}" for leaf in sorted(leaves)] for name, leaves in groups.items()
+    }
+    edges = [(group, leaf) for group, leaves in nested.items() for leaf in leaves]
+    if len(edges) < 2:
+        return
+    trees = [read_tree(form) for form in (nested, edges, [f"{group}/{leaf}" for group, leaf in edges])]
+    assert len({tree.leaves for tree in trees}) == 1
+    inner = [tree.stands_for[[tree.nodes.index(group) for group in nested]].tolist() for tree in trees]
+    assert inner[0] == inner[1] == inner[2]

@@ -1,14 +1,17 @@
 """Cell grammar, negations and empty rows."""
 
+import json
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
 from propall.labels import CandidateLabels, UninformativeRowsWarning
-from propall.labels.parsing import CellGrammar, LabelCell
+from propall.labels.parsing import CellGrammar, LabelCell, visible_text
 
 CLASSES = ("cat", "dog", "emu")
 
@@ -126,3 +129,40 @@ def test_rows_that_list_every_class_still_warn() -> None:
 def test_invalid_values_of_empty() -> None:
     with pytest.raises((ValueError, TypeCheckError), match="empty"):
         CandidateLabels.from_strings(["a|b", "c"], empty="everything")  # type: ignore[arg-type]
+
+
+#: Names that need no quotes: neither separators, signs, brackets nor white space at the ends.
+plain_names = st.text(
+    st.characters(exclude_characters="|![]", exclude_categories=["Cs"]), min_size=1, max_size=8
+)
+plain_names = plain_names.map(str.strip).filter(bool)
+
+
+@given(st.lists(plain_names, min_size=1, max_size=4, unique=True), st.booleans())
+def test_a_written_cell_is_read_again(names, negated) -> None:
+    cell = CellGrammar().parse(" | ".join(f"!{name}" if negated else name for name in names))
+    assert cell == LabelCell(tuple(names), negated=negated)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=4))
+def test_a_json_list_is_read_again(names) -> None:
+    cell = CellGrammar(negation=None, json_lists=True).parse(json.dumps(names))
+    assert cell.names == tuple(filter(None, dict.fromkeys(name.strip() for name in names)))
+
+
+def test_malformed_json_lists_are_names() -> None:
+    grammar = CellGrammar(json_lists=True)
+    for text in ("[a]", "[" * 5000 + "]" * 5000, f"[{'9' * 5000}]"):
+        assert grammar.parse(text).names == (text,)
+
+
+@given(st.text(max_size=12))
+def test_visible_text_is_stable_and_keeps_plain_text(text) -> None:
+    visible = visible_text(text)
+    assert visible_text(visible) == visible
+    assert visible_text("plain text") == "plain text"
+
+
+def test_joiners_and_flags_are_visible() -> None:
+    for text in ("می\u200cخواهم", "👩\u200d🔬", "🏴\U000e0067\U000e0062\U000e007f"):
+        assert visible_text(text) == text

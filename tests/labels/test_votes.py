@@ -199,3 +199,35 @@ def test_label_studio_with_several_choices() -> None:
 def test_other_exports(export, message) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         CandidateLabels.from_label_studio(export)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "problem"),
+    [
+        ("x", "annotations is str; expected a list"),
+        ([None], "an annotation is None; expected an object"),
+        ([{"result": "x"}], "result is str; expected a list"),
+        ([{"result": [[]]}], "an entry of result is list; expected an object"),
+        ([{"result": [{"type": "choices", "value": {"choices": ["a"]}}]}], "from_name is None; expected"),
+        ([{"result": [{"type": "choices", "from_name": "n"}]}], "the choices 'n' are None; expected a list"),
+        ([{"result": [{"type": "choices", "from_name": "n", "value": "x"}]}], "the choices 'n' are 'x'"),
+        (
+            [{"result": [{"type": "choices", "from_name": "n", "value": {"choices": [None]}}]}],
+            "the choices 'n' are {'choices': \\[None\\]}; expected a list of labels",
+        ),
+    ],
+)
+def test_malformed_exports_are_refused(annotations, problem) -> None:
+    good = {"data": {}, "annotations": None}
+    with pytest.raises(ValueError, match=f"export: task 2: {problem}"):
+        CandidateLabels.from_label_studio([good, {"data": {}, "annotations": annotations}])
+
+
+def test_unreadable_exports_are_refused(tmp_path) -> None:
+    with pytest.raises(ValueError, match="not JSON"):
+        CandidateLabels.from_label_studio("[" * 100_000)
+    (tmp_path / "a.json").write_bytes(b"\xff\xff")
+    with pytest.raises(ValueError, match=r"export: it is not UTF-8 \(byte 1\)"):
+        CandidateLabels.from_label_studio(tmp_path / "a.json")
+    with pytest.raises(ValueError, match="is a folder"):
+        CandidateLabels.from_label_studio(tmp_path)

@@ -1,6 +1,7 @@
 """Fitting a model to a table."""
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,8 @@ from propall.tables.reading import read_table
 from propall.tables.resolution import predict_file, resolve_file
 from propall.training.compiled import best_device
 from tests.fixtures.tables import QUICK, write_birds
+
+LABELS = LabelSource(label="label")
 
 
 def test_fitting_and_its_account(fitted, birds_file) -> None:
@@ -106,6 +109,27 @@ def test_invalid_embeddings_are_refused(tmp_path) -> None:
         load_embedding(tmp_path / "b.npy")
 
 
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        (b"{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776, 8), }", "is not a .npy file"),
+        (b"{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4, ", "is not a .npy file"),
+        (b"{'descr': '|O', 'fortran_order': False, 'shape': (3, 4), }", "is not a .npy file"),
+        (b"{'descr': '<f8', 'fortran_order': False, 'shape': (0, 4), }", "expected"),
+    ],
+)
+def test_damaged_embeddings_are_refused(tmp_path, header, problem) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(
+        b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.ljust(117) + b"\n" + bytes(96)
+    )
+    with pytest.raises(ValueError, match=rf"embeddings: .*a.npy .*{problem}"):
+        load_embedding(path)
+    np.savez(tmp_path / "b.npz", a=np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"b.npz is an .npz archive; save one array"):
+        load_embedding(tmp_path / "b.npz")
+
+
 def test_images(tmp_path) -> None:
     image = pytest.importorskip("PIL.Image", reason="needs Pillow")
     draw = np.random.default_rng(0)
@@ -135,6 +159,38 @@ def test_images(tmp_path) -> None:
     assert [r.rows for r in again.notes if r.kind == "broken image"] == [(3,), (4,)]
 
 
+def test_unreadable_images_are_named_and_left_out(tmp_path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
+    names = ["whole.jpg", "cut.jpg", "bomb.png", "pipe.png", "folder.png", "missing.png"]
+    image.fromarray(pixels).save(tmp_path / "whole.jpg")
+    (tmp_path / "cut.jpg").write_bytes((tmp_path / "whole.jpg").read_bytes()[:1500])
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "folder.png").mkdir()
+    image.new("1", (20_000, 20_000)).save(tmp_path / "bomb.png")
+    frame = pd.DataFrame({"file": names})
+    readable, notes = ImageColumn("file", 8).openable(frame, tmp_path)
+    assert readable.tolist() == [True] + [False] * 5
+    assert {note.text for note in notes} == {
+        "the file is not an image or is damaged: 'cut.jpg'",
+        "the image has too many pixels: 'bomb.png'",
+        "it is not a file that can be read: 'pipe.png', 'folder.png'",
+        "the image file does not exist: 'missing.png'",
+    }
+    table = open_table(frame.assign(file=[str(tmp_path / n) for n in names], label=["a", "b"] * 3), LABELS)
+    with pytest.raises(ValueError, match=r"strict: 5 rows of data frame cannot be used: .*cut.jpg"):
+        fit_table(table, FitOptions(strict=True), images=ImageColumn("file", 8))
+
+
+def test_a_resolved_table_is_fitted_without_its_answers(fitted, birds_file) -> None:
+    resolved = resolve_file(fitted.model, birds_file).frame()
+    options = FitOptions(epochs=1, members=1, folds=2, search=False)
+    again = fit_table(open_table(resolved, LabelSource(label="species")), options)
+    assert [c.name for c in again.model.features.columns] == [c.name for c in fitted.model.features.columns]
+    (note,) = [note for note in again.notes if note.kind == "own answers"]
+    assert "'propall_probability'" in note.text
+
+
 def test_images_are_recognized_by_their_contents(tmp_path) -> None:
     image = pytest.importorskip("PIL.Image", reason="needs Pillow")
     draw = np.random.default_rng(0)
@@ -152,12 +208,12 @@ def test_images_are_recognized_by_their_contents(tmp_path) -> None:
     assert not resolve_file(model, tmp_path / "there" / "t.csv").seen.any()
     (tmp_path / "here" / "3.png").write_bytes(b"broken")
     resolved = resolve_file(model, tmp_path / "here" / "t.csv")
-    assert resolved.frame()["propall_note"][3] == "left out: the file is not an image or is damaged"
+    assert resolved.frame()["propall_note"][3] == "left out: the file is not an image or is damaged: '3.png'"
     predicted = predict_file(model, tmp_path / "here" / "t.csv")
     assert predicted.frame["propall_label"].notna().tolist() == [i != 3 for i in range(12)]
     (note,) = predicted.notes
     assert note.action == "left blank"
-    assert str(note) == "the file is not an image or is damaged; not predicted (row 4)"
+    assert str(note) == "the file is not an image or is damaged: '3.png'; not predicted (row 4)"
     assert evaluate(model, read_table(tmp_path / "here" / "t.csv"), "truth").rows == 11
     with pytest.raises(ValueError, match="images: cannot be combined with columns or embeddings"):
         fit_table(table, options, images=ImageColumn("file", 8), columns=["truth"])

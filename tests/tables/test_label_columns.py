@@ -1,6 +1,10 @@
 """Labels in every place a table may have them and in every form."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -278,3 +282,84 @@ def test_copies_of_labels_are_found_in_every_form() -> None:
         "copy",
         "truth",
     ]
+
+
+def test_labels_that_look_the_same_are_one_class() -> None:
+    spellings = [
+        "caf\u00e9",
+        "cafe\u0301",
+        "caf\u00e9\u200b",
+        "\ufeffcaf\u00e9",
+        "ca\u00adf\u00e9",
+        "\u202acaf\u00e9\u202c",
+    ]
+    found = labeled([*spellings, "bar", "bar"])
+    assert found.labels.classes == ("bar", "caf\u00e9")
+    (note,) = notes_of(found, "invisible characters")
+    assert note.rows == (1, 2, 3, 4, 5)
+    assert "cafe\\u0301" in note.text
+    answers = pd.DataFrame({"a": spellings, "b": ["bar"] * 6})
+    assert open_table(answers, LabelSource(annotators=("a", "b"))).labeled.labels.classes == (
+        "bar",
+        "caf\u00e9",
+    )
+    decomposed = labeled([*spellings, "bar"], classes=("cafe\u0301", "bar"))
+    assert decomposed.labels.to_numpy().sum(0).tolist() == [6, 1]
+
+
+def test_spellings_of_a_number_are_one_class() -> None:
+    found = labeled(["1", "1.0", "01", "1"] * 25 + ["2"] * 20 + ["3.1", "3.10"] * 20)
+    assert found.labels.classes == ("1", "2", "3.1", "3.10")  # versions are not numbers
+    assert {note.text for note in notes_of(found, "typo")} == {"'1.0' is read as '1'", "'01' is read as '1'"}
+
+
+def test_names_that_may_mean_no_label_are_noted() -> None:
+    found = labeled(["cat", "dog", "unknown", "Not sure", "n/a"] * 5)
+    assert [note.text for note in notes_of(found, "unclear class")] == [
+        "'Not sure' is a class (5 rows); leave cells empty if it means no label",
+        "'unknown' is a class (5 rows); leave cells empty if it means no label",
+    ]
+
+
+def test_labels_seen_once_make_one_note() -> None:
+    found = labeled(["cat", "dog"] * 10 + ["emu", "yak", "owl"])
+    (note,) = notes_of(found, "label seen once")
+    assert note.text.startswith("3 classes are in one row only: 'emu', 'owl', 'yak'")
+    assert note.rows == (20, 22, 21)
+
+
+def test_class_order_does_not_depend_on_the_hash_seed() -> None:
+    code = (
+        "import pandas as pd\n"
+        "from propall.tables.label_columns import open_table\n"
+        "from propall.tables.label_source import LabelSource\n"
+        "frame = pd.DataFrame({'label': ['1', '01', '1.0', '2', 'inf', '1e0']})\n"
+        "print(open_table(frame, LabelSource(label='label', repair=False)).labeled.labels.classes)"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    orders = set()
+    for seed in ("1", "5"):
+        environment["PYTHONHASHSEED"] = seed
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+        orders.add(done.stdout)
+    assert len(orders) == 1
+
+
+def test_free_text_is_refused_quickly() -> None:
+    draw = np.random.default_rng(0)
+    words = ["".join(chr(97 + i) for i in draw.integers(0, 26, 6)) for _ in range(400)]
+    texts = [" ".join(draw.choice(words, 150)) for _ in range(500)]
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match=r"column 'label' of data frame has 500 different labels"):
+        labeled(texts)
+    with pytest.raises(ValueError, match="different labels"):
+        labeled([f"{'x' * 100_000}{i}" for i in range(60)])
+    assert time.perf_counter() - start < 3
+
+
+def test_answers_of_propall_are_neither_labels_nor_features() -> None:
+    frame = pd.DataFrame(
+        {"x": [1.5, 2, 4] * 5, "label": ["a", "b", "a"] * 5, "propall_label": ["a", "b", "a"] * 5}
+    )
+    table = open_table(frame, LabelSource(label="label"))
+    assert find_label_copies(table, ("label",)) == {}

@@ -1,6 +1,7 @@
 """Files of every kind, whole and broken."""
 
 import json
+import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -64,11 +65,7 @@ def test_binary_files(tmp_path, ending) -> None:
 
 def test_a_missing_library(tmp_path, monkeypatch) -> None:
     path = write(tmp_path, "a.parquet", "no parquet")
-
-    def missing(_):
-        raise ImportError("no engine")
-
-    monkeypatch.setattr(pd, "read_parquet", missing)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ValueError, match=r"reading .parquet needs pyarrow; pip install pyarrow"):
         read_table(path)
 
@@ -179,3 +176,93 @@ def test_folders_and_empty_files_are_named(tmp_path):
     (tmp_path / "empty.csv").write_bytes(b"")
     with pytest.raises(ValueError, match=r"empty\.csv is empty"):
         read_table(tmp_path / "empty.csv")
+
+
+def test_long_cells_and_headers(tmp_path) -> None:
+    names = [f"column_{i:06d}" for i in range(12_000)]
+    table = read_table(write(tmp_path, "wide.csv", ",".join(names) + "\n" + ",".join("1" * 12_000) + "\n"))
+    assert table.frame.shape == (1, 12_000)
+    table = read_table(write(tmp_path, "long.csv", f"x,y\n{'a' * 200_000},1\n"))
+    assert len(table.frame["x"][0]) == 200_000
+
+
+def test_columns_without_names_and_cells_take_no_time(tmp_path) -> None:
+    row = "1,a" + "," * 100_000
+    table = read_table(write(tmp_path, "a.csv", f"x,label{',' * 100_000}\n{row}\n{row}\n"))
+    assert table.frame.columns.tolist() == ["x", "label"]
+    with pytest.raises(ValueError, match=r"a.csv has 60000 columns; at most 50000 are supported"):
+        read_table(write(tmp_path, "a.csv", f"{','.join(map(str, range(60_000)))}\n{'1,' * 60_000}\n"))
+
+
+@pytest.mark.parametrize("quoted", ['"cat', '2,"'])
+def test_an_unclosed_quotation_mark_swallows_no_rows(tmp_path, quoted) -> None:
+    lines = ["x,label", *(f'{i},"cat"' for i in range(20)), f"{quoted},1", *(f"{i},dog" for i in range(20))]
+    with pytest.raises(ValueError, match=r"a.csv, line 22: a quotation mark is not closed"):
+        read_table(write(tmp_path, "a.csv", "\n".join(lines) + "\n"))
+
+
+def test_cells_of_several_lines(tmp_path) -> None:
+    table = read_table(write(tmp_path, "a.csv", 'x,label\n"two\nlines, one ""cell""",cat\n1,dog\n'))
+    assert table.frame["x"].tolist() == ['two\nlines, one "cell"', "1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 5000 + "]" * 5000, r"a.json is not JSON \(it is nested too deeply\)"),
+        ('[{"x": ' + "[" * 100 + "]" * 100 + "}]", r"a.json, object 1: .* more than 20 levels"),
+        ('[{"x": ' + "9" * 5000 + "}]", r"a.json is not JSON \(a number has too many digits\)"),
+    ],
+)
+def test_extreme_json(tmp_path, text, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_table(write(tmp_path, "a.json", text))
+
+
+def test_half_of_a_surrogate_pair_is_replaced(tmp_path) -> None:
+    text = r'[{"x": "\ud800", "y": "\ud83d\ude00"}, {"x": "\\ud800", "y": "\uDC00"}]'
+    frame = read_table(write(tmp_path, "a.json", text)).frame
+    assert frame["x"].tolist() == ["\ufffd", r"\ud800"]
+    assert frame["y"].tolist() == ["\U0001f600", "\ufffd"]
+
+
+def test_json_in_a_file_of_json_lines(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"no line of a.jsonl is a JSON object.*suffix .json"):
+        read_table(write(tmp_path, "a.jsonl", json.dumps([{"x": 1}], indent=1)))
+
+
+@pytest.mark.parametrize(
+    ("ending", "kind"), [("xlsx", "Excel"), ("parquet", "Parquet"), ("feather", "Feather")]
+)
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 damaged", b"PAR1 PAR1", b"ARROW1\0\0ARROW1"])
+def test_damaged_binary_files_are_named(tmp_path, ending, kind, content) -> None:
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"a.{ending} cannot be read as {kind} .*Save it again"):
+        read_table(path)
+
+
+@needs["pyarrow"]
+def test_offsets_of_a_feather_file_are_checked(tmp_path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "a.feather"
+    frame = pd.DataFrame({"label": [f"label {i}" for i in range(64)]})
+    frame.to_feather(path, compression="uncompressed")
+    data = bytearray(path.read_bytes())
+    offsets = np.arange(65, dtype="<i4")
+    lengths = np.cumsum([0, *(len(text) for text in frame["label"])])
+    width = 4 if lengths.astype("<i4").tobytes() in data else 8
+    offsets = lengths.astype(f"<i{width}").tobytes()
+    at = data.index(offsets)
+    data[at + 30 * width : at + 31 * width] = (2**30).to_bytes(width, "little")
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"a.feather cannot be read as Feather"):
+        read_table(path)
+
+
+def test_many_repeated_headings_make_one_note(tmp_path) -> None:
+    table = read_table(write(tmp_path, "a.csv", f"{'x,' * 500}label\n{'1,' * 500}a\n{'2,' * 500}b\n"))
+    assert table.frame.columns.tolist() == ["x", "label"]
+    assert [note.kind for note in table.notes] == ["duplicate heading"]
+    table = read_table(write(tmp_path, "b.csv", "x,x (2),x\n1,2,3\n"))
+    assert table.frame.columns.is_unique

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -9,6 +11,7 @@ from typing import Annotated
 import typer
 
 from propall.cli.terminal import open_console
+from propall.wording import printable
 
 app = typer.Typer(
     name="propall",
@@ -19,22 +22,26 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+#: Errors whose message is written for the person at the terminal.
+EXPECTED = (ValueError, OSError, KeyError, RuntimeError)
 #: Exit status of a command interrupted by Ctrl-C.
 INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; an error is printed as one line, or with its traceback after `--debug`."""
+    """Run the command line; an error is one line, or a traceback after `--debug` or with PROPALL_DEBUG=1."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     if debug:
         words.remove("--debug")
+    debug = debug or os.environ.get("PROPALL_DEBUG", "") not in ("", "0")
     try:
         app(args=words, prog_name="propall")
-    except (ValueError, OSError, KeyError, RuntimeError) as error:
+    except Exception as error:
         if debug:
             raise
-        open_console(stderr=True).print(f"error: {error}", style="bold red", highlight=False, markup=False)
+        line = printable(f"error: {_describe(error)}")
+        open_console(stderr=True).print(line, style="bold red", highlight=False, markup=False, emoji=False)
         raise SystemExit(1) from None
     except (KeyboardInterrupt, SystemExit) as stop:
         # Typer may turn an interrupt into this exit status without printing anything.
@@ -42,6 +49,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         open_console(stderr=True).print("Interrupted; finished work is kept.", highlight=False)
         raise SystemExit(INTERRUPTED) from None
+
+
+def _describe(error: Exception) -> str:
+    """Describe an error: our own by its message, any other also by its type and how to see its origin."""
+    if isinstance(error, MemoryError):
+        return "memory: not enough for this input. Use fewer rows, columns or classes, or a larger machine."
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}. Check the path, its permissions and the free space."
+    text = str(error.args[0]) if type(error) is KeyError and error.args else str(error)
+    foreign = not isinstance(error, EXPECTED) or isinstance(error, UnicodeError | NotImplementedError)
+    # Our messages name an argument first: `rule: got ...`.
+    if text and (re.match(r"[\w .\-]+: ", text) or not foreign) and " " in text:
+        return text
+    name = type(error).__name__
+    return f"{name}{': ' if text else ''}{text}. PROPALL_DEBUG=1 shows where; please report it as a defect."
 
 
 def _print_version(requested: bool) -> bool:

@@ -24,6 +24,10 @@ _label, _feature, _model, _output = (
 TableFile = Annotated[
     Path, typer.Argument(help="CSV, TSV, Parquet, Feather, JSON lines, Excel or a Label Studio export.")
 ]
+Encoding = Annotated[
+    str | None,
+    _label("--encoding", help="Text encoding of the table, such as cp1251; by default it is recognized."),
+]
 ModelFolder = Annotated[Path, _model("--model", "-m", help="Model folder written by `propall fit`.")]
 OutFile = Annotated[Path, _output("--out", "-o", help="File to write: the table with added columns.")]
 Embeddings = Annotated[
@@ -59,6 +63,7 @@ class LabelOptions:
         Path | None,
         _label(help="Class hierarchy: nested .json, .csv of parent and child, .txt of paths a/b/c."),
     ] = None
+    encoding: Encoding = None
     separator: Annotated[str, Setting("Separator between the labels of a cell")] = "|"
     rule: Annotated[
         str, Setting("How answers become candidates: union, plurality, or a minimum number of votes")
@@ -133,6 +138,7 @@ class TrainingOptions:
         list[str] | None,
         _model(help="Method, see `propall methods` (default: propall); repeat to search over several."),
     ] = None
+    strict: Annotated[bool, Setting("Stop if a row cannot be used, instead of leaving it out")] = False
     net: Annotated[
         tuple[str, ...],
         Setting("Network: linear, mlp, small_cnn, ...; several to search over; the default suits the table"),
@@ -160,6 +166,7 @@ class TrainingOptions:
             seed=self.seed,
             device=self.device,
             verbose=verbose,
+            strict=self.strict,
         )
 
 

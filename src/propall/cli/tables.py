@@ -18,6 +18,7 @@ from propall.cli.table_options import (
     LABELS,
     OUTPUT,
     Embeddings,
+    Encoding,
     FeatureOptions,
     JsonOutput,
     LabelOptions,
@@ -59,7 +60,8 @@ def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = Fal
     from propall.tables.summary import summarize
 
     labels = _with_usual_label(labels, file)
-    table = open_table(file, labels.source() if labels.name_columns else None)
+    source = labels.source() if labels.name_columns else None
+    table = open_table(file, source, encoding=labels.encoding)
     summary = summarize(table)
     if json_output:
         print_json(summary.as_dict())
@@ -109,7 +111,7 @@ def fit(
     saved_early = []
     try:
         fitted = fit_table(
-            open_table(file, labels.source()),
+            open_table(file, labels.source(), encoding=labels.encoding),
             training.fit_options(verbose=not (output.quiet or output.json)),
             **features.arguments(),
             first_model=lambda model: saved_early.append(model.save(out)),
@@ -177,12 +179,14 @@ def resolve(
     from propall.report.model_pages import resolve_page
     from propall.tables.fitting import load_embedding
     from propall.tables.model import TableModel
+    from propall.tables.reading import read_table
     from propall.tables.resolution import SURE, resolve_file
     from propall.tables.writing import write_table
 
     _check_out(out, file)
     source = labels.source() if labels.name_columns else None
-    resolved = resolve_file(TableModel.load(model), file, source, embedding=load_embedding(embeddings))
+    raw = read_table(file, encoding=labels.encoding)
+    resolved = resolve_file(TableModel.load(model), raw, source, embedding=load_embedding(embeddings))
     write_table(resolved.frame(output.alternatives), out, separator=resolved.raw.separator)
     page = resolve_page(resolved).write(out.with_suffix(".html")) if output.page else None
     if output.json:
@@ -206,6 +210,7 @@ def predict(
     model: ModelFolder,
     embeddings: Embeddings = None,
     out: OutFile,
+    encoding: Encoding = None,
     probabilities: Probabilities = False,
     quiet: Quiet = False,
     json_output: JsonOutput = False,
@@ -216,12 +221,14 @@ def predict(
     """
     from propall.tables.fitting import load_embedding
     from propall.tables.model import TableModel
+    from propall.tables.reading import read_table
     from propall.tables.resolution import predict_file
     from propall.tables.writing import write_table
 
     _check_out(out, file)
+    raw = read_table(file, encoding=encoding)
     predicted = predict_file(
-        TableModel.load(model), file, embedding=load_embedding(embeddings), all_probabilities=probabilities
+        TableModel.load(model), raw, embedding=load_embedding(embeddings), all_probabilities=probabilities
     )
     write_table(predicted.frame, out, separator=predicted.separator)
     if json_output:
@@ -244,6 +251,7 @@ def evaluate(
         str, typer.Option(help="Column of true labels; rows without one are skipped.", rich_help_panel=LABELS)
     ],
     embeddings: Embeddings = None,
+    encoding: Encoding = None,
     quiet: Quiet = False,
     json_output: JsonOutput = False,
 ) -> None:
@@ -257,7 +265,7 @@ def evaluate(
     from propall.tables.reading import read_table
 
     loaded, embedding = TableModel.load(model), load_embedding(embeddings)
-    result = evaluation.evaluate(loaded, read_table(file), truth, embedding=embedding)
+    result = evaluation.evaluate(loaded, read_table(file, encoding=encoding), truth, embedding=embedding)
     if json_output:
         print_json(result.as_dict())
         return
@@ -292,7 +300,7 @@ def _with_usual_label(labels: LabelOptions, file: Path) -> LabelOptions:
     from propall.tables.label_source import guess_source
     from propall.tables.reading import read_table
 
-    guess = None if labels.name_columns else guess_source(read_table(file))
+    guess = None if labels.name_columns else guess_source(read_table(file, encoding=labels.encoding))
     return labels if guess is None else replace(labels, label=guess.label)
 
 

@@ -6,9 +6,11 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+
+from propall.wording import printable
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 #: Line width of output that is not a terminal.
@@ -27,8 +29,9 @@ def open_console(*, stderr: bool = False) -> Any:
 
 
 def print_line(text: str = "", **style: Any) -> None:
-    """Print text literally; the terminal wraps the lines."""
-    open_console().print(text, highlight=False, markup=False, soft_wrap=True, **style)
+    """Print text literally, without markup and control characters; the terminal wraps the lines."""
+    line = printable(text)
+    open_console().print(line, highlight=False, markup=False, emoji=False, soft_wrap=True, **style)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: slice = slice(0)) -> None:
@@ -37,11 +40,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], number
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    right = columns[numbers]
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", no_wrap=column == "name")
+    right = range(len(columns))[numbers]
+    for i, column in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if i in right else "left"
+        table.add_column(Text(printable(column)), justify=justify, no_wrap=column == "name")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row))
     open_console().print(table, highlight=False)
 
 
@@ -52,7 +56,7 @@ def print_json(value: Any) -> None:
 
 def print_note(line: str) -> None:
     """Print a line to standard error, so that standard output holds only the result."""
-    typer.echo(line, err=True)
+    typer.echo(printable(line), err=True)
 
 
 def split_words(text: str) -> list[str]:

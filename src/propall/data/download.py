@@ -16,6 +16,7 @@ from propall.data.files import Content, DamagedDataError, Download, Files, Missi
 
 _TIMEOUT = 30.0  # seconds without a byte
 _MAX_STALLS = 3  # attempts in a row without progress
+_MAX_ATTEMPTS = 200  # connections for one file
 _BLOCK = 1 << 18
 
 
@@ -174,7 +175,7 @@ def _fetch(download: Download, files: Files, root: Path, dataset: str, progress:
         for _ in range(2):
             resumed = part.exists()
             try:
-                _transfer(address, part, target.name, progress)
+                _transfer(address, part, target.name, sum(content.limit for content in contents), progress)
             except (OSError, HTTPException) as error:
                 failures.append(f"{address}: {_reason(error)}")
                 break
@@ -201,11 +202,12 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "reason", "")) or str(error) or type(error).__name__
 
 
-def _transfer(address: str, part: Path, name: str, progress: DownloadProgress) -> None:
-    """Download the rest of a file; return when the server has sent all of it."""
-    stalls = 0
-    while True:
+def _transfer(address: str, part: Path, name: str, limit: int, progress: DownloadProgress) -> None:
+    """Download the rest of a file of at most `limit` bytes; return when the server has sent all of it."""
+    stalls = largest = 0
+    for _ in range(_MAX_ATTEMPTS):
         received = part.stat().st_size if part.exists() else 0
+        largest = max(largest, received)
         request = Request(address, headers={"User-Agent": "propall"})
         if received:
             request.add_header("Range", f"bytes={received}-")
@@ -217,14 +219,18 @@ def _transfer(address: str, part: Path, name: str, progress: DownloadProgress) -
                 return  # nothing left to send; the digest shows whether the file is complete
             raise
         with response:
+            if address.startswith("https:") and not response.url.startswith("https:"):
+                raise ConnectionError(f"redirected to {response.url}, which is not encrypted")
             start, total = _extent(response, received)
-            interruption = _receive(response, part, start, total, name, progress)
+            interruption = _receive(response, part, start, total, name, limit, progress)
         if interruption is None:
             return
         size = part.stat().st_size
-        stalls = 0 if size > received else stalls + 1
+        # Only a part larger than ever before is progress: a server may start again with another length.
+        stalls = 0 if size > largest else stalls + 1
         if stalls >= _MAX_STALLS:
             raise ConnectionError(f"interrupted after {size} of {total or 'unknown'} bytes ({interruption})")
+    raise ConnectionError(f"interrupted {_MAX_ATTEMPTS} times")
 
 
 def _extent(response: HTTPResponse, received: int) -> tuple[int, int | None]:
@@ -236,9 +242,17 @@ def _extent(response: HTTPResponse, received: int) -> tuple[int, int | None]:
 
 
 def _receive(
-    response: HTTPResponse, part: Path, start: int, total: int | None, name: str, progress: DownloadProgress
+    response: HTTPResponse,
+    part: Path,
+    start: int,
+    total: int | None,
+    name: str,
+    limit: int,
+    progress: DownloadProgress,
 ) -> str | None:
     """Append the response to the file; return None if it is complete, else the reason why not."""
+    if total is not None and total > limit:
+        raise ConnectionError(f"the file has {total} bytes, at most {limit} were expected")
     with part.open("r+b" if start else "wb") as out:
         out.seek(start)
         done = start
@@ -246,6 +260,8 @@ def _receive(
             while block := response.read(_BLOCK):
                 out.write(block)
                 done += len(block)
+                if done > limit:
+                    raise OSError(f"the server sends more than the {limit} bytes that were expected")
                 progress(name, done, total)
         except (HTTPException, ConnectionError, TimeoutError) as error:
             return _reason(error)

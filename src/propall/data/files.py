@@ -9,20 +9,30 @@ import lzma
 import os
 import sys
 import tarfile
+import warnings
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 import numpy as np
+
+from propall.input_files import check_input_file
+
+#: Environment variable; with the value 0, data files may differ from the published ones.
+VERIFY = "PROPALL_VERIFY_DATA"
 
 _COMPRESSIONS = ("", ".gz", ".xz")
 
 
 class MissingDataError(FileNotFoundError):
     """A file of a data set is missing; the message says which one and where to put it."""
+
+
+class DifferentDataWarning(UserWarning):
+    """A file of a data set can be read, but is not the published one."""
 
 
 class DamagedDataError(ValueError):
@@ -33,6 +43,11 @@ def data_root(root: Path | str | None = None) -> Path:
     """Return the folder of all data sets: `root`, PROPALL_DATA, or `propall` in the user's cache folder."""
     chosen = root or os.environ.get("PROPALL_DATA")
     return Path(chosen).expanduser() if chosen else _cache_folder() / "propall"
+
+
+def verifies_data() -> bool:
+    """Whether files are compared with the published contents when they are read."""
+    return os.environ.get(VERIFY, "") != "0"
 
 
 def _cache_folder() -> Path:
@@ -65,12 +80,21 @@ def labels_in_npz(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class Content:
-    """One unpacked file of a data set, the digest of its published contents, and alternative file names."""
+    """One unpacked file of a data set.
+
+    Attributes:
+        name: file name.
+        digest: of the published contents.
+        fingerprint: computes the digest.
+        also: alternative file names.
+        limit: most bytes; a compressed file that unpacks to more is damaged or hostile.
+    """
 
     name: str
     digest: str
     fingerprint: Callable[[bytes], str] = sha256
     also: tuple[str, ...] = ()
+    limit: int = 1 << 29
 
     def is_published(self, data: bytes) -> bool:
         """Check whether these are the published contents."""
@@ -149,14 +173,29 @@ class Files:
                 files.setdefault(path, []).append(content)
         if missing:
             raise MissingDataError(self.explain_missing(root, dataset, missing))
-        # Decompression releases the GIL, so files are unpacked in parallel.
+        # Decompression and digests release the GIL, so files are unpacked in parallel.
         with ThreadPoolExecutor() as pool:
             unpacked = list(pool.map(unpack, files.keys(), files.values()))
+            if verifies_data():
+                list(pool.map(self._verify, files.keys(), files.values(), unpacked))
         return {
             name: Unpacked(data, f"{path}" if len(contents) == 1 else f"{path} ({name})")
             for path, contents in zip(files, unpacked, strict=True)
             for name, data in contents.items()
         }
+
+    def _verify(self, path: Path, contents: Collection[Content], unpacked: dict[str, bytes]) -> None:
+        """Compare contents with the published ones: results on other data would be silently different."""
+        for content in contents:
+            if content.is_published(unpacked[content.name]):
+                continue
+            problem = f"{path}: {content.name} differs from the published contents"
+            if self.downloads:
+                raise DamagedDataError(
+                    f"{problem}. Remove it and run `propall data get`, or set {VERIFY}=0 to use it anyway."
+                )
+            # Only obtained by hand, and there are other versions that can be read.
+            warnings.warn(f"{problem}; results may differ.", DifferentDataWarning, stacklevel=2)
 
     def explain_missing(self, root: Path, dataset: str, missing: Collection[str]) -> str:
         """Explain how to obtain missing contents."""
@@ -182,30 +221,44 @@ def unpack(path: Path, contents: Collection[Content], name: str | None = None) -
     """
     name = name or path.name
     try:
+        check_input_file(path, "data")
         if name.endswith(".tar.gz"):
             return _members(path, contents)
         (content,) = contents
         if name.endswith(".gz"):
-            return {content.name: gzip.decompress(path.read_bytes())}
+            with gzip.open(path) as packed:
+                return {content.name: _read_up_to(cast(IO[bytes], packed), content, path)}
         if name.endswith(".xz"):
-            return {content.name: lzma.decompress(path.read_bytes())}
-        return {content.name: path.read_bytes()}
+            with lzma.open(path) as packed:
+                return {content.name: _read_up_to(cast(IO[bytes], packed), content, path)}
+        with path.open("rb") as plain:
+            return {content.name: _read_up_to(plain, content, path)}
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, tarfile.TarError) as error:
         raise DamagedDataError(
             f"{path}: cannot be unpacked ({error}); it is truncated or damaged. Download it again."
         ) from error
 
 
+def _read_up_to(stream: IO[bytes], content: Content, path: Path) -> bytes:
+    data = stream.read(content.limit + 1)
+    if len(data) > content.limit:
+        raise DamagedDataError(
+            f"{path}: {content.name} has more than {content.limit} bytes; it is not the published file. "
+            "Download it again."
+        )
+    return data
+
+
 def _members(path: Path, contents: Collection[Content]) -> dict[str, bytes]:
-    names = {content.name for content in contents}
+    content_of = {content.name: content for content in contents}
     members: dict[str, bytes] = {}
     with tarfile.open(path, mode="r|gz") as archive:
         for member in archive:
             name = member.name.rpartition("/")[2]
-            if name in names and member.isfile():
+            if name in content_of and member.isfile():
                 stream = archive.extractfile(member)
                 assert stream is not None
-                members[name] = stream.read()
-    if missing := names - members.keys():
+                members[name] = _read_up_to(stream, content_of[name], path)
+    if missing := content_of.keys() - members.keys():
         raise DamagedDataError(f"{path}: does not contain {', '.join(sorted(missing))}. Download it again.")
     return members

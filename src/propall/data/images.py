@@ -21,6 +21,10 @@ _IDX_FILES = (
     *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 )
 _SIDE = 28
+#: Bytes of the published files: a header, then 28 x 28 pixels or a label each.
+_IDX_SIZES = dict(
+    zip(_IDX_FILES, (16 + 60_000 * 28 * 28, 8 + 60_000, 16 + 10_000 * 28 * 28, 8 + 10_000), strict=True)
+)
 _N_CLASSES = 10
 
 #: Images as bytes and their labels.
@@ -153,7 +157,10 @@ def _idx_images(
         Download(f"{file}.gz", tuple(f"{address}/{file}.gz" for address in addresses), (file,))
         for file in _IDX_FILES
     )
-    contents = tuple(Content(file, digest) for file, digest in zip(_IDX_FILES, digests, strict=True))
+    contents = tuple(
+        Content(file, digest, limit=_IDX_SIZES[file])
+        for file, digest in zip(_IDX_FILES, digests, strict=True)
+    )
     files = (Files(name.replace("_", "-"), contents, downloads, elsewhere=elsewhere),)
     return IdxImages(name, title, reference, 60000, 10000, (784,), 10, files, classes, scaling)
 
@@ -164,7 +171,7 @@ MNIST = _idx_images(
     "mnist",
     "MNIST",
     "lecun1998gradient",
-    addresses=("http://yann.lecun.com/exdb/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"),
+    addresses=("https://ossci-datasets.s3.amazonaws.com/mnist", "https://yann.lecun.com/exdb/mnist"),
     digests=(
         "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
         "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
@@ -179,7 +186,7 @@ FASHION_MNIST = _idx_images(
     "fashion_mnist",
     "Fashion-MNIST",
     "xiao2017fashion",
-    addresses=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
+    addresses=("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",),
     digests=(
         "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
         "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
@@ -200,7 +207,7 @@ KMNIST = _idx_images(
     "kmnist",
     "Kuzushiji-MNIST",
     "clanuwat2018deep",
-    addresses=("http://codh.rois.ac.jp/kmnist/dataset/kmnist",),
+    addresses=("https://codh.rois.ac.jp/kmnist/dataset/kmnist",),
     digests=(
         "7112ba9ec422d98de4885262d4a4dff14cc4fefb81c11ace8bf563a8255df5c3",
         "2a16eeae62da984b8bd24fa32e31d47291f01dac3fe84d5594f304f71e7d374b",
@@ -223,7 +230,7 @@ _CIFAR_DIGESTS = {
 _CIFAR_ARCHIVE = "cifar-10-binary.tar.gz"
 _CIFAR_FILES = Files(
     "cifar10",
-    tuple(Content(name, digest) for name, digest in _CIFAR_DIGESTS.items()),
+    tuple(Content(name, digest, limit=10_000 * 3073) for name, digest in _CIFAR_DIGESTS.items()),
     (
         Download(
             _CIFAR_ARCHIVE, (f"https://www.cs.toronto.edu/~kriz/{_CIFAR_ARCHIVE}",), tuple(_CIFAR_DIGESTS)

@@ -13,6 +13,7 @@ import torch
 
 from propall.data.dataset import Loader, Source
 from propall.data.files import Content, DamagedDataError, Files, git_blob, sha256
+from propall.data.mat_structure import check_structure
 
 
 class Layout(NamedTuple):
@@ -46,6 +47,7 @@ def read_mat(data: bytes, where: str) -> MatContents:
 
     names = [name for layout in LAYOUTS for name in layout[:3]]
     try:
+        check_structure(data, names)
         stored: dict[str, Any] = loadmat(cast(Any, io.BytesIO(data)), variable_names=names)
     except NotImplementedError as error:
         raise DamagedDataError(

@@ -4,18 +4,23 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence, Set
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from propall.labels.inputs import describe_type, is_collection, is_matrix, row_entries
+from propall.labels.inputs import describe_type, is_collection, is_hashable, is_matrix, row_entries
 from propall.labels.parsing import CellGrammar, ParsedLabels, read_labels, read_sets, read_strings
 from propall.wording import class_hint, list_names
 
 #: Separator of the parts of a path.
 PATH = "/"
+#: Largest size of the matrix of labels and leaves.
+MAX_ENTRIES = 1 << 30
+
+#: The labels directly below each label, in order.
+_Children: TypeAlias = dict[Hashable, dict[Hashable, None]]
 
 
 class Tree(NamedTuple):
@@ -30,7 +35,7 @@ def read_tree(tree: Any) -> Tree:
     """Read a nested mapping, a list of edges (parent, child) or a list of paths `a/b/c`."""
     if isinstance(tree, Tree):
         return tree
-    children: dict[Hashable, list[Hashable]] = {}
+    children: _Children = {}
     if isinstance(tree, Mapping):
         _walk(tree, children)
         return _expand(children, {})
@@ -88,51 +93,69 @@ def _reject_unknown(values: Any, separator: str, tree: Tree, parameter: str) -> 
                 )
 
 
-def _walk(branch: Any, children: dict[Hashable, list[Hashable]], parent: Hashable = None) -> None:
-    if isinstance(branch, Mapping):
-        for name, below in branch.items():
-            children.setdefault(name, [])
-            if parent is not None:
-                _add(children, parent, name)
-            _walk(below, children, name)
-    elif is_collection(type(branch)):
-        for name in sorted(branch, key=repr) if isinstance(branch, Set) else branch:
-            if isinstance(name, Mapping):
-                _walk(name, children, parent)
+def _walk(tree: Mapping[Any, Any], children: _Children) -> None:
+    """Add the edges of a nested mapping in the order in which it is written, at any depth."""
+    branches: list[tuple[Any, Hashable]] = [(tree, None)]
+    while branches:
+        branch, parent = branches.pop()
+        below: list[tuple[Any, Hashable]] = []
+        if isinstance(branch, _Named):
+            if parent is None:
+                children.setdefault(branch.name, {})
             else:
-                _add(children, parent, name)
-    elif branch is not None:
-        _add(children, parent, branch)
+                _add(children, parent, branch.name)
+            below = [(branch.below, branch.name)]
+        elif isinstance(branch, Mapping):
+            below = [(_Named(name, names), parent) for name, names in branch.items()]
+        elif is_collection(type(branch)):
+            names = sorted(branch, key=repr) if isinstance(branch, Set) else branch
+            below = [(name if isinstance(name, Mapping) else _Named(name, None), parent) for name in names]
+        elif branch is not None:
+            _add(children, parent, branch)
+        branches += reversed(below)
 
 
-def _add(children: dict[Hashable, list[Hashable]], parent: Hashable, child: Hashable) -> None:
+class _Named(NamedTuple):
+    """A label and what is below it."""
+
+    name: Hashable
+    below: Any
+
+
+def _add(children: _Children, parent: Hashable, child: Hashable) -> None:
     for name in (parent, child):
+        if not is_hashable(name):
+            raise ValueError(
+                f"tree: {name!r:.80} below {parent!r:.80} is not a label; expected a name. Write nested "
+                "labels as a mapping from a name to those below it."
+            )
         if name is None or name == "":
-            raise ValueError(f"tree: the edge {(parent, child)!r} has an unnamed end; name both.")
-        children.setdefault(name, [])
-    if child not in children[parent]:
-        children[parent].append(child)
+            raise ValueError(f"tree: the edge {(parent, child)!r:.80} has an unnamed end; name both.")
+        children.setdefault(name, {})
+    children[parent].setdefault(child)
 
 
-def _from_paths(paths: Sequence[str]) -> tuple[dict[Hashable, list[Hashable]], dict[Hashable, Hashable]]:
+def _from_paths(paths: Sequence[str]) -> tuple[_Children, dict[Hashable, Hashable]]:
     """Build the edges between paths, each named by its last part if no other path ends in it."""
-    children: dict[Hashable, list[Hashable]] = {}
+    children: _Children = {}
     for path in paths:
         parts = [part.strip() for part in path.strip().strip(PATH).split(PATH)]
         if not all(parts):
             raise ValueError(f"tree: the path {path!r} has an empty part.")
         whole = [PATH.join(parts[: depth + 1]) for depth in range(len(parts))]
-        children.setdefault(whole[0], [])
+        children.setdefault(whole[0], {})
         for parent, child in pairwise(whole):
             _add(children, parent, child)
     last_part = {path: str(path).rpartition(PATH)[2] for path in children}
     count = Counter(last_part.values())
     short = {path: last if count[last] == 1 else path for path, last in last_part.items()}
-    renamed = {short[parent]: [short[child] for child in below] for parent, below in children.items()}
+    renamed = {
+        short[parent]: dict.fromkeys(short[child] for child in below) for parent, below in children.items()
+    }
     return renamed, {path: name for path, name in short.items() if path != name}
 
 
-def _expand(children: dict[Hashable, list[Hashable]], aliases: Mapping[Hashable, Hashable]) -> Tree:
+def _expand(children: _Children, aliases: Mapping[Hashable, Hashable]) -> Tree:
     try:
         leaves_first = list(TopologicalSorter(children).static_order())
     except CycleError as error:
@@ -151,6 +174,11 @@ def _expand(children: dict[Hashable, list[Hashable]], aliases: Mapping[Hashable,
         )
     column = {leaf: i for i, leaf in enumerate(leaves)}
     nodes = (*children, *aliases)
+    if len(nodes) * len(leaves) > MAX_ENTRIES:
+        raise ValueError(
+            f"tree: {len(nodes)} labels over {len(leaves)} leaves are too many; at most {MAX_ENTRIES} pairs "
+            "of a label and a leaf are supported. Remove labels that are not needed."
+        )
     stands_for = np.zeros((len(nodes), len(leaves)), dtype=bool)
     for row, node in enumerate(nodes):
         stands_for[row, [column[leaf] for leaf in below[aliases.get(node, node)]]] = True

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import unicodedata
 from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
@@ -130,7 +131,7 @@ def _json_list(text: str) -> list[str] | None:
         return None
     try:
         return [as_text(part) for part in json.loads(text)]
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # not JSON, a number of too many digits, or nested too deeply
         return None
 
 
@@ -146,6 +147,28 @@ def as_text(value: Any) -> str:
         number = float(value)
         return str(int(number)) if number.is_integer() and abs(number) < 1e15 else str(value)
     return str(value)
+
+
+def visible_text(text: str) -> str:
+    """Return text in composed form (NFC), without invisible characters.
+
+    Zero-width spaces, byte order marks, soft hyphens and marks of the writing direction are removed: with
+    them, two labels that look the same would be two classes. Joiners, which change how a word of some scripts
+    looks, are kept.
+
+    Examples:
+        >>> visible_text("cafe\u0301\u200b") == "caf\u00e9"
+        True
+    """
+    if text.isascii():
+        return text
+    composed = unicodedata.normalize("NFC", text)
+    return "".join(sign for sign in composed if not _is_invisible(sign)).strip()
+
+
+def _is_invisible(sign: str) -> bool:
+    # U+200C and U+200D are joiners; above the first plane, format characters are parts of flags.
+    return unicodedata.category(sign) == "Cf" and sign not in "\u200c\u200d" and sign <= "\uffff"
 
 
 # One reader per form. With `allow_blank`, a missing entry gives an empty row.

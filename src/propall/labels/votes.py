@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from propall.input_files import read_input
 from propall.labels.inputs import (
     Classes,
     describe_type,
@@ -146,11 +147,17 @@ def _group_by_item(answers: Any, items: Any, parameter: str) -> list[Sequence[An
 def label_studio_tasks(export: Any, parameter: str) -> list[dict[str, Any]]:
     """Read the tasks of an export from a list, its text or its file."""
     if isinstance(export, Path) or (isinstance(export, str) and not export.lstrip().startswith("[")):
-        export = Path(export).read_text(encoding="utf-8")
+        data = read_input(Path(export), parameter)
+        try:
+            export = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{parameter}: it is not UTF-8 (byte {error.start + 1}); export it again."
+            ) from error
     if isinstance(export, str):
         try:
             export = json.loads(export)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"{parameter}: not JSON ({error}); export the project as JSON, not as JSON-MIN or CSV."
             ) from error
@@ -164,12 +171,47 @@ def label_studio_tasks(export: Any, parameter: str) -> list[dict[str, Any]]:
         ("is a task without annotations", "are tasks without annotations"),
         "every task needs a list of them, even if empty. Export the project as JSON, not as JSON-MIN or CSV.",
     )
+    for number, task in enumerate(export, 1):
+        if problem := _task_problem(task):
+            raise ValueError(
+                f"{parameter}: task {number}: {problem}. Correct it, or export the project again as JSON."
+            )
     return [dict(task) for task in export]
+
+
+def _task_problem(task: Mapping[str, Any]) -> str:
+    """Return what is wrong with the structure of a task; empty if nothing is."""
+    key = "annotations" if "annotations" in task else "completions"
+    annotations = task[key]
+    if not isinstance(annotations, list | None):
+        return f"{key} is {describe_type(annotations)}; expected a list"
+    for annotation in annotations or ():
+        if not isinstance(annotation, Mapping):
+            return f"an annotation is {describe_type(annotation)}; expected an object"
+        results = annotation.get("result")
+        if not isinstance(results, list | None):
+            return f"result is {describe_type(results)}; expected a list"
+        for result in results or ():
+            if not isinstance(result, Mapping):
+                return f"an entry of result is {describe_type(result)}; expected an object"
+            if result.get("type") == "choices" and (problem := _choices_problem(result)):
+                return problem
+    return ""
+
+
+def _choices_problem(result: Mapping[str, Any]) -> str:
+    name, value = result.get("from_name"), result.get("value")
+    if not isinstance(name, str) or not name:
+        return f"from_name is {name!r}; expected the name of the choices"
+    chosen = value.get("choices") if isinstance(value, Mapping) else None
+    if not isinstance(chosen, list) or not all(isinstance(label, str) and label.strip() for label in chosen):
+        return f"the choices {name!r} are {value!r:.80}; expected a list of labels"
+    return ""
 
 
 def completed_annotations(task: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the annotations of a Label Studio task that were not skipped."""
-    annotations = task.get("annotations", task.get("completions", ()))
+    annotations = task.get("annotations", task.get("completions")) or ()
     return [a for a in annotations if not (a.get("was_cancelled") or a.get("skipped"))]
 
 
@@ -208,4 +250,4 @@ def label_studio_annotators(tasks: Sequence[Mapping[str, Any]]) -> list[list[str
 
 
 def _choices(annotation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [result for result in annotation.get("result", ()) if result.get("type") == "choices"]
+    return [result for result in annotation.get("result") or () if result.get("type") == "choices"]

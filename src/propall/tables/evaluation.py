@@ -10,7 +10,7 @@ from sklearn.metrics import confusion_matrix
 
 from propall.estimators.calibration import Reliability, reliability
 from propall.estimators.resolution import Resolution
-from propall.labels.parsing import as_text
+from propall.labels.parsing import as_text, visible_text
 from propall.tables.consensus import reach_consensus
 from propall.tables.label_columns import ONE, LabeledRows, cell_kind, group_by_item, read_label_columns
 from propall.tables.label_source import NO_LABEL, LabelSource
@@ -119,7 +119,7 @@ def read_true_labels(
     model: TableModel, raw: RawTable, truth: str, notes: list[DataNote]
 ) -> NDArray[np.int64]:
     """Look up the class number of every row's true label; -1 if it is missing or not a class of the model."""
-    words = [as_text(cell) for cell in raw.column(truth, "truth")]
+    words = [visible_text(as_text(cell)) for cell in raw.column(truth, "truth")]
     names = [str(name) for name in model.classes]
     counts = {word: n for word, n in Counter(words).items() if word.lower() not in NO_LABEL}
     grammar = replace(model.labels.grammar, known=frozenset(names))
@@ -127,6 +127,7 @@ def read_true_labels(
     counts = {word: n for word, n in counts.items() if word not in lists}
     corrections = find_typos(counts, names).corrections
     place = {name: i for i, name in enumerate(names)}
+    place = {visible_text(name): i for name, i in place.items()} | place
     columns = np.array([place.get(corrections.get(word, word), -1) for word in words], dtype=np.int64)
 
     def rows_with(*labels: str) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from propall.labels.inputs import is_missing
 from propall.labels.parsing import as_text
 from propall.tables.images import ImageColumn
 from propall.tables.reading import DataNote, note_rows
+from propall.tables.writing import is_answer_column
 from propall.wording import list_names, plural
 
 Kind = Literal["number", "date", "category", "text"]
@@ -33,6 +34,8 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "?", "-", "
 MOSTLY = 0.9
 #: Maximum number of one-hot columns of a category, and of terms of a text column.
 CATEGORIES, TERMS = 50, 1000
+#: Larger numbers are read as missing: no measurement, and their variance overflows.
+LARGEST = 1e100
 #: Dates are encoded as days since then.
 EPOCH, DAY = pd.Timestamp("1970-01-01", tz="UTC"), pd.Timedelta(days=1)
 
@@ -103,6 +106,10 @@ class Features:
             columns = ()
         names = [str(c) for c in frame.columns if str(c) not in without] if columns is None else list(columns)
         notes: list[DataNote] = []
+        if columns is None and (answers := list(filter(is_answer_column, names))):
+            text = f"{list_names(answers)} were added by propall; a model would learn from its own answers"
+            notes.append(DataNote("own answers", text, "column left out"))
+            names = [name for name in names if name not in answers]
         requested = columns is not None
         detected = [_detect(frame[name], notes, requested=requested, separator=separator) for name in names]
         usable = tuple(column for column in detected if column is not None)
@@ -290,7 +297,8 @@ def _checked_embedding(values: NDArray[Any], rows: int, width: int | None) -> ND
     if values.ndim != 2 or len(values) != rows or (width is not None and values.shape[1] != width):
         expected = f"({rows}, {'d' if width is None else width})"
         raise ValueError(f"embeddings: got shape {values.shape}; expected {expected}, one row per table row.")
-    bad = ~np.isfinite(values).all(1)
+    values = np.where(np.abs(values) < LARGEST, values, np.nan)
+    bad = np.isnan(values).any(1)
     if bad.any():
         raise ValueError(
             f"embeddings: {plural(int(bad.sum()), 'row')} with NaN or infinity (first: "
@@ -313,7 +321,8 @@ def as_numbers(column: "pd.Series[Any]", form: Form = "usual") -> NDArray[np.flo
         numbers = column.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
     else:
         numbers = np.array([_number(value, form) for value in column], dtype=np.float64)
-    return np.where(np.isfinite(numbers), numbers, np.nan)
+    # NaN fails the comparison, too.
+    return np.where(np.abs(numbers) < LARGEST, numbers, np.nan)
 
 
 _COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -337,7 +346,7 @@ def _number(value: Any, form: Form = "usual") -> float:
 def _float(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return np.nan
 
 
@@ -454,7 +463,9 @@ def _report_unreadable(
     """Add a note on cells that are not missing but unreadable; return the column with its `gaps` set."""
     bad = ~np.isfinite(numbers) & ~gaps
     shown = ", ".join(repr(as_text(value)) for value in cells[bad].iloc[:3])
-    problem = f"is not a {column.kind}" if bad.sum() == 1 else f"are not {column.kind}s"
+    # A number that is too large is one, but cannot be used.
+    kind = f"usable {column.kind}" if any(map(np.isfinite, map(_float, cells[bad]))) else column.kind
+    problem = f"is not a {kind}" if bad.sum() == 1 else f"are not {kind}s"
     text = f"{column.name!r}: {shown} {problem}; read as missing"
     note_rows(notes, "unreadable values", text, "repaired", cells.index[bad])
     return replace(column, gaps=bool((gaps | bad).any()))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from propall.estimators.classifier import PartialLabelClassifier
 from propall.estimators.folds import group_equal_rows
 from propall.estimators.search import PartialLabelClassifierCV
+from propall.input_files import check_input_file
 from propall.labels.candidates import UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
@@ -26,6 +27,7 @@ from propall.tables.label_source import LabelSource
 from propall.tables.learning_curves import LearningCurves, measure_curves
 from propall.tables.model import HeldOut, TableModel
 from propall.tables.reading import DataNote
+from propall.wording import plural
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class FitOptions:
     seed: int = 0
     device: str = "auto"
     verbose: bool = False  # show progress bars on a terminal
+    strict: bool = False  # raise an error instead of leaving rows out
 
 
 @dataclass
@@ -109,6 +112,11 @@ def fit_table(
     if images is not None:
         labeled = labeled.select(*images.openable(table.frame, table.raw.folder))
         table = replace(table, labeled=labeled)
+    if options.strict and (dropped := [note for note in table.notes if note.action == "row dropped"]):
+        raise ValueError(
+            f"strict: {plural(sum(len(note.rows) for note in dropped), 'row')} of {table.raw.source} cannot "
+            f"be used: {'; '.join(map(str, dropped))}. Correct them, or fit without strict."
+        )
     labels = labeled.labels
     if labels.n_full == len(labels):
         raise ValueError(
@@ -287,11 +295,19 @@ def load_embedding(path: Path | None) -> NDArray[Any] | None:
     """Read precomputed features from a .npy file, if any, without pickle."""
     if path is None:
         return None
+    check_input_file(path, "embeddings")
     try:
-        values: NDArray[Any] = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"embeddings: {path} is not a .npy file of numbers ({error}).") from error
-    if values.ndim != 2 or values.dtype.kind not in "fiu":
-        contents = f"{values.dtype} of shape {values.shape}"
+        # Mapped, not read: a damaged header may announce more numbers than fit in memory.
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # a damaged header can raise almost anything
+        raise ValueError(
+            f"embeddings: {path} is not a .npy file of numbers ({error}); write it with numpy.save."
+        ) from error
+    if not isinstance(mapped, np.ndarray):
+        mapped.close()
+        raise ValueError(f"embeddings: {path} is an .npz archive; save one array with numpy.save.")
+    if mapped.ndim != 2 or mapped.dtype.kind not in "fiu" or not mapped.size:
+        contents = f"{mapped.dtype} of shape {mapped.shape}"
         raise ValueError(f"embeddings: {path} contains {contents}; expected (n, d) numbers.")
+    values: NDArray[Any] = np.array(mapped)
     return values

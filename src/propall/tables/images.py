@@ -1,5 +1,6 @@
 """A column of image files as features, read with Pillow."""
 
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -8,8 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from propall.input_files import check_input_file
 from propall.labels.parsing import as_text
 from propall.tables.reading import DataNote, note_rows
+from propall.wording import list_names
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,11 @@ class ImageColumn:
         """Read images (n, 3, size, size) with pixels from 0 to 1; relative paths start at `folder`."""
         images = np.empty((len(frame), 3, self.size, self.size), dtype=np.float32)
         for place, (row, path) in enumerate(self.paths(frame, folder)):
-            images[place] = self._read(path, row)
+            try:
+                images[place] = self._read(path)
+            except UnreadableImageError as error:
+                text = f"images: row {row + 1}: {path} cannot be read as an image ({error})."
+                raise ValueError(f"{text} Replace it, or remove the row.") from error
         return images
 
     def paths(self, frame: pd.DataFrame, folder: Path) -> list[tuple[int, Path]]:
@@ -54,17 +61,14 @@ class ImageColumn:
         return [(int(row), folder / as_text(cell)) for row, cell in cells]
 
     def openable(self, frame: pd.DataFrame, folder: Path) -> tuple[NDArray[np.bool_], list[DataNote]]:
-        """Find the rows whose image can be opened, with notes on the others."""
+        """Find the rows whose image can be read to its end, with notes on the others."""
         broken: dict[str, list[int]] = {}
         paths = self.paths(frame, folder)
         for row, path in paths:
             try:
-                with _open_image(path) as image:
-                    image.verify()
-            except (FileNotFoundError, IsADirectoryError):
-                broken.setdefault("the image file does not exist", []).append(row)
-            except (OSError, SyntaxError):  # Pillow raises SyntaxError for a broken PNG
-                broken.setdefault("the file is not an image or is damaged", []).append(row)
+                self._read(path)
+            except UnreadableImageError as error:
+                broken.setdefault(str(error), []).append(row)
         broken_rows = [row for rows in broken.values() for row in rows]
         if len(broken_rows) == len(frame):
             raise ValueError(
@@ -73,25 +77,40 @@ class ImageColumn:
             )
         notes: list[DataNote] = []
         for reason, rows in broken.items():
-            note_rows(notes, "broken image", reason, "row dropped", rows)
+            names = [as_text(cell) for cell in frame.loc[rows, self.name]]
+            text = f"{reason}: {list_names(names, 3)}"
+            note_rows(notes, "broken image", text, "row dropped", rows)
         return ~frame.index.isin(broken_rows), notes
 
-    def _read(self, path: Path, row: int) -> NDArray[np.float32]:
+    def _read(self, path: Path) -> NDArray[np.float32]:
         try:
-            with _open_image(path) as image:
-                from PIL import ImageOps
-
-                upright = ImageOps.exif_transpose(image).convert("RGB")
-                square = ImageOps.fit(upright, (self.size, self.size))
-        except OSError as error:
-            text = f"images: row {row + 1}: {path} cannot be read as an image ({error})."
-            raise ValueError(text) from error
+            check_input_file(path, "images")
+        except FileNotFoundError as error:
+            raise UnreadableImageError("the image file does not exist") from error
+        except (OSError, ValueError) as error:
+            raise UnreadableImageError("it is not a file that can be read") from error
+        image_module, operations = _pillow()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", image_module.DecompressionBombWarning)
+                warnings.filterwarnings("ignore", module="PIL")
+                with image_module.open(path) as image:
+                    upright = operations.exif_transpose(image).convert("RGB")
+                    square = operations.fit(upright, (self.size, self.size))
+        except (image_module.DecompressionBombError, image_module.DecompressionBombWarning) as error:
+            raise UnreadableImageError("the image has too many pixels") from error
+        except Exception as error:  # a damaged image can raise almost anything
+            raise UnreadableImageError("the file is not an image or is damaged") from error
         return np.asarray(square, dtype=np.float32).transpose(2, 0, 1) / np.float32(255)
 
 
-def _open_image(path: Path) -> Any:
+class UnreadableImageError(ValueError):
+    """An image cannot be read; the message says why."""
+
+
+def _pillow() -> tuple[Any, Any]:
     try:
-        from PIL import Image
+        from PIL import Image, ImageOps
     except ImportError as error:
         raise ValueError("images: reading images requires Pillow; pip install 'propall[images]'.") from error
-    return Image.open(path)
+    return Image, ImageOps

@@ -4,8 +4,9 @@ import functools
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
 from propall.labels.hierarchy import read_tree
-from propall.labels.parsing import CellGrammar, LabelCell, as_text
+from propall.labels.parsing import CellGrammar, LabelCell, as_text, visible_text
 from propall.labels.votes import apply_rule, is_count, label_studio_annotators, label_studio_answers
 from propall.tables.label_source import (
     MIN_LABEL_SHARE,
@@ -26,7 +27,16 @@ from propall.tables.label_source import (
 )
 from propall.tables.reading import DataNote, RawTable, note_rows, read_table
 from propall.tables.spelling import SimilarNames, Typos, find_typos
+from propall.tables.writing import is_answer_column
 from propall.wording import list_names, plural, suggest
+
+#: More classes than this must be in two rows each on average; otherwise the column is hardly one of labels.
+PLAUSIBLE_CLASSES = 50
+#: Names of classes, in lower case, that may mean that there is no label.
+UNCLEAR_NAMES = frozenset(
+    {"unknown", "unk", "unsure", "not sure", "unclear", "uncertain", "undefined", "undetermined", "missing"}
+    | {"none", "nil", "nothing", "no label", "unlabeled", "unlabelled", "tbd", "todo", "-", "--", ".", "#n/a"}
+)
 
 ONE, SEVERAL, NEGATED, NOTHING = "one label", "several labels", "ruled out", "no label"
 AGREED, DISAGREED, ALONE = "all agree", "disagree", "one answer"
@@ -81,9 +91,11 @@ class LabeledTable:
         return self.raw.frame if self.labeled is None else self.raw.frame.iloc[self.labeled.rows]
 
 
-def open_table(source: Any, labels: LabelSource | None = None) -> LabeledTable:
-    """Read a file or data frame and, if `labels` says where they are, its labels."""
-    raw = read_table(source)
+def open_table(
+    source: Any, labels: LabelSource | None = None, *, encoding: str | None = None
+) -> LabeledTable:
+    """Read a file or data frame and, if `labels` says where they are, its labels; see `read_table`."""
+    raw = read_table(source, encoding=encoding)
     if labels is None:
         return LabeledTable(raw)
     if labels.item is not None and raw.tasks is None:
@@ -99,6 +111,8 @@ def find_label_copies(table: LabeledTable, ignore: Sequence[str] = ()) -> dict[s
     grammar = replace(table.source.grammar, separator=table.source.separator.casefold(), known=names)
     notes = {}
     for column in table.frame.columns.difference(list(ignore), sort=False):
+        if is_answer_column(str(column)):
+            continue
         texts = table.frame[column].map(lambda cell: as_text(cell).casefold())
         texts = texts[~texts.isin(list(NO_LABEL))]
         is_label = texts.map(lambda text: text in names or _lists_known_names(text, grammar))
@@ -229,7 +243,9 @@ def _build_vocabulary(
             f"({plural(counts[other], 'row')}); kept apart. If they are one class, use --options classes=..."
         )
         notes.append(DataNote("similar names", text, "noted", tuple(rows_of[name][:5])))
-    corrections = {name: typos.corrections.get(name, name) for name in counts}
+    # Cells were read without invisible characters, which the names of known classes may have.
+    spelled = {visible_text(name): name for name in known or ()}
+    corrections = {name: typos.corrections.get(name, spelled.get(name, name)) for name in counts}
     if tree is not None:
         classes = tuple(map(str, tree.leaves))
         columns = {str(n): np.flatnonzero(row) for n, row in zip(tree.nodes, tree.stands_for, strict=True)}
@@ -240,21 +256,43 @@ def _build_vocabulary(
 
 
 def _sort_names(names: set[str]) -> list[str]:
-    """Sort numerically if all names are numbers, else alphabetically."""
+    """Sort numerically if all names are numbers, else and among equal numbers alphabetically."""
+    alphabetical = sorted(names)
     try:
-        return sorted(names, key=float)
+        numbers = [float(name) for name in alphabetical]
     except ValueError:
-        return sorted(names)
+        return alphabetical
+    return sorted(alphabetical, key=float) if np.isfinite(numbers).all() else alphabetical
 
 
 def _reject_implausible(n_classes: int, n_rows: int, what: str) -> None:
-    if n_classes > 50 and n_classes * 2 > n_rows:
+    if n_classes > PLAUSIBLE_CLASSES and n_classes * 2 > n_rows:
         raise ValueError(
             f"label: {what} has {n_classes} different labels in {n_rows} rows; check the column and the "
             "separator."
         )
     if n_classes < 2:
-        raise ValueError(f"label: {what} has {plural(n_classes, 'class')}; expected at least two.")
+        raise ValueError(
+            f"label: {what} has {plural(n_classes, 'class')}; expected at least two. Check the column, or "
+            "list all classes with --options classes=..."
+        )
+
+
+def _reject_free_text(names: Collection[str], n_rows: int, source: LabelSource, what: str) -> None:
+    """Reject a column with far too many names before they are compared with each other."""
+    if source.classes is None and source.hierarchy is None and len(names) > 4 * PLAUSIBLE_CLASSES:
+        _reject_implausible(len(set(map(str.casefold, names))), n_rows, what)
+
+
+def _visible_texts(texts: dict[int, str], notes: list[DataNote]) -> dict[int, str]:
+    """Compose letters and remove invisible characters of label cells, with a note on the rows."""
+    visible = {row: visible_text(text) for row, text in texts.items()}
+    rows = [row for row, text in texts.items() if visible[row] != text]
+    if rows:
+        example = texts[rows[0]].encode("ascii", "backslashreplace").decode()
+        text = f"labels such as {example!r:.60} have invisible or decomposed characters; read without them"
+        note_rows(notes, "invisible characters", text.replace("\\\\", "\\"), "repaired", rows)
+    return visible
 
 
 def _read_cells(raw: RawTable, source: LabelSource) -> LabeledRows:
@@ -265,9 +303,9 @@ def _read_cells(raw: RawTable, source: LabelSource) -> LabeledRows:
             f"rule: {source.rule!r} needs the answers of several annotators, but {source.label!r} is one "
             "column; omit the rule, or name annotators, votes or item."
         )
-    texts = dict(zip(map(int, column.index), map(as_text, column), strict=True))
-    cells = dict(zip(texts, source.grammar.parse_all(texts.values()), strict=True))
     draft = _Draft()
+    texts = _visible_texts(dict(zip(map(int, column.index), map(as_text, column), strict=True)), draft.notes)
+    cells = dict(zip(texts, source.grammar.parse_all(texts.values()), strict=True))
     stray = [row for row, cell in cells.items() if cell.stray]
     text = f"{source.separator!r} with nothing on one side is ignored"
     note_rows(draft.notes, "stray separator", text, "repaired", stray)
@@ -280,8 +318,10 @@ def _read_cells(raw: RawTable, source: LabelSource) -> LabeledRows:
     usable = {row: cell for row, cell in cells.items() if row not in draft.faults}
     names = dict.fromkeys(name for cell in usable.values() for name in cell.names)
     draft.notes += _suggest_separator([name for name in names if name not in source.grammar.known])
+    what = f"column {source.label!r} of {raw.source}"
+    _reject_free_text(names, len(column), source, what)
     vocabulary = _build_vocabulary({row: cell.names for row, cell in usable.items()}, source, draft.notes)
-    _reject_implausible(len(vocabulary.classes), len(column), f"column {source.label!r}")
+    _reject_implausible(len(vocabulary.classes), len(column), what)
     for row, cell in usable.items():
         fault = vocabulary.fault_of(cell.names)
         mask = np.zeros(len(vocabulary.classes), dtype=bool)
@@ -323,7 +363,7 @@ def _read_answers(
     draft = _Draft()
     cells: dict[int, list[LabelCell]] = {}
     for row, values in zip(map(int, raw.frame.index), answers, strict=True):
-        parsed = [parse(as_text(value)) for value in values]
+        parsed = [parse(visible_text(as_text(value))) for value in values]
         if any(cell.negated for cell in parsed):
             draft.faults[row] = "an annotator rules out labels, which cannot be counted as votes"
         elif fault := next(filter(None, map(cell_fault, parsed)), ""):
@@ -331,9 +371,11 @@ def _read_answers(
         else:
             cells[row] = parsed
     names = {row: [name for cell in parsed for name in cell.names] for row, parsed in cells.items()}
+    what = f"the answers of {raw.source}"
+    _reject_free_text(set(chain.from_iterable(names.values())), len(cells), source, what)
     vocabulary = _build_vocabulary(names, source, draft.notes)
     k = len(vocabulary.classes)
-    _reject_implausible(k, len(cells), "the answers")
+    _reject_implausible(k, len(cells), what)
     for row, parsed in cells.items():
         if fault := vocabulary.fault_of(names[row]):
             draft.faults[row] = fault
@@ -393,6 +435,36 @@ def _read_votes(raw: RawTable, source: LabelSource) -> LabeledRows:
     return _finish(raw, source, source.votes, draft)
 
 
+def _note_odd_classes(
+    classes: Sequence[Hashable],
+    mask: NDArray[np.bool_],
+    named: NDArray[np.bool_],
+    rows: NDArray[np.int64],
+) -> list[DataNote]:
+    """Note classes that no or one row names, and those that may mean that there is no label."""
+    counts = mask.sum(0, where=named[:, None])
+    never = [name for name, count in zip(classes, counts, strict=True) if count == 0]
+    once = [i for i, count in enumerate(counts) if count == 1]
+    notes = []
+    if never:
+        kind = "class" if len(never) == 1 else "classes"
+        text = f"no row names {kind} {list_names(never)}; candidates only where others are ruled out"
+        notes.append(DataNote("class never named", text))
+    if once:
+        text = f"class {classes[once[0]]!r} is in one row only"
+        if len(once) > 1:
+            text = f"{len(once)} classes are in one row only: {list_names([classes[i] for i in once])}"
+        text += ", too few to learn; --options classes=... can exclude such classes"
+        seen_in = tuple(int(rows[(mask[:, i] & named).argmax()]) for i in once)
+        notes.append(DataNote("label seen once", text, "noted", seen_in))
+    for i, name in enumerate(classes):
+        if str(name).casefold() in UNCLEAR_NAMES:
+            size = plural(int(counts[i]), "row")
+            text = f"{name!r} is a class ({size}); leave cells empty if it means no label"
+            notes.append(DataNote("unclear class", text, "noted", tuple(rows[mask[:, i] & named].tolist())))
+    return notes
+
+
 def _finish(raw: RawTable, source: LabelSource, classes: Sequence[str], draft: _Draft) -> LabeledRows:
     """Assemble the kept rows in the order of the file, with notes on dropped and uninformative rows."""
     notes = draft.notes
@@ -422,15 +494,7 @@ def _finish(raw: RawTable, source: LabelSource, classes: Sequence[str], draft: _
         labels = CandidateLabels.from_matrix(mask, classes)
     row_kinds = [draft.kinds[row] for row in kept]
     named = np.array([kind not in (NOTHING, NEGATED) for kind in row_kinds])
-    for i, name in enumerate(labels.classes):
-        rows_with = np.flatnonzero(mask[:, i] & named)
-        if len(rows_with) == 0:
-            text = f"no row names class {name!r}; it is a candidate only where others are ruled out"
-            notes.append(DataNote("class never named", text))
-        elif len(rows_with) == 1:
-            text = f"class {name!r} is in one row only, too few to learn"
-            text += "; --options classes=... can exclude it"
-            notes.append(DataNote("label seen once", text, "noted", (kept[rows_with[0]],)))
+    notes += _note_odd_classes(labels.classes, mask, named, np.array(kept))
     rows_kept = np.array([position[row] for row in kept], dtype=np.int64)
     labeled = LabeledRows(labels, rows_kept, row_kinds, notes=notes)
     if draft.counts:

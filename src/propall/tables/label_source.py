@@ -1,16 +1,17 @@
 """Describe or guess where the labels of a table are."""
 
-import csv
-import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from propall.labels.parsing import CellGrammar, LabelCell, as_text
+from propall.input_files import read_input
+from propall.labels.hierarchy import read_tree
+from propall.labels.parsing import CellGrammar, LabelCell, as_text, visible_text
 from propall.labels.votes import Rule, label_studio_names
-from propall.tables.reading import RawTable, decode_text
+from propall.tables.encodings import decode_text
+from propall.tables.reading import RawTable, parse_json, split_records
 from propall.wording import join_names
 
 #: Words in a label cell that mean there is no label; a class with such a name must be listed in `classes`.
@@ -83,7 +84,7 @@ class LabelSource:
     @property
     def grammar(self) -> CellGrammar:
         """How label cells are written."""
-        known = frozenset(self.classes or ())
+        known = frozenset(self.classes or ()).union(map(visible_text, self.classes or ()))
         return CellGrammar(self.separator, known=known, json_lists=True, blanks=NO_LABEL)
 
     def describe(self) -> str:
@@ -112,24 +113,28 @@ class LabelSource:
 def read_hierarchy(path: str | Path) -> Any:
     """Read a tree from a file: nested JSON objects, a CSV of parents and children, or one path per line."""
     path = Path(path)
-    if not path.is_file():
-        problem = "is a folder; expected a file" if path.is_dir() else "does not exist"
-        raise FileNotFoundError(f"hierarchy: {path} {problem}.")
-    text, _ = decode_text(path.read_bytes(), path.name)
+    text = decode_text(read_input(path, "hierarchy"), path.name).text
     if path.suffix.lower() == ".json":
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"hierarchy: {path} is not JSON ({error}).") from error
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if path.suffix.lower() == ".csv":
-        edges = [[cell.strip() for cell in row] for row in csv.reader(lines)]
-        edges = edges[1:] if edges and [c.lower() for c in edges[0]] == ["parent", "child"] else edges
-        bad = next((number for number, edge in enumerate(edges, 1) if len(edge) != 2), None)
-        if bad is not None:
-            raise ValueError(f"hierarchy: {path}, line {bad}: expected two names, parent and child.")
-        return edges
-    return lines
+        tree = parse_json(text, f"hierarchy: {path}")
+    elif path.suffix.lower() == ".csv":
+        tree = _read_edges(text, path)
+    else:
+        tree = [line.strip() for line in text.splitlines() if line.strip()]
+    try:
+        read_tree(tree)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"hierarchy: {path}: {str(error).removeprefix('tree: ')}") from error
+    return tree
+
+
+def _read_edges(text: str, path: Path) -> list[list[str]]:
+    rows = [row for row in split_records(text, ",", path.name) if any(map(str.strip, row))]
+    edges = [[cell.strip() for cell in row] for row in rows]
+    edges = edges[1:] if edges and [c.lower() for c in edges[0]] == ["parent", "child"] else edges
+    bad = next((number for number, edge in enumerate(edges, 1) if len(edge) != 2), None)
+    if bad is not None:
+        raise ValueError(f"hierarchy: {path}, line {bad}: expected two names, parent and child.")
+    return edges
 
 
 def find_label_columns(raw: RawTable) -> list[str]:

@@ -4,8 +4,10 @@ import csv
 import io
 import json
 import re
+import warnings
+import zipfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,8 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from propall.input_files import check_input_file, read_input
 from propall.labels import votes
 from propall.labels.inputs import is_missing
+from propall.tables.encodings import decode_text
 from propall.wording import did_you_mean, list_names
 
 #: What was done about something noted, most severe first.
@@ -48,6 +52,8 @@ FORMATS = {
 }
 #: Libraries that pandas needs to read or write a spreadsheet; other binary formats need pyarrow.
 SPREADSHEET_LIBRARIES = {".xlsx": "openpyxl", ".xls": "xlrd", ".ods": "odfpy"}
+#: Most columns of a table, levels of lists in a JSON cell, and bytes of an unpacked spreadsheet.
+MAX_COLUMNS, MAX_NESTING, MAX_UNPACKED = 50_000, 20, 4 << 30
 
 
 @dataclass(frozen=True)
@@ -117,8 +123,13 @@ class RawTable:
         return self.frame[name]
 
 
-def read_table(source: str | Path | pd.DataFrame) -> RawTable:
-    """Read a table from a data frame, a file in one of the `FORMATS`, or a Label Studio export."""
+def read_table(source: str | Path | pd.DataFrame, *, encoding: str | None = None) -> RawTable:
+    """Read a table from a data frame, a file in one of the `FORMATS`, or a Label Studio export.
+
+    Args:
+        source: a data frame or the path of a file.
+        encoding: of a text file; by default UTF-8, UTF-16, UTF-32 or Windows-1252, whichever it reads like.
+    """
     if isinstance(source, pd.DataFrame):
         frame, notes = _name_columns(source.reset_index(drop=True), [str(c) for c in source.columns])
         return RawTable(frame, "data frame", notes)
@@ -129,44 +140,46 @@ def read_table(source: str | Path | pd.DataFrame) -> RawTable:
     if kind is None:
         suffix = f"the suffix {path.suffix}" if path.suffix else "no suffix"
         raise ValueError(f"file: {path.name} has {suffix}; expected {', '.join(FORMATS)}.")
-    if not path.exists():
-        here = [other.name for other in path.parent.glob("*")] if path.parent.is_dir() else []
-        hint = did_you_mean(path.name, here) or "check the path."
-        raise FileNotFoundError(f"file: {path} does not exist; {hint}")
-    readers = {"CSV": _read_csv, "TSV": _read_csv, "JSON lines": _read_json_lines, "JSON": _read_json}
-    table = readers.get(kind, _read_binary)(path)
+    check_input_file(path)
+    if kind in ("Excel", "Parquet", "Feather"):
+        table = _read_binary(path, kind)
+    else:
+        text, remark = decode_text(read_input(path), path.name, encoding)
+        readers = {"CSV": _read_csv, "TSV": _read_csv, "JSON lines": _read_json_lines, "JSON": _read_json}
+        table = readers[kind](path, text)
+        if remark:
+            table.notes.insert(0, DataNote("encoding", remark, "repaired"))
     table.folder = path.parent
     if not len(table.frame):
         problem = "has no rows below its header" if path.stat().st_size else "is empty"
         raise ValueError(f"file: {path} {problem}.")
+    if len(table.frame.columns) > MAX_COLUMNS:
+        raise ValueError(
+            f"file: {path.name} has {len(table.frame.columns)} columns; at most {MAX_COLUMNS} are supported. "
+            "Check the separator, or pass the numbers as embeddings."
+        )
     return table
 
 
-def _read_csv(path: Path) -> RawTable:
-    text, notes = decode_text(path.read_bytes(), path.name)
+def _read_csv(path: Path, text: str) -> RawTable:
+    notes: list[DataNote] = []
     separator = "\t" if path.suffix.lower() == ".tsv" else _guess_separator(text)
     if separator != "," and path.suffix.lower() != ".tsv":
         what = {";": "semicolons", "\t": "tabs"}[separator]
         notes.append(DataNote("separator", f"columns are separated by {what}"))
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    try:
-        header = next(lines, [])
-        rows = [row for row in lines if row]  # skip blank lines
-    except csv.Error as error:
-        raise ValueError(f"file: {path.name}, line {lines.line_num}: {error}. Correct this line.") from error
-    header = [name.strip() for name in header]
-    while header and not header[-1] and all(len(row) < len(header) or not row[-1] for row in rows):
-        header.pop()  # every line ends with a separator
-        rows = [row[: len(header)] for row in rows]
-    width = len(header)
+    records = split_records(text, separator, path.name)
+    header = [name.strip() for name in next(records, [])]
+    rows = [row for row in records if row]  # skip blank lines
+    width = _used_width(header, rows)
+    header = header[:width]
     empty = [i for i, row in enumerate(rows) if not any(map(str.strip, row))]
     long = [i for i, row in enumerate(rows) if len(row) > width and any(map(str.strip, row[width:]))]
     short = [i for i in np.setdiff1d(np.arange(len(rows)), empty).tolist() if len(rows[i]) < width]
     note_rows(notes, "empty row", "every cell is blank", "row dropped", empty)
     than_header = f"cells than the {width} columns of the header"
     note_rows(notes, "too many cells", f"more {than_header}", "row dropped", long)
-    text = f"fewer {than_header}; the last are read as missing"
-    note_rows(notes, "too few cells", text, "repaired", short)
+    few = f"fewer {than_header}; the last are read as missing"
+    note_rows(notes, "too few cells", few, "repaired", short)
     cells = [(row + [""] * (width - len(row)))[:width] for row in rows]
     frame = pd.DataFrame(np.array(cells, dtype=object).reshape(len(cells), width), dtype=object)
     frame, renamed = _name_columns(frame, header)
@@ -175,23 +188,57 @@ def _read_csv(path: Path) -> RawTable:
     return RawTable(frame.drop(index=long + empty), path.name, notes + renamed, separator=csv_separator)
 
 
-def decode_text(data: bytes, name: str) -> tuple[str, list[DataNote]]:
-    """Decode a text file, with a note if it is neither UTF-8 nor UTF-16."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        encoding = "utf-16"
-    elif b"\0" in data[:2]:  # UTF-16 without a byte order mark: half of the first letter is zero
-        encoding = "utf-16-be" if data[0] == 0 else "utf-16-le"
-    else:
-        encoding = "utf-8-sig"
-    try:
-        return data.decode(encoding), []
-    except UnicodeDecodeError:
-        text = data.decode("cp1252", errors="replace")
-        return text, [DataNote("encoding", f"{name} is not UTF-8; read as Windows-1252", "repaired")]
+def split_records(text: str, separator: str, name: str) -> Iterator[list[str]]:
+    """Split CSV text into records; an unclosed quotation mark is an error, since it would swallow rows."""
+    _allow_long_fields(text)
+    lines_of_record: list[str] = []
+
+    def lines() -> Iterator[str]:
+        for line in io.StringIO(text, newline=""):
+            lines_of_record.append(line)
+            yield line
+
+    reader = csv.reader(lines(), delimiter=separator)
+    while True:
+        first = reader.line_num + 1
+        lines_of_record.clear()
+        try:
+            record = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise ValueError(f"file: {name}, line {reader.line_num}: {error}. Correct this line.") from error
+        if len(lines_of_record) > 1 or (record and record[-1].endswith("\n")):
+            try:
+                list(csv.reader(lines_of_record, delimiter=separator, strict=True))
+            except csv.Error:
+                raise ValueError(
+                    f"file: {name}, line {first}: a quotation mark is not closed, so that the lines up to "
+                    f"{reader.line_num} would be one cell. Close it, or double it if it belongs to the text."
+                ) from None
+        yield record
+
+
+def _allow_long_fields(text: str) -> None:
+    # The limit belongs to the whole process. It is only raised, so that threads do not disturb each other.
+    if csv.field_size_limit() < len(text):
+        csv.field_size_limit(len(text))
+
+
+def _used_width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Return the number of columns without those at the end that have neither a name nor a cell."""
+    width = max((i for i, name in enumerate(header, 1) if name), default=0)
+    for row in rows:
+        end = min(len(row), len(header))
+        while end > width and not row[end - 1]:
+            end -= 1
+        width = max(width, end)
+    return width
 
 
 def _guess_separator(text: str) -> str:
     header = re.split(r"[\r\n]", text, maxsplit=1)[0]
+    _allow_long_fields(header)
     counts = {sign: len(next(csv.reader([header], delimiter=sign), [])) for sign in (",", ";", "\t")}
     return max(counts, key=lambda sign: (counts[sign], sign == ","))
 
@@ -204,42 +251,98 @@ def _name_columns(frame: pd.DataFrame, header: Sequence[str]) -> tuple[pd.DataFr
         text = f"columns {list_names(unnamed)} have no name; named by position"
         notes.append(DataNote("unnamed column", text, "repaired"))
     titles = [name or f"column {number}" for number, name in enumerate(header, 1)]
-    seen: Counter[str] = Counter()
+    total, seen = Counter(titles), Counter[str]()
     first: dict[str, int] = {}
+    copies: dict[str, list[str]] = {}  # the new names of further columns with the same title
+    taken = set(titles)
     for i, title in enumerate(titles):
         seen[title] += 1
-        name = title if seen[title] == 1 else f"{title} ({seen[title]})"
+        name = title
         if seen[title] == 1:
             first[title] = i
+        elif frame.iloc[:, i].equals(frame.iloc[:, first[title]]):
+            copies.setdefault(title, [])
+            continue
         else:
-            text = f"{title!r} is in the header {_times(titles.count(title))}"
-            if frame.iloc[:, i].equals(frame.iloc[:, first[title]]):
-                text = f"{text} with the same cells; one is kept"
-                notes.append(DataNote("duplicate heading", text, "column left out"))
-                continue
-            notes.append(DataNote("duplicate heading", f"{text}; another is renamed {name!r}", "repaired"))
+            name = f"{title} ({seen[title]})"
+            while name in taken:
+                name += "'"
+            copies.setdefault(title, []).append(name)
+            taken.add(name)
         names.append(name)
         kept.append(i)
+    for title, new_names in copies.items():
+        text = f"{title!r} is in the header {_times(total[title])}"
+        dropped = total[title] - 1 - len(new_names)
+        if dropped:
+            note = DataNote(
+                "duplicate heading", f"{text} with the same cells; one is kept", "column left out"
+            )
+            notes.append(note)
+        if new_names:
+            renamed = f"{text}; {'another is' if len(new_names) == 1 else 'others are'} renamed "
+            notes.append(DataNote("duplicate heading", renamed + list_names(new_names), "repaired"))
     frame = frame.iloc[:, kept].copy()
     frame.columns = pd.Index(names, dtype=object)
     return frame, notes
 
 
-def _read_json_lines(path: Path) -> RawTable:
-    text, notes = decode_text(path.read_bytes(), path.name)
+def parse_json(text: str, where: str, hint: str = "Save it again as JSON.") -> Any:
+    """Parse JSON text; `where` begins the error message, as in `file: a.json`.
+
+    Half of a surrogate pair, which no text file can hold, becomes U+FFFD.
+    """
+    if _SURROGATE.search(text):
+        text = _SURROGATE_PAIR.sub(lambda match: r"\ufffd" if match[1] else match[0], text)
+    try:
+        return json.loads(text)
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except json.JSONDecodeError as error:
+        reason = str(error)
+    except ValueError:
+        reason = "a number has too many digits"
+    raise ValueError(f"{where} is not JSON ({reason}). {hint}")
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+#: An escaped backslash, a whole pair, or (group 1) half a pair.
+_SURROGATE_PAIR = re.compile(
+    r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+
+
+def _read_json_lines(path: Path, text: str) -> RawTable:
     records, bad = [], []
     for number, line in enumerate(line for line in text.split("\n") if line.strip()):
         try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
+            record = parse_json(line, "line")
+        except ValueError:
             record = None
-        if not isinstance(record, dict):
+        if not isinstance(record, dict) or _is_deep(record):
             bad.append(number)
             record = {}
         records.append(record)
+    if records and len(bad) == len(records):
+        raise ValueError(
+            f"file: no line of {path.name} is a JSON object; expected one per line. Use the suffix .json if "
+            "the file is a list of objects."
+        )
+    notes: list[DataNote] = []
     note_rows(notes, "broken line", "not a JSON object", "row dropped", bad)
     frame = pd.DataFrame(_columns(records), dtype=object)
     return RawTable(frame.drop(index=bad), path.name, notes)
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether lists and objects are nested in more than `MAX_NESTING` levels."""
+    level = [value]
+    for _ in range(MAX_NESTING):
+        members = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
+        level = [child for child in members if isinstance(child, list | dict)]
+        if not level:
+            return False
+    return True
 
 
 def _columns(records: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -247,39 +350,87 @@ def _columns(records: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     return {str(name): [record.get(name) for record in records] for name in names}
 
 
-def _read_json(path: Path) -> RawTable:
-    text, notes = decode_text(path.read_bytes(), path.name)
-    try:
-        records = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"file: {path.name} is not JSON ({error}); use the suffix .jsonl for one JSON object per line."
-        ) from error
+def _read_json(path: Path, text: str) -> RawTable:
+    hint = "Use the suffix .jsonl for one JSON object per line."
+    records = parse_json(text, f"file: {path.name}", hint)
     if not isinstance(records, list) or not records or not all(isinstance(r, dict) for r in records):
-        raise ValueError(f"file: {path.name} is not a list of JSON objects.")
+        raise ValueError(
+            f"file: {path.name} is not a list of JSON objects; expected one object per row, such as "
+            '[{"x": 1}, {"x": 2}].'
+        )
+    deep = next((number for number, record in enumerate(records, 1) if _is_deep(record)), None)
+    if deep is not None:
+        raise ValueError(
+            f"file: {path.name}, object {deep}: lists and objects are nested in more than {MAX_NESTING} "
+            "levels; expected a table. Flatten it."
+        )
     if all(isinstance(r.get("data"), dict) and ("annotations" in r or "completions" in r) for r in records):
-        tasks = votes.label_studio_tasks(records, "file")
+        tasks = votes.label_studio_tasks(records, f"file: {path.name}")
         frame = pd.DataFrame(_columns([task["data"] for task in tasks]), dtype=object)
-        return RawTable(frame, f"{path.name} (Label Studio export)", notes, tasks)
-    return RawTable(pd.DataFrame(_columns(records), dtype=object), path.name, notes)
+        return RawTable(frame, f"{path.name} (Label Studio export)", tasks=tasks)
+    return RawTable(pd.DataFrame(_columns(records), dtype=object), path.name)
 
 
-def _read_binary(path: Path) -> RawTable:
+def _read_binary(path: Path, kind: str) -> RawTable:
     ending = path.suffix.lower()
-    kind = FORMATS[ending]
-    reader = getattr(pd, f"read_{kind.lower()}")
     try:
-        frame = reader(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # openpyxl warns of every extension it does not know
+            frame, header = _read_excel(path) if kind == "Excel" else _read_arrow(path, kind)
+        frame, notes = _name_columns(frame.reset_index(drop=True), header)
     except ImportError as error:
         library = SPREADSHEET_LIBRARIES.get(ending, "pyarrow")
         raise ValueError(f"file: reading {ending} needs {library}; pip install {library}.") from error
-    names = frame.columns
-    if kind == "Excel":
-        # pandas renames repeated names to "name.1", so the header is read again as it is written.
-        names = reader(path, header=None, nrows=1).iloc[0]
-    header = ["" if kind == "Excel" and is_missing(name) else str(name) for name in names]
-    frame, notes = _name_columns(frame.reset_index(drop=True), header)
+    except Exception as error:  # a damaged file can raise almost anything
+        raise ValueError(
+            f"file: {path.name} cannot be read as {kind} ({_reason(error)}); it is damaged or in another "
+            "format. Save it again, or as CSV."
+        ) from error
     return RawTable(frame, path.name, notes)
+
+
+def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+        if size > MAX_UNPACKED:
+            raise ValueError(f"it unpacks to {size / 1e9:.1f} GB")
+    # Words such as NA are cells like any other, as they are in a text file.
+    frame = pd.read_excel(path, keep_default_na=False, na_values=[""]).map(_unescaped)
+    # pandas renames repeated names to "name.1", so the header is read again as it is written.
+    names = pd.read_excel(path, header=None, nrows=1, keep_default_na=False, na_values=[""])
+    titles = names.iloc[0].map(_unescaped) if len(names) else ()
+    header = ["" if is_missing(name) else str(name) for name in titles]
+    if len(header) != len(frame.columns):
+        raise ValueError(f"{len(header)} names for {len(frame.columns)} columns")
+    return frame, header
+
+
+def _unescaped(cell: Any) -> Any:
+    """Replace the escapes of a spreadsheet for characters that XML forbids, such as _x001B_."""
+    if not isinstance(cell, str) or "_x" not in cell:
+        return cell
+    return re.sub("_x([0-9A-Fa-f]{4})_", lambda match: chr(int(match[1], 16)), cell)
+
+
+def _read_arrow(path: Path, kind: str) -> tuple[pd.DataFrame, list[str]]:
+    from pyarrow import feather, parquet
+
+    # Arrow trusts the offsets in a file, so that a damaged one can crash the interpreter: they are checked
+    # before pandas sees them.
+    with path.open("rb") as file:
+        table = parquet.read_table(file) if kind == "Parquet" else feather.read_table(file)
+    table.validate(full=True)
+    del table
+    with path.open("rb") as file:
+        frame = pd.read_parquet(file) if kind == "Parquet" else pd.read_feather(file)
+    return frame, [str(name) for name in frame.columns]
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of an error's text, or its type if it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200].rstrip(".") if lines else type(error).__name__
 
 
 def _times(count: int) -> str:

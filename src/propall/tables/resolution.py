@@ -18,7 +18,7 @@ from propall.tables.label_source import LabelSource
 from propall.tables.learning_curves import LearningCurves
 from propall.tables.model import TableModel
 from propall.tables.reading import DataNote, RawTable, read_table
-from propall.tables.writing import PREFIX, add_columns, format_alternatives
+from propall.tables.writing import add_columns, format_alternatives
 
 #: A resolved label with at least this probability counts as sure.
 SURE = 0.9
@@ -86,19 +86,23 @@ class ResolvedTable:
     def frame(self, alternatives: int = 3) -> pd.DataFrame:
         """Return the table with the resolved label and what is known about it as added columns."""
         wrong = "all candidates are probably wrong"
+        notes = np.full(len(self.raw.frame), None, dtype=object)
+        notes[self.labeled.rows] = np.where(self.doubt > DOUBTFUL, wrong, "")
+        for note in self.labeled.notes:
+            if note.action == "row dropped":
+                notes[self.raw.frame.index.isin(note.rows)] = f"left out: {note.text}"
         columns: dict[str, Any] = {
             "label": self.resolution.label,
             "probability": self.resolution.probability.astype(float).round(6),
             "margin": self.resolution.margin.astype(float).round(6),
             "doubt": self.doubt.round(6),
             "alternatives": [format_alternatives(row) for row in self.resolution.alternatives(alternatives)],
-            "note": np.where(self.doubt > DOUBTFUL, wrong, ""),
+            "note": notes[self.labeled.rows],
             "by": np.where(self.seen, "models that did not see it", "the model"),
         }
         out = add_columns(self.raw.frame, self.labeled.rows, columns)
-        for note in self.labeled.notes:
-            if note.action == "row dropped":
-                out.loc[out.index.isin(note.rows), PREFIX + "note"] = f"left out: {note.text}"
+        position = len(self.raw.frame.columns) + list(columns).index("note")
+        out.isetitem(position, notes)
         return out
 
     def counts(self) -> list[LabelCount]:
@@ -148,13 +152,13 @@ def resolve_training_rows(fitted: Fitted) -> ResolvedTable:
 
 def resolve_file(
     model: TableModel,
-    file: str | Path | pd.DataFrame,
+    file: str | Path | pd.DataFrame | RawTable,
     source: LabelSource | None = None,
     *,
     embedding: NDArray[Any] | None = None,
 ) -> ResolvedTable:
     """Resolve the candidate sets of a file; by default, labels are where they were in the fit."""
-    raw = read_table(file)
+    raw = file if isinstance(file, RawTable) else read_table(file)
     labels = model.labels if source is None else source
     if labels.item is not None and raw.tasks is None:
         raw = group_by_item(raw, labels)
@@ -221,13 +225,13 @@ class PredictedTable:
 
 def predict_file(
     model: TableModel,
-    file: str | Path | pd.DataFrame,
+    file: str | Path | pd.DataFrame | RawTable,
     *,
     embedding: NDArray[Any] | None = None,
     all_probabilities: bool = False,
 ) -> PredictedTable:
     """Predict the class, or the probabilities of all classes, of every row of a file."""
-    raw = read_table(file)
+    raw = file if isinstance(file, RawTable) else read_table(file)
     readable, notes = np.ones(len(raw.frame), dtype=bool), list(raw.notes)
     if model.features.images is not None:
         readable, broken = model.features.images.openable(raw.frame, raw.folder)

@@ -1,5 +1,7 @@
 """Writing a table with a model's answers as added columns."""
 
+import csv
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,20 +11,38 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from propall.atomic_files import replacing
+from propall.labels.parsing import as_text
 from propall.tables.reading import FORMATS, SPREADSHEET_LIBRARIES
 
 #: Prefix of added columns, so that they do not clash with the table's columns.
 PREFIX = "propall_"
+#: Columns that are added to a table; `p_` and the name of a class stand for the probability of that class.
+ANSWERS = ("label", "probability", "margin", "doubt", "alternatives", "note", "by")
+_ANSWER_COLUMN = re.compile(rf"{PREFIX}({'|'.join(ANSWERS)}|p_.*)(_\d+)?", re.DOTALL)
+#: Largest table and longest text of a cell that Excel opens.
+EXCEL_ROWS, EXCEL_COLUMNS, EXCEL_CELL = 1_048_575, 16_384, 32_767
+
+
+def is_answer_column(name: str) -> bool:
+    """Whether a column has the name of one that `resolve` or `predict` adds, and so is no feature."""
+    return _ANSWER_COLUMN.fullmatch(name) is not None
 
 
 def add_columns(frame: pd.DataFrame, rows: NDArray[Any], columns: Mapping[str, Any]) -> pd.DataFrame:
-    """Add columns with values for some rows, given as a mask or positions; the other rows are left blank."""
+    """Add columns with values for some rows, given as a mask or positions; the other rows are left blank.
+
+    No column of the table is replaced: if one of the names is taken, all added names get a number.
+    """
+    number, ending = 1, ""
+    while any(f"{PREFIX}{name}{ending}" in frame.columns for name in columns):
+        number += 1
+        ending = f"_{number}"
     added = {}
     for name, values in columns.items():
         is_number = np.asarray(values).dtype.kind == "f"
         column = np.full(len(frame), np.nan if is_number else None, dtype=float if is_number else object)
         column[rows] = values
-        added[PREFIX + name] = pd.Series(column, index=frame.index, dtype=column.dtype)
+        added[f"{PREFIX}{name}{ending}"] = pd.Series(column, index=frame.index, dtype=column.dtype)
     return frame.assign(**added)
 
 
@@ -49,10 +69,13 @@ def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None 
             if kind in ("CSV", "TSV"):
                 sep = "\t" if kind == "TSV" else separator or ","
                 frame.to_csv(part, sep=sep, encoding="utf-8", index=False)
+                if b"\r" in part.read_bytes():
+                    # Not quoted by pandas, though readers take it for the end of a line.
+                    frame.to_csv(part, sep=sep, encoding="utf-8", index=False, quoting=csv.QUOTE_NONNUMERIC)
             elif kind in ("JSON", "JSON lines"):
                 frame.to_json(part, orient="records", lines=kind == "JSON lines", force_ascii=False)
             elif kind == "Excel":
-                frame.to_excel(part, index=False)
+                _write_excel(frame, part)
             else:
                 plain = frame.reset_index(drop=True)
                 (plain.to_parquet if kind == "Parquet" else plain.to_feather)(part)
@@ -60,3 +83,40 @@ def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None 
         package = SPREADSHEET_LIBRARIES.get(path.suffix.lower(), "pyarrow")
         raise ValueError(f"out: writing {path.suffix} requires {package}; pip install {package}.") from error
     return path
+
+
+def _write_excel(frame: pd.DataFrame, path: Path) -> None:
+    """Write a spreadsheet in which text is text: neither formulas nor control characters."""
+    if len(frame) > EXCEL_ROWS or len(frame.columns) > EXCEL_COLUMNS:
+        raise ValueError(
+            f"out: Excel cannot hold {len(frame)} rows and {len(frame.columns)} columns; write a .csv file."
+        )
+    plain = frame.map(_excel_cell)
+    plain.columns = pd.Index([_excel_cell(str(name)) for name in frame.columns], dtype=object)
+    with pd.ExcelWriter(path) as writer:
+        plain.to_excel(writer, index=False)
+        if path.suffix.lower() != ".xlsx":
+            return
+        for sheet_row in writer.sheets["Sheet1"].iter_rows():
+            for cell in sheet_row:
+                if cell.data_type == "f":
+                    cell.data_type = "s"
+                    cell.style = "Normal"
+                    cell.quotePrefix = True  # remains text when it is edited
+
+
+def _excel_cell(value: Any) -> Any:
+    if isinstance(value, list | tuple | dict | np.ndarray):
+        value = as_text(value)
+    if not isinstance(value, str):
+        return value
+    if len(value) > EXCEL_CELL:
+        raise ValueError(
+            f"out: a cell has {len(value)} characters ({value[:20]!r}...); Excel holds {EXCEL_CELL}. Write a "
+            ".csv file."
+        )
+    # Excel writes characters that XML forbids, and text that looks like such an escape, as _x0001_.
+    return _EXCEL_ESCAPED.sub(lambda match: f"_x{ord(match[0][0]):04X}_{match[0][1:]}", value)
+
+
+_EXCEL_ESCAPED = re.compile(r"[\x00-\x08\x0b\x0c\x0d\x0e-\x1f\ufffe\uffff]|_x[0-9A-Fa-f]{4}_")

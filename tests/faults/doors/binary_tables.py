@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tests.faults.doors.text_tables import HEADING, ROWS, inspect
-from tests.faults.harness import Case, Door
+from tests.faults.doors.text_tables import HEADING, ROWS, csv_text, inspect
+from tests.faults.harness import Case, Door, run_command
 from tests.faults.mutations import byte_mutations, text_mutations
 
 FRAME = pd.DataFrame(ROWS, columns=HEADING)
@@ -104,12 +104,57 @@ def _special(path: Path) -> None:
         path.symlink_to(path.name)
     elif kind == "unreadable":
         path.touch(mode=0o000)
-    inspect(path)
+    if path.suffix == ".npy":
+        _load_embeddings(path)
+    elif path.suffix == ".tree":
+        run_command("inspect", str(_valid_table(path)), "--label", "species", "--hierarchy", str(path))
+    elif path.suffix == ".toml":
+        run_command("inspect", str(_valid_table(path)), "--options", str(path))
+    else:
+        inspect(path)
+
+
+def _valid_table(path: Path) -> Path:
+    table = path.with_name("table.csv")
+    table.write_text(csv_text(), encoding="utf-8")
+    return table
+
+
+def _open_images(path: Path) -> Any:
+    """Read a table of two images, one of which is the input; the other must be kept."""
+    from propall.tables.images import ImageColumn
+
+    path.with_name("whole.png").write_bytes(_image("PNG"))
+    frame = pd.DataFrame({"file": ["whole.png", path.name]})
+    column = ImageColumn("file", 16)
+    readable, notes = column.openable(frame, path.parent)
+    column.pixels(frame[readable], path.parent)
+    return readable[0], notes
+
+
+def _check_images(case: Case, result: Any) -> str:
+    kept, notes = result
+    return "" if kept and all("input" in note.text for note in notes) else "the wrong image was left out"
+
+
+def _image(kind: str) -> bytes:
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 50, 3)).astype(np.uint8)
+    return _written(lambda out: Image.fromarray(pixels).save(out, kind))
+
+
+def _images(count: int, seed: int) -> Iterator[Case]:
+    kinds = {"PNG": ".png", "JPEG": ".jpg", "GIF": ".gif", "BMP": ".bmp", "WEBP": ".webp", "TIFF": ".tiff"}
+    each = -(-count // len(kinds))
+    for kind, suffix in kinds.items():
+        yield from byte_mutations(kind, _image(kind), suffix, each, seed)
 
 
 def _specials(count: int, seed: int) -> Iterator[Case]:
     kinds = ("fifo", "folder", "endless", "dangling", "loop")
     suffixes = (".csv", ".json", ".jsonl", ".tsv", ".xlsx", ".parquet", ".feather", ".txt", "")
+    suffixes += (".npy", ".tree", ".toml")
     for i in range(min(count, len(kinds) * len(suffixes))):
         kind, suffix = kinds[i % len(kinds)], suffixes[i // len(kinds) % len(suffixes)]
         yield Case(f"{kind} as {suffix or 'no suffix'}", kind.encode(), suffix)
@@ -121,4 +166,5 @@ DOORS = [
     Door("Feather", inspect, _feather),
     Door("embeddings", _load_embeddings, _npy, names=("embedding",)),
     Door("special files", _special, _specials),
+    Door("images", _open_images, _images, _check_images),
 ]

@@ -3,7 +3,10 @@
 import csv
 import io
 import json
+import random
+import unicodedata
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from tests.faults.harness import Case, Door, run_command
@@ -44,4 +47,133 @@ def _json(count: int, seed: int) -> Iterator[Case]:
     yield from byte_mutations("JSON lines", lines.encode(), ".jsonl", count - 2 * third, seed)
 
 
-DOORS = [Door("CSV", inspect, _csv), Door("JSON", inspect, _json)]
+WORDS = {
+    "cp1251": "чайка ворона журавль серый",
+    "koi8-r": "чайка ворона журавль серый",
+    "shift_jis": "カモメ 烏 鶴 灰色",
+    "euc_jp": "カモメ 烏 鶴 灰色",
+    "gb18030": "海鸥 乌鸦 鹤 灰色",
+    "big5": "海鷗 烏鴉 鶴 灰色",
+    "euc_kr": "갈매기 까마귀 두루미 회색",
+    "cp1250": "žluťoučký kůň łódź świnia",
+    "cp1252": "Möwe Krähe Fée blessé",
+    "utf-16": "чайка カモメ Möwe 鶴",
+    "utf-32": "чайка カモメ Möwe 鶴",
+    "utf-8-sig": "чайка カモメ Möwe 鶴",
+}
+
+
+def _encodings(count: int, seed: int) -> Iterator[Case]:
+    draw = random.Random(f"encodings {seed}")
+    for number in range(count):
+        encoding = draw.choice(list(WORDS))
+        words = WORDS[encoding].split()
+        rows = [f"{i},{draw.choice(words)} {draw.choice(('a', 'note', ''))}," for i in range(12)]
+        rows = [row + words[i % 3] for i, row in enumerate(rows)]
+        text = "\n".join(["x,text,species", *rows])
+        yield Case(f"{encoding} (seed {seed}, input {number})", text.encode(encoding), ".csv")
+
+
+def _summary(path: Path) -> str:
+    out = io.StringIO()
+    with redirect_stdout(out):
+        run_command("inspect", str(path), "--label", "species", "--json")
+    return out.getvalue()
+
+
+def _check_letters(case: Case, summary: str) -> str:
+    encoding = case.name.split()[0]
+    classes = {row["name"] for row in json.loads(summary)["labels"]["classes"]}
+    strange = classes - set(WORDS[encoding].split())
+    return f"{encoding} was read as {sorted(strange)}" if strange else ""
+
+
+#: Characters that make no visible difference, at least at the ends of a label.
+INVISIBLE = tuple("\u200b\ufeff\u00ad\u200e\u200f\u202a\u202c\u2060\u2066\u00a0")
+NAMES = ("café", "Ångström", "größe")
+
+
+def _unicode_labels(count: int, seed: int) -> Iterator[Case]:
+    draw = random.Random(f"labels {seed}")
+    for number in range(count):
+        rows = []
+        for i in range(30):
+            written = unicodedata.normalize(draw.choice(("NFC", "NFD")), NAMES[i % 3])
+            sign = draw.choice(INVISIBLE)
+            places = (0, len(written)) if sign == "\u00a0" else range(len(written) + 1)
+            at = draw.choice(places)
+            rows.append(f"{i % 7},{written[:at]}{sign}{written[at:]}")
+        text = "\n".join(["x,species", *rows])
+        yield Case(f"labels (seed {seed}, input {number})", text.encode(), ".csv")
+
+
+def _check_classes(case: Case, summary: str) -> str:
+    found = [row["name"] for row in json.loads(summary)["labels"]["classes"]]
+    names = {unicodedata.normalize("NFC", name) for name in NAMES}
+    return "" if set(found) == names else f"classes are {found}"
+
+
+def _quotes(count: int, seed: int) -> Iterator[Case]:
+    """Tables of 60 rows in which a quotation mark is missing, or belongs there."""
+    draw = random.Random(f"quotes {seed}")
+    for number in range(count):
+        rows = [[str(i), f"text {i}", draw.choice(("cat", "dog"))] for i in range(60)]
+        for row in rows:
+            for j in (1, 2):
+                if draw.random() < 0.3:
+                    row[j] = f'"{row[j]}"'
+        at, column = draw.randrange(60), draw.randrange(3)
+        word = draw.choice(('"open', '"', 'a"b', '"a""b"', '"two\nlines"', '"a"b', '""x', '"x,y'))
+        rows[at][column] = word
+        text = "\n".join(["x,text,species", *map(",".join, rows)]) + draw.choice(("", "\n"))
+        name = f"{word!r} in row {at}, column {column} (seed {seed}, input {number})"
+        yield Case(name, text.encode(), ".csv")
+
+
+def _check_rows(case: Case, summary: str) -> str:
+    rows = json.loads(summary)["rows"]
+    return "" if rows == 60 else f"{rows} rows of 60"
+
+
+def _extremes(count: int, seed: int) -> Iterator[Case]:
+    """Tables of unusual size: long cells and headers, many columns, many short and empty lines, free text."""
+    draw = random.Random(f"extremes {seed}")
+    numbers = ("1e308", "-1e308", "1e999", "9" * 400, "nan", "inf", "-0", "1e-320", "0x10", "1_000", "٣")
+    for number in range(count):
+        kind = draw.choice(("cell", "columns", "trailing", "lines", "text", "numbers", "labels", "header"))
+        size = draw.choice((1_000, 20_000, 100_000))
+        rows = [[str(i), draw.choice(("cat", "dog"))] for i in range(40)]
+        header = ["x", "species"]
+        if kind == "cell":
+            rows[draw.randrange(40)][draw.randrange(2)] = "long " * (size // 5)
+        elif kind == "header":
+            header[0] = "h" * size
+        elif kind == "columns":
+            width = min(size, 3000)
+            header += [f"c{i}" for i in range(width)]
+            rows = [[*row, *(draw.choice("123") for _ in range(width))] for row in rows[:12]]
+        elif kind == "trailing":
+            header += [""] * size
+            rows = [[*row, *[""] * draw.choice((0, size))] for row in rows[:6]]
+        elif kind == "lines":
+            rows += [draw.choice(([""], [" "], ["1"], ["", ""])) for _ in range(size)]
+        elif kind == "text":
+            letters = "abcdefghij "
+            rows = [[str(i), "".join(draw.choices(letters, k=min(size, 2000)))] for i in range(300)]
+        elif kind == "numbers":
+            rows = [[draw.choice((*numbers, row[0])), row[1]] for row in rows]
+        elif kind == "labels":
+            start = "label" * (size // 5)
+            rows = [[row[0], start + draw.choice(("a", "b", "ab", "xyz"))] for row in rows]
+        text = "\n".join(",".join(row) for row in [header, *rows])
+        yield Case(f"{kind} of {size} (seed {seed}, input {number})", text.encode(), ".csv")
+
+
+DOORS = [
+    Door("CSV", inspect, _csv),
+    Door("JSON", inspect, _json),
+    Door("encodings", _summary, _encodings, _check_letters),
+    Door("Unicode labels", _summary, _unicode_labels, _check_classes),
+    Door("quotation marks", _summary, _quotes, _check_rows),
+    Door("extreme tables", inspect, _extremes),
+]
