@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from propall.labels.parsing import as_text
 from propall.tables.reading import read_table
-from propall.tables.writing import add_columns, is_answer_column, write_table
+from propall.tables.writing import add_columns, format_of, is_answer_column, write_table
 
 needs_openpyxl = pytest.mark.skipif(find_spec("openpyxl") is None, reason="needs openpyxl")
 BINARY = {".parquet": "pyarrow", ".feather": "pyarrow", ".xlsx": "openpyxl"}
@@ -71,3 +71,9 @@ def test_columns_of_the_table_are_never_replaced() -> None:
     assert out.columns.tolist()[2:] == ["propall_label_2", "propall_probability_2"]
     assert all(map(is_answer_column, ["propall_label", "propall_doubt_2", "propall_p_a gull"]))
     assert not any(map(is_answer_column, ["propall_weight", "label", "my_propall_label"]))
+
+
+@pytest.mark.skipif(find_spec("odf") is not None, reason="odfpy is installed")
+def test_a_missing_library_is_noticed_before_the_work() -> None:
+    with pytest.raises(ValueError, match=r"out: writing .ods requires odfpy; pip install odfpy"):
+        format_of("t.ods")

@@ -58,7 +58,7 @@ class RunProgress(ProgressListener):
         self._has_bar = console.is_terminal
         self._write = write_line if write_line is not None and not self._has_bar else lambda line: None
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.percentage:.0f} %"),
             console=console,

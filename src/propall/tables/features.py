@@ -2,7 +2,8 @@
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -182,7 +183,7 @@ class Features:
         prepared = self.prepared(frame)
         notes: list[DataNote] = []
         for column in self.columns:
-            cells, gaps = prepared[column.name], frame[column.name].map(is_gap).to_numpy(dtype=bool)
+            cells, gaps = prepared[column.name], find_gaps(frame[column.name])
             if column.kind in ("number", "date"):
                 _report_unreadable(column, frame[column.name], cells.to_numpy(), gaps, notes)
             elif column.kind == "category":
@@ -315,6 +316,21 @@ def is_gap(value: Any) -> bool:
     return value.strip().lower() in MISSING if isinstance(value, str) else is_missing(value)
 
 
+def find_gaps(column: "pd.Series[Any]") -> NDArray[np.bool_]:
+    """Return which cells of a column mean a missing value."""
+    return np.fromiter(map(is_gap, column), dtype=bool, count=len(column))
+
+
+def holds_mostly(words: Sequence[str], test: Callable[[str], object], share: float = MOSTLY) -> bool:
+    """Whether a test holds for at least this share of words; ends as soon as that is impossible."""
+    failures, allowed = 0, (1 - share) * len(words) + 1e-9
+    for word in words:
+        failures += not test(word)
+        if failures > allowed:
+            return False
+    return bool(words)
+
+
 def as_numbers(column: "pd.Series[Any]", form: Form = "usual") -> NDArray[np.float64]:
     """Parse numbers; other cells are NaN. `1,500` is 1.5, or 1500 if commas separate thousands."""
     if pd.api.types.is_bool_dtype(column.dtype) or pd.api.types.is_numeric_dtype(column.dtype):
@@ -367,7 +383,7 @@ def _form_of_numbers(name: str, words: Sequence[str], separator: str | None, not
 _OTHER_DATE = re.compile(r"(\d{1,2})([./])(\d{1,2})\2(\d{4})([T ].*)?")
 
 
-def _form_of_dates(words: "pd.Series[Any]") -> Form | None:
+def _form_of_dates(words: Sequence[str]) -> Form | None:
     """Detect the order of day and month in dates with the year last; None if ambiguous."""
     matches = [match for word in words if (match := _OTHER_DATE.fullmatch(word))]
     days, months = (sum(int(match[part]) > 12 for match in matches) for part in (1, 3))
@@ -405,25 +421,24 @@ def _detect(
 ) -> FeatureColumn | None:
     """Detect the kind of a column; None, with a note, if it is not usable as a feature."""
     name = str(column.name)
-    gaps = column.map(is_gap).to_numpy(dtype=bool)
-    present = column[~gaps]
+    gaps = find_gaps(column)
 
     def leave_out(reason: str, text: str) -> FeatureColumn | None:
         notes.append(DataNote(reason, f"{name!r} {text}", "column left out"))
         return None
 
-    if not len(present):
+    if gaps.all():
         return leave_out("empty column", "has no values")
     text = f"{name!r}: {int(gaps.sum())} of {len(gaps)} values are missing"
     note_rows(notes, "missing values", text, "noted", column.index[gaps])
-    words = present.map(as_text)
-    distinct = words.nunique()
+    words = [as_text(cell) for cell, gap in zip(column, gaps, strict=True) if not gap]
+    distinct = len(set(words))
     if distinct == 1:
-        return leave_out("constant column", f"is {words.iloc[0]!r} in every row")
+        return leave_out("constant column", f"is {words[0]!r} in every row")
     is_date = pd.api.types.is_datetime64_any_dtype(column.dtype)
-    if is_date or words.map(_DATE.fullmatch).notna().mean() >= MOSTLY:
+    if is_date or holds_mostly(words, _DATE.fullmatch):
         return _report_unreadable(FeatureColumn(name, "date"), column, as_days(column), gaps, notes)
-    if words.map(_OTHER_DATE.fullmatch).notna().mean() >= MOSTLY:
+    if holds_mostly(words, _OTHER_DATE.fullmatch):
         order = _form_of_dates(words)
         if order is None:
             text = "has dates whose day and month may be swapped; write them as 2023-12-31"
@@ -431,7 +446,7 @@ def _detect(
         dates = FeatureColumn(name, "date", form=order)
         return _report_unreadable(dates, column, as_days(column, order), gaps, notes)
     commas: list[DataNote] = []
-    form = _form_of_numbers(name, words.tolist(), separator, commas)
+    form = _form_of_numbers(name, words, separator, commas)
     numbers = as_numbers(column, form)
     readable = np.isfinite(numbers)
     if readable[~gaps].mean() >= MOSTLY:
@@ -439,13 +454,13 @@ def _detect(
             return leave_out("row numbers", "numbers the rows; --options features=... can include it")
         notes += commas
         return _report_unreadable(FeatureColumn(name, "number", form=form), column, numbers, gaps, notes)
-    if words.map(lambda text: len(text.split())).mean() >= 3 and distinct > CATEGORIES / 2:
+    if sum(len(word.split()) for word in words) >= 3 * len(words) and distinct > CATEGORIES / 2:
         return FeatureColumn(name, "text", bool(gaps.any()))
-    if distinct > max(20, len(present) / 2) and not requested:
-        text = f"has {distinct} different values in {len(present)} rows, like an identifier"
+    if distinct > max(20, len(words) / 2) and not requested:
+        text = f"has {distinct} different values in {len(words)} rows, like an identifier"
         return leave_out("identifier", text)
-    values = words.value_counts(sort=False)
-    ranked = sorted(values.index, key=lambda value: (-values[value], value))
+    values = Counter(words)
+    ranked = sorted(values, key=lambda value: (-values[value], value))
     if len(ranked) > CATEGORIES:
         text = f"{name!r}: the {len(ranked) - CATEGORIES} rarest of {len(ranked)} values get no column"
         notes.append(DataNote("rare values", text))

@@ -1,6 +1,7 @@
 """Read the labels of a table; rows that were dropped or repaired are noted."""
 
 import functools
+import re
 import shlex
 import warnings
 from collections import Counter
@@ -113,14 +114,26 @@ def find_label_copies(table: LabeledTable, ignore: Sequence[str] = ()) -> dict[s
     for column in table.frame.columns.difference(list(ignore), sort=False):
         if is_answer_column(str(column)):
             continue
-        texts = table.frame[column].map(lambda cell: as_text(cell).casefold())
-        texts = texts[~texts.isin(list(NO_LABEL))]
-        is_label = texts.map(lambda text: text in names or _lists_known_names(text, grammar))
-        # Numbers may be measurements even if the classes are numbers.
-        if len(texts) and is_label.mean() > MIN_LABEL_SHARE and not texts.str.fullmatch(r"[\d.\-]+").all():
+        texts = [as_text(cell).casefold() for cell in table.frame[column]]
+        texts = [text for text in texts if text not in NO_LABEL]
+        if _hold_labels(texts, names, grammar) and not all(map(_NUMBER.fullmatch, texts)):
             text = f"{str(column)!r} contains class names; it is a label, not a feature"
             notes[str(column)] = DataNote("copy of the labels", text, "column left out")
     return notes
+
+
+#: Numbers may be measurements even if the classes are numbers.
+_NUMBER = re.compile(r"[\d.\-]+")
+
+
+def _hold_labels(texts: Sequence[str], names: Collection[str], grammar: CellGrammar) -> bool:
+    """Whether more than `MIN_LABEL_SHARE` of the texts are labels; ends as soon as that is impossible."""
+    others = 0
+    for text in texts:
+        others += not (text in names or _lists_known_names(text, grammar))
+        if len(texts) - others <= MIN_LABEL_SHARE * len(texts):
+            return False
+    return bool(texts)
 
 
 def _lists_known_names(text: str, grammar: CellGrammar) -> bool:

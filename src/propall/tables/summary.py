@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from propall.labels.candidates import CandidateLabels
 from propall.labels.parsing import as_text
-from propall.tables.features import Features, is_gap, report_duplicates
+from propall.tables.features import Features, find_gaps, report_duplicates
 from propall.tables.label_columns import NEGATED, NOTHING, LabeledRows, LabeledTable, find_label_copies
 from propall.tables.reading import DataNote
 
@@ -124,12 +124,13 @@ def summarize(table: LabeledTable) -> Summary:
     used = {column.name: column for column in features.columns}
     columns = []
     for name in frame.columns:
-        gaps = frame[name].map(is_gap).to_numpy(dtype=bool)
-        words = frame[name][~gaps].map(as_text)
+        cells = frame[name]
+        gaps = find_gaps(cells)
+        words = [as_text(cell) for cell, gap in zip(cells, gaps, strict=True) if not gap]
         column = used.get(str(name))
         role = LABEL if name in reserved else LEFT_OUT if column is None else column.kind
-        example = str(words.iloc[0]) if len(words) else ""
-        columns.append(ColumnSummary(str(name), role, int(gaps.sum()), int(words.nunique()), example))
+        example = words[0] if words else ""
+        columns.append(ColumnSummary(str(name), role, int(gaps.sum()), len(set(words)), example))
     summary = Summary(table.raw.source, table.raw.n_file_rows, len(table.frame), columns)
     summary.notes = [*table.notes, *copies.values(), *features.notes]
     if features.columns:

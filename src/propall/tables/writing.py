@@ -3,6 +3,7 @@
 import csv
 import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ PREFIX = "propall_"
 #: Columns that are added to a table; `p_` and the name of a class stand for the probability of that class.
 ANSWERS = ("label", "probability", "margin", "doubt", "alternatives", "note", "by")
 _ANSWER_COLUMN = re.compile(rf"{PREFIX}({'|'.join(ANSWERS)}|p_.*)(_\d+)?", re.DOTALL)
+#: Modules of packages with another name.
+_MODULES = {"odfpy": "odf"}
 #: Largest table and longest text of a cell that Excel opens.
 EXCEL_ROWS, EXCEL_COLUMNS, EXCEL_CELL = 1_048_575, 16_384, 32_767
 
@@ -58,31 +61,37 @@ def format_of(path: str | Path) -> str:
     if path.suffix.lower() not in writable:
         suffix = f"suffix {path.suffix!r}" if path.suffix else "no suffix"
         raise ValueError(f"out: {path.name} has {suffix}; expected {', '.join(writable)}.")
-    return writable[path.suffix.lower()]
+    kind = writable[path.suffix.lower()]
+    if kind in ("Excel", "Parquet", "Feather"):
+        package = SPREADSHEET_LIBRARIES.get(path.suffix.lower(), "pyarrow")
+        if find_spec(_MODULES.get(package, package)) is None:
+            raise ValueError(f"out: writing {path.suffix} requires {package}; pip install {package}.")
+    return kind
 
 
 def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None = None) -> Path:
     """Write a table in the format of the file's suffix; a CSV has commas unless `separator` is given."""
     path, kind = Path(path), format_of(path)
-    try:
-        with replacing(path) as part:
-            if kind in ("CSV", "TSV"):
-                sep = "\t" if kind == "TSV" else separator or ","
-                frame.to_csv(part, sep=sep, encoding="utf-8", index=False)
-                if b"\r" in part.read_bytes():
-                    # Not quoted by pandas, though readers take it for the end of a line.
-                    frame.to_csv(part, sep=sep, encoding="utf-8", index=False, quoting=csv.QUOTE_NONNUMERIC)
-            elif kind in ("JSON", "JSON lines"):
-                frame.to_json(part, orient="records", lines=kind == "JSON lines", force_ascii=False)
-            elif kind == "Excel":
-                _write_excel(frame, part)
-            else:
-                plain = frame.reset_index(drop=True)
-                (plain.to_parquet if kind == "Parquet" else plain.to_feather)(part)
-    except ImportError as error:
-        package = SPREADSHEET_LIBRARIES.get(path.suffix.lower(), "pyarrow")
-        raise ValueError(f"out: writing {path.suffix} requires {package}; pip install {package}.") from error
+    with replacing(path) as part:
+        if kind in ("CSV", "TSV"):
+            _write_csv(frame, part, "\t" if kind == "TSV" else separator or ",")
+        elif kind in ("JSON", "JSON lines"):
+            lines = kind == "JSON lines"
+            frame.to_json(part, orient="records", lines=lines, force_ascii=False, double_precision=15)
+        elif kind == "Excel":
+            _write_excel(frame, part)
+        else:
+            plain = frame.reset_index(drop=True)
+            (plain.to_parquet if kind == "Parquet" else plain.to_feather)(part)
     return path
+
+
+def _write_csv(frame: pd.DataFrame, path: Path, separator: str) -> None:
+    frame.to_csv(path, sep=separator, encoding="utf-8", index=False)
+    if path.is_file() and b"\r" in path.read_bytes():
+        # pandas does not quote it, though readers take it for the end of a line.
+        quoting = csv.QUOTE_NONNUMERIC
+        frame.to_csv(path, sep=separator, encoding="utf-8", index=False, quoting=quoting)
 
 
 def _write_excel(frame: pd.DataFrame, path: Path) -> None:
@@ -93,7 +102,8 @@ def _write_excel(frame: pd.DataFrame, path: Path) -> None:
         )
     plain = frame.map(_excel_cell)
     plain.columns = pd.Index([_excel_cell(str(name)) for name in frame.columns], dtype=object)
-    with pd.ExcelWriter(path) as writer:
+    # As text: for a Path, pandas would write an .xlsx file whatever the suffix is.
+    with pd.ExcelWriter(str(path)) as writer:
         plain.to_excel(writer, index=False)
         if path.suffix.lower() != ".xlsx":
             return

@@ -108,7 +108,7 @@ class ProgressBar(Monitor):
         console = Console(stderr=True)
         self.what = what
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("epochs,"),
