@@ -4,6 +4,8 @@ import json
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
 from propall.tables.label_source import LabelSource, guess_source, read_hierarchy
@@ -44,3 +46,48 @@ def test_a_missing_hierarchy_file(tmp_path) -> None:
 def test_a_hierarchy_in_the_encodings_of_tables(tmp_path, encoding) -> None:
     (tmp_path / "t.txt").write_text("Vögel/Möwe\nVögel/Krähe\n", encoding=encoding)
     assert read_hierarchy(tmp_path / "t.txt") == ["Vögel/Möwe", "Vögel/Krähe"]
+
+
+letters = st.characters(exclude_categories=["Cs", "Cc", "Cf", "Z"], exclude_characters='/",')
+names = st.text(letters, min_size=1)
+    st.characters(exclude_categories=["Cs", "Cc", "Cf", "Z"], exclude_characters='/",'), min_size=1
+)
+trees = st.dictionaries(names, st.lists(names, min_size=2, max_size=4, unique=True), min_size=1, max_size=3)
+
+
+@given(trees)
+def test_a_tree_is_read_as_it_was_written(tmp_path_factory, tree) -> None:
+    folder = tmp_path_factory.mktemp("trees")
+    # Names that tell the levels apart, so that no label is below itself.
+    nested = {f"{name} group": [f"{name} {leaf}" for leaf in leaves] for name, leaves in tree.items()}
+    edges = [[group, leaf] for group, leaves in nested.items() for leaf in leaves]
+    paths = ["/".join(edge) for edge in edges]
+    (folder / "t.json").write_text(json.dumps(nested), encoding="utf-8")
+    (folder / "t.csv").write_text("".join(f"{group},{leaf}\n" for group, leaf in edges), encoding="utf-8")
+    (folder / "t.txt").write_text("\n".join(paths), encoding="utf-8")
+    assert read_hierarchy(folder / "t.json") == nested
+    assert read_hierarchy(folder / "t.csv") == edges
+    assert read_hierarchy(folder / "t.txt") == paths
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("t.json", '{"a":' * 5000 + "1" + "}" * 5000, r"t.json is not JSON \(it is nested too deeply\)"),
+        ("t.json", '{"a": [["b"]], "c": 1}', r"t.json: \['b'\] below 'a' is not a label"),
+        ("t.json", "[1, 2]", "t.json: got list of int; expected a nested mapping"),
+        ("t.csv", 'a,b\na,"c\n', r"t.csv, line 2: a quotation mark is not closed"),
+        ("t.csv", f"a,{'b' * 200_000}\n", "t.csv: got .*; a classifier needs at least two leaves"),
+        ("t.txt", "a/b\na//c\n", "t.txt: the path 'a//c' has an empty part"),
+        ("t.csv", "a,b\nb,a\n", "t.csv: .* is a cycle"),
+    ],
+)
+def test_malformed_trees_are_named(tmp_path, name, text, problem) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=problem):
+        read_hierarchy(tmp_path / name)
+
+
+def test_a_tree_of_2000_levels(tmp_path) -> None:
+    (tmp_path / "t.csv").write_text("".join(f"n{i},n{i + 1}\n" for i in range(2000)) + "n0,x\n")
+    assert len(read_hierarchy(tmp_path / "t.csv")) == 2001

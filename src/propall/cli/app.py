@@ -24,6 +24,8 @@ app = typer.Typer(
 
 #: Errors whose message is written for the person at the terminal.
 EXPECTED = (ValueError, OSError, KeyError, RuntimeError)
+#: Kinds of these that Python raises by itself.
+FOREIGN = (UnicodeError, NotImplementedError, RecursionError)
 #: Exit status of a command interrupted by Ctrl-C.
 INTERRUPTED = 130
 
@@ -58,7 +60,7 @@ def _describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}. Check the path, its permissions and the free space."
     text = str(error.args[0]) if type(error) is KeyError and error.args else str(error)
-    foreign = not isinstance(error, EXPECTED) or isinstance(error, UnicodeError | NotImplementedError)
+    foreign = not isinstance(error, EXPECTED) or isinstance(error, FOREIGN)
     # Our messages name an argument first: `rule: got ...`.
     if text and (re.match(r"[\w .\-]+: ", text) or not foreign) and " " in text:
         return text

@@ -162,8 +162,9 @@ def visible_text(text: str) -> str:
     """
     if text.isascii():
         return text
-    composed = unicodedata.normalize("NFC", text)
-    return "".join(sign for sign in composed if not _is_invisible(sign)).strip()
+    # Removed first: an invisible character may stand between a letter and its accent.
+    visible = "".join(sign for sign in text if not _is_invisible(sign))
+    return unicodedata.normalize("NFC", visible).strip()
 
 
 def _is_invisible(sign: str) -> bool:

@@ -90,8 +90,7 @@ def _write_csv(frame: pd.DataFrame, path: Path, separator: str) -> None:
     frame.to_csv(path, sep=separator, encoding="utf-8", index=False)
     if path.is_file() and b"\r" in path.read_bytes():
         # pandas does not quote it, though readers take it for the end of a line.
-        quoting = csv.QUOTE_NONNUMERIC
-        frame.to_csv(path, sep=separator, encoding="utf-8", index=False, quoting=quoting)
+        frame.to_csv(path, sep=separator, encoding="utf-8", index=False, quoting=csv.QUOTE_NONNUMERIC)
 
 
 def _write_excel(frame: pd.DataFrame, path: Path) -> None:
