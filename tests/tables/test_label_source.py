@@ -50,8 +50,6 @@ def test_a_hierarchy_in_the_encodings_of_tables(tmp_path, encoding) -> None:
 
 letters = st.characters(exclude_categories=["Cs", "Cc", "Cf", "Z"], exclude_characters='/",')
 names = st.text(letters, min_size=1)
-    st.characters(exclude_categories=["Cs", "Cc", "Cf", "Z"], exclude_characters='/",'), min_size=1
-)
 trees = st.dictionaries(names, st.lists(names, min_size=2, max_size=4, unique=True), min_size=1, max_size=3)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -227,10 +227,10 @@ def unpack(path: Path, contents: Collection[Content], name: str | None = None) -
         (content,) = contents
         if name.endswith(".gz"):
             with gzip.open(path) as packed:
-                return {content.name: _read_up_to(cast(IO[bytes], packed), content, path)}
+                return {content.name: _read_up_to(packed, content, path)}
         if name.endswith(".xz"):
             with lzma.open(path) as packed:
-                return {content.name: _read_up_to(cast(IO[bytes], packed), content, path)}
+                return {content.name: _read_up_to(packed, content, path)}
         with path.open("rb") as plain:
             return {content.name: _read_up_to(plain, content, path)}
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, tarfile.TarError) as error:
@@ -239,7 +239,7 @@ def unpack(path: Path, contents: Collection[Content], name: str | None = None) -
         ) from error
 
 
-def _read_up_to(stream: IO[bytes], content: Content, path: Path) -> bytes:
+def _read_up_to(stream: io.BufferedIOBase, content: Content, path: Path) -> bytes:
     data = stream.read(content.limit + 1)
     if len(data) > content.limit:
         raise DamagedDataError(
@@ -258,7 +258,7 @@ def _members(path: Path, contents: Collection[Content]) -> dict[str, bytes]:
             if name in content_of and member.isfile():
                 stream = archive.extractfile(member)
                 assert stream is not None
-                members[name] = _read_up_to(stream, content_of[name], path)
+                members[name] = _read_up_to(cast(io.BufferedIOBase, stream), content_of[name], path)
     if missing := content_of.keys() - members.keys():
         raise DamagedDataError(f"{path}: does not contain {', '.join(sorted(missing))}. Download it again.")
     return members

@@ -95,10 +95,10 @@ def _reject_unknown(values: Any, separator: str, tree: Tree, parameter: str) -> 
 
 def _walk(tree: Mapping[Any, Any], children: _Children) -> None:
     """Add the edges of a nested mapping in the order in which it is written, at any depth."""
-    branches: list[tuple[Any, Hashable]] = [(tree, None)]
+    branches: list[tuple[Any, Any]] = [(tree, None)]
     while branches:
         branch, parent = branches.pop()
-        below: list[tuple[Any, Hashable]] = []
+        below: list[tuple[Any, Any]] = []
         if isinstance(branch, _Named):
             if parent is None:
                 children.setdefault(branch.name, {})
@@ -118,11 +118,11 @@ def _walk(tree: Mapping[Any, Any], children: _Children) -> None:
 class _Named(NamedTuple):
     """A label and what is below it."""
 
-    name: Hashable
+    name: Any
     below: Any
 
 
-def _add(children: _Children, parent: Hashable, child: Hashable) -> None:
+def _add(children: _Children, parent: Any, child: Any) -> None:
     for name in (parent, child):
         if not is_hashable(name):
             raise ValueError(
