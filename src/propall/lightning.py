@@ -185,6 +185,8 @@ class PartialLabelModule(LightningModule):
             )
         self.net = net
         self.recipe = recipe or Recipe()
+        if self.recipe.views is not None:
+            self.recipe.views.check_own_loop()
         self.objective = with_views(objective, self.recipe.views)
         _check_recipe(self.recipe)
         self.memory = Memory()

@@ -400,7 +400,9 @@ class ConsistencyLoss(PartialLabelLoss):
         dim: int = 1,
     ) -> None:
         check_objective(objective)
-        super().__init__(ConsistentObjective(objective, views or Views()), candidates, dim=dim)
+        views = views or Views()
+        views.check_own_loop()
+        super().__init__(ConsistentObjective(objective, views), candidates, dim=dim)
 
     def forward(  # type: ignore[override]
         self,

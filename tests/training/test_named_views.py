@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from propall.losses import ConsistencyLoss
 from propall.methods import METHODS
 from propall.numerics import restricted_softmax
 from propall.training.consistency import MEMORY, PREDICTIONS, TOLERANCE, ConsistentObjective
@@ -162,6 +163,12 @@ def test_the_base_loss_sees_labels_that_outweigh_the_set():
     sets = torch.tensor([[1, 1, 0], [1, 0, 0]]).bool()
     assert admitted(logits, sets, 0.5).tolist() == [[True, True, True], [True, False, False]]
     assert torch.equal(admitted(logits, sets, 0.01), sets)
+
+
+@pytest.mark.parametrize("name", ["pop", "conformal", "alim_scale"])
+def test_own_loops_refuse_what_they_cannot_do(name):
+    with pytest.raises(ValueError, match=r"^views: (cleaning|tolerance)=.* works between epochs"):
+        ConsistencyLoss(METHODS["cc"](), VIEWS[name].views)
 
 
 @pytest.mark.parametrize(

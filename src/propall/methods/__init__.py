@@ -1,6 +1,7 @@
 """Learning methods, one file each; `METHODS` maps their names to their classes."""
 
 from propall.methods._classical import LinearClassifier as LinearClassifier
+from propall.methods._pruning import prune_candidates as prune_candidates
 from propall.methods.abs import ABS
 from propall.methods.cavl import CAVL
 from propall.methods.cc import CC

@@ -136,6 +136,20 @@ class Views:
         """Views per row: the weak one, the strong ones, and the mixed one."""
         return 1 + self.n_strong + bool(self.mixup)
 
+    def check_own_loop(self) -> None:
+        """Raise ValueError for settings that only `propall.training.trainer.Trainer` provides."""
+        settings = {
+            "cleaning": self.cleaning is not None,
+            "tolerance": self.estimates_tolerance,
+            "targets": self.targets == "peers",
+            "mixup": self.mixup > 0,
+        }
+        for name in (name for name, used in settings.items() if used):
+            raise ValueError(
+                f"views: {name}={getattr(self, name)!r} works between epochs, runs or rows, which the loss "
+                "of a batch cannot see. Use propall's own Trainer or PartialLabelClassifier, or change it."
+            )
+
     @property
     def estimates_tolerance(self) -> bool:
         """Whether the tolerance is estimated during training."""
