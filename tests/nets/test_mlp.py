@@ -152,3 +152,11 @@ def test_the_transposed_form_is_the_same_batch_norm(device: str) -> None:
     torch.testing.assert_close(ours.transposed_forward(x), reference(x))
     half = x.detach().to(torch.bfloat16)
     assert ours.float().train().transposed_forward(half).dtype == torch.bfloat16
+
+
+def test_batch_norm_after_the_activation() -> None:
+    net = MLP((4,), 3, widths=(5, 6), batch_norm="after")
+    assert [type(layer).__name__ for layer in net.hidden] == ["AlignedLinear", "ReLU", "AlignedBatchNorm"] * 2
+    assert net.dense_layers() is None
+    with pytest.raises(ValueError, match="batch_norm: got 'before'"):
+        MLP((4,), 3, batch_norm="before")

@@ -41,7 +41,12 @@ def test_bad_values_are_named(field, value):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "expected"), [("linear", [0.2, 0.6, 1.0, 0.5, 0.0]), ("cosine", [0.2, 0.6, 1.0, 0.5, 0.0])]
+    ("schedule", "expected"),
+    [
+        ("linear", [0.2, 0.6, 1.0, 0.5, 0.0]),
+        ("cosine", [0.2, 0.6, 1.0, 0.5, 0.0]),
+        ("one_cycle", [0.04, 0.52, 1.0, 0.5, 0.0]),
+    ],
 )
 def test_one_cycle_schedules(schedule, expected):
     recipe = Recipe(schedule=schedule, warm_up=0.2)

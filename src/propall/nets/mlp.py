@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -36,7 +37,8 @@ class MLP(Network):
         in_shape: shape of one instance.
         n_classes: number of classes.
         widths: number of units of each hidden layer.
-        batch_norm: insert batch norm before each ReLU; hidden layers then have no bias.
+        batch_norm: True inserts batch norm before each ReLU; hidden layers then have no bias. "after" inserts
+            it behind each ReLU.
         init: "default" for PyTorch's initialization, "xavier" for Xavier-uniform weights and zero head bias.
     """
 
@@ -48,7 +50,7 @@ class MLP(Network):
         n_classes: int,
         *,
         widths: Sequence[int] = (256,),
-        batch_norm: bool = False,
+        batch_norm: bool | Literal["after"] = False,
         init: str = "default",
     ) -> None:
         super().__init__()
@@ -57,15 +59,16 @@ class MLP(Network):
                 f"widths: got {tuple(widths)}; expected one positive number per hidden layer. "
                 "Use the network linear for none."
             )
+        if batch_norm not in (True, False, "after"):
+            raise ValueError(f"batch_norm: got {batch_norm!r}; expected True, False or 'after'.")
         if init not in ("default", "xavier"):
             raise ValueError(f"init: got {init!r}; expected 'default' or 'xavier'.")
         sizes = [prod(in_shape), *widths]
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):
-            layers.append(AlignedLinear(before, after, bias=not batch_norm))
-            if batch_norm:
-                layers.append(AlignedBatchNorm(after))
-            layers.append(nn.ReLU())
+            layers.append(AlignedLinear(before, after, bias=batch_norm is not True))
+            norm = [AlignedBatchNorm(after)] if batch_norm else []
+            layers += [nn.ReLU(), *norm] if batch_norm == "after" else [*norm, nn.ReLU()]
         self.hidden = nn.Sequential(*layers)
         self.head = AlignedLinear(sizes[-1], n_classes)
         if init == "xavier":

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from propall.data.dataset import PartialDataset
 from propall.registry import check_choices
 from propall.training.checkpoint import Checkpoint
+from propall.training.peers import Peers
 from propall.training.recipe import Recipe
 
 #: Builds a network from the shape of one instance and the number of classes.
@@ -274,6 +275,8 @@ class Run:
         objective: replaces that of the trainer.
         learning_rate: replaces that of the recipe.
         weight_decay: replaces that of the recipe.
+        peers: the ensemble whose members give this run its label weights; they are trained in one stack.
+        rows: (n,) positions of the training rows among those of the ensemble; None: all of them, in order.
     """
 
     train: PartialDataset
@@ -283,6 +286,8 @@ class Run:
     objective: Objective | None = None
     learning_rate: float | None = None
     weight_decay: float | None = None
+    peers: Peers | None = None
+    rows: Tensor | None = None
 
 
 class Classifier(ABC):

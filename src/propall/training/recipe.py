@@ -40,8 +40,10 @@ class Recipe:
         precision: "float32" keeps the precision of the data; "tf32" lets a GPU round the factors of matrix
             products to 10 bits; "bfloat16" runs the network under autocast.
         schedule: "decay" multiplies the learning rate by `decay`; "linear" and "cosine" lower it to 0 over
-            training.
-        warm_up: share of the steps over which "linear" and "cosine" first raise it from a fifth.
+            training; "one_cycle" raises it along a cosine from a 25th, then lowers it to nearly 0
+            [smith2019super].
+        warm_up: share of the steps over which "linear" and "cosine" first raise it from a fifth, and
+            "one_cycle" from a 25th.
         nesterov: use Nesterov momentum.
         norm_rate: factor on the learning rate of normalization layers; their weight decay is divided by it.
         lookahead: average the weights with their past every so many steps, with a weight on the past that
@@ -61,7 +63,7 @@ class Recipe:
     last_batch: Literal["keep", "drop"] = "drop"
     augmentation: Literal["none", "flip_crop", "rotate_flip"] = "none"
     precision: Precision = "float32"
-    schedule: Literal["decay", "linear", "cosine"] = "decay"
+    schedule: Literal["decay", "linear", "cosine", "one_cycle"] = "decay"
     warm_up: float = 0.0
     nesterov: bool = False
     norm_rate: float = 1.0
@@ -85,9 +87,13 @@ class Recipe:
         """Factor on the learning rate after `epoch` epochs, `progress` being the share of steps taken."""
         if self.schedule != "decay":
             falling = (1 - progress) / (1 - self.warm_up)
-            if self.schedule == "cosine":
+            if self.schedule != "linear":
                 falling = (1 - torch.cos(torch.pi * falling)) / 2
-            rising = 0.2 + 0.8 * progress / max(self.warm_up, 1e-9)
+            rising = progress / max(self.warm_up, 1e-9)
+            if self.schedule == "one_cycle":
+                rising = 0.04 + 0.96 * (1 - torch.cos(torch.pi * rising)) / 2
+            else:
+                rising = 0.2 + 0.8 * rising
             return torch.where(progress < self.warm_up, rising, falling)
         periods = epoch / self.decay_every
         return self.decay ** (periods if self.smooth_decay else periods.floor())

@@ -246,11 +246,15 @@ class Stack:
         return self.decode(self.logits(x))
 
     @torch.no_grad()
-    def logits(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "r n k"]:
-        """Outputs of all runs for the same x, in evaluation mode."""
+    def logits(self, x: Float[Tensor, "n ..."], runs: slice = slice(None)) -> Float[Tensor, "r n k"]:
+        """Outputs of some runs (by default all) for the same x, in evaluation mode."""
         chunk = max(1, SCORING_CHUNK // len(self.runs)) if self.stream.device.type == "cpu" else SCORING_CHUNK
+        parameters, buffers = self.parameters, self.buffers
+        if runs != slice(None):
+            parameters = {name: tensor[runs] for name, tensor in parameters.items()}
+            buffers = {name: tensor[runs] for name, tensor in buffers.items()}
         parts = [
-            self.forward(self.parameters, self.buffers, part, training=False)[0]
+            self.forward(parameters, buffers, part, training=False)[0]
             for part in x.to(self.stream.x).split(chunk)
         ]
         return torch.cat(parts, dim=1)
@@ -339,6 +343,8 @@ class Stack:
         """Digest of everything the result depends on: data, seeds, objectives, network, recipe."""
         parts: list[Any] = [self.recipe, str(self.skeleton), self.stream.n]
         parts += [(k, tuple(v.shape), str(v.dtype)) for k, v in self.parameters.items()]
+        taught = [run.peers.start for run in self.runs if run.peers is not None]
+        parts += [taught] if taught else []
         for run, objective in zip(self.runs, [o for s in self.sections for o in s.objectives], strict=True):
             parts.append(
                 (run.seed, run.learning_rate, run.weight_decay, objective_kind(objective), repr(objective))

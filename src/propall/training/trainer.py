@@ -1,5 +1,6 @@
 """The training loop: epochs, checkpoints and progress of stacked runs."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from propall.training.contract import (
     check_weight,
 )
 from propall.training.networks import NetClassifier
+from propall.training.peers import exchange
 from propall.training.recipe import Recipe
 from propall.training.sections import objective_kind
 from propall.training.stack import Stack
@@ -164,9 +166,12 @@ def train_stack(
         epochs_before: epochs of an earlier phase, added to the monitor's count.
     """
     epochs = stack.recipe.epochs
+    has_peers = any(run.peers is not None for run in stack.runs)
     with compiled.training(stack, fast) as training:
         for epoch in range(progress.done, epochs):
             losses = training.train_epoch(epoch)
+            if has_peers and epoch + 1 < epochs:
+                exchange(training.stack if isinstance(training, compiled.Captured) else training, epoch + 1)
             monitor.epoch(epochs_before + epoch + 1, positions, losses, training.scores)
             progress.save(epoch + 1, epochs, training, monitor)
         return training.classifiers()
@@ -194,7 +199,7 @@ def fit_in_stacks(
     for positions in groups.values():
         positions.sort(key=lambda i: key(runs[i]))
         most = limit(runs[positions[0]], len(positions))
-        pending += [positions[start : start + most] for start in range(0, len(positions), most)]
+        pending += split_runs(runs, positions, most)
     fitted: dict[int, Classifier] = {}
     while pending:
         positions = pending.pop(0)
@@ -204,10 +209,24 @@ def fit_in_stacks(
             if compiled.release():
                 pending.insert(0, positions)
                 continue
-            if len(positions) == 1:
-                raise
             # The estimate was too optimistic; half as many runs need half the memory.
             torch.cuda.empty_cache()
-            half = len(positions) // 2
-            pending[:0] = [positions[:half], positions[half:]]
+            parts = split_runs(runs, positions, (len(positions) + 1) // 2)
+            if len(parts) == 1:
+                raise
+            pending[:0] = parts
     return [fitted[i] for i in range(len(runs))]
+
+
+def split_runs(runs: Sequence[Run], positions: Sequence[int], most: int) -> list[list[int]]:
+    """Split positions into parts of at most `most` runs; members that teach each other stay together."""
+    parts: list[list[int]] = []
+    for _, members in itertools.groupby(
+        positions, lambda i: i if runs[i].peers is None else id(runs[i].peers)
+    ):
+        together = list(members)
+        if parts and len(parts[-1]) + len(together) <= most:
+            parts[-1] += together
+        else:
+            parts.append(together)
+    return parts
