@@ -8,6 +8,7 @@ from propall.methods.cc import CC
 from propall.methods.clpl import CLPL
 from propall.methods.cpe import CPE
 from propall.methods.d2cnn import D2CNN
+from propall.methods.forest import Forest
 from propall.methods.forward import Forward
 from propall.methods.free import Free
 from propall.methods.ga import GA
@@ -45,7 +46,7 @@ from propall.training.contract import Algorithm, Objective
 _PARTIAL_LABELS = (ProPaLL, CC, PRODEN, RC, D2CNN, VALEN, LWS, LWC, CAVL, ABS, NonCandidates)
 _COMPLEMENTARY_LABELS = (PC, OVA, PCIshida, Forward, Free, NN, GA, LW, LUW, KatsuraCE)
 _MORE_COMPLEMENTARY = (SCLNL, SCLEXP, MCLLog, MCLExp, MCLMAE, MCLMSE, MCLGCE, OP, OPW, SCARCE, CPE)
-_CLASSICAL = (CLPL, PLSVM, PLKNN, IPAL, PLLE)
+_CLASSICAL = (CLPL, PLSVM, PLKNN, IPAL, PLLE, Forest)
 
 METHODS: Registry[type[Objective] | type[Algorithm]] = by_name(
     "method", *_PARTIAL_LABELS, *_COMPLEMENTARY_LABELS, *_MORE_COMPLEMENTARY, *_CLASSICAL

@@ -1,0 +1,181 @@
+"""Forest: extremely randomized trees on soft labels that follow the out-of-bag predictions."""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from propall import counter_rng
+from propall.methods._classical import ClassicalAlgorithm, as_rows
+from propall.numerics import uniform_weights
+from propall.training.contract import Classifier
+
+#: Maximum number of pairs of a row and a tree that are followed at once.
+PAIRS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class TreeEnsemble(Classifier):
+    """The mean of many decision trees; the nodes of all trees are in one list.
+
+    A row goes to the left child if its feature is at most the threshold. Leaves are their own children.
+
+    Attributes:
+        roots: first node of every tree.
+        left: left child of every node.
+        right: right child.
+        feature: feature that is compared.
+        threshold: number that it is compared with.
+        leaf: position of a leaf's values; 0 for other nodes.
+        values: class probabilities of every leaf, in half precision.
+    """
+
+    roots: Int[Tensor, "t"]
+    left: Int[Tensor, "m"]
+    right: Int[Tensor, "m"]
+    feature: Int[Tensor, "m"]
+    threshold: Float[Tensor, "m"]
+    leaf: Int[Tensor, "m"]
+    values: Float[Tensor, "l k"]
+
+    name = "trees"
+
+    def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+        """The probabilities."""
+        return self.probabilities(x)
+
+    def probabilities(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+        """Mean of the leaves that a row reaches."""
+        rows = as_rows(x.to(self.roots.device).float())
+        means = [self._means(part) for part in rows.split(max(1, PAIRS_AT_ONCE // len(self.roots)))]
+        return torch.cat(means) if means else rows.new_zeros(0, self.values.shape[1])
+
+    def _means(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
+        node = self.roots.long().expand(len(rows), -1)
+        while True:
+            goes_left = rows.gather(1, self.feature[node].long()) <= self.threshold[node]
+            child = torch.where(goes_left, self.left[node], self.right[node]).long()
+            if torch.equal(child, node):
+                break
+            node = child
+        total = rows.new_zeros(len(rows), self.values.shape[1])
+        for leaves in self.leaf[node].long().unbind(1):
+            total += self.values[leaves]
+        return total / total.sum(1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Forest(ClassicalAlgorithm):
+    r"""Extremely randomized trees by expectation maximization on out-of-bag predictions.
+
+    The trees predict a label distribution q by squared error. Then the out-of-bag prediction p of every row,
+    restricted to its candidates, is the next target:
+
+    .. math:: q_{ij} \propto [j \in S_i] \; p_{ij} \, a_{ij}
+
+    q starts from the uniform distribution on the candidates, or from the posterior of another model. Such a
+    start is also the anchor a (else 1): it keeps multiplying the prediction, so that trees which know less
+    than the other model cannot forget what it knew.
+
+    Attributes:
+        trees: number of trees.
+        rounds: number of times that the trees are fitted.
+        min_rows: minimum number of training rows in a leaf.
+
+    References:
+        [geurts2006extremely], for the trees.
+    """
+
+    trees: int = 100
+    rounds: int = 4
+    min_rows: int = 1
+
+    name, title, reference = "forest", "Forest", "geurts2006extremely"
+    memory = "k label weights"
+    cost = "trees on all rows per round"
+    classifier = TreeEnsemble
+
+    def fit_rows(self, x: Float[Tensor, "n d"], candidates: Bool[Tensor, "n k"], seed: int) -> Classifier:
+        """Start from equal weights on the candidates."""
+        return self.fit_from(x, candidates, None, seed)[0]
+
+    def fit_from(
+        self,
+        x: Float[Tensor, "n d"],
+        candidates: Bool[Tensor, "n k"],
+        start: Float[Tensor, "n k"] | None,
+        seed: int,
+    ) -> tuple[TreeEnsemble, NDArray[np.float64]]:
+        """Fit the trees, starting from a posterior of the training rows if there is one.
+
+        Args:
+            x: training rows.
+            candidates: their candidate sets.
+            start: posterior by a model that was not fitted on each row.
+            seed: random seed.
+
+        Returns:
+            The trees, and (n, k) out-of-bag probabilities of the training rows.
+        """
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        rows, mask = x.cpu().numpy().astype(np.float32), candidates.cpu().numpy()
+        uniform = uniform_weights(candidates.cpu()).double().numpy()
+        anchor = uniform if start is None else _restricted(start.double().cpu().numpy(), mask, uniform)
+        target = anchor
+        for number in range(self.rounds):
+            model = ExtraTreesRegressor(
+                self.trees,
+                min_samples_leaf=self.min_rows,
+                max_features="sqrt",
+                bootstrap=True,
+                oob_score=True,
+                n_jobs=-1,
+                random_state=counter_rng.seed_for(seed, f"forest {number}") % (1 << 31),
+            )
+            with warnings.catch_warnings():
+                # With few trees some rows are in every bag; below, they keep their target.
+                warnings.simplefilter("ignore")
+                model.fit(rows, target)
+            out_of_bag = np.asarray(model.oob_prediction_, dtype=float).reshape(target.shape)
+            target = _restricted(out_of_bag * anchor, mask, target)
+        missing = ~(out_of_bag.sum(1) > 0)
+        out_of_bag[missing] = uniform[missing]
+        return _tree_ensemble(model.estimators_, x.device), out_of_bag / out_of_bag.sum(1, keepdims=True)
+
+
+def _restricted(
+    weights: NDArray[np.float64], mask: NDArray[np.bool_], otherwise: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Weights on the candidates, normalized; `otherwise` in rows where they are all 0 or not finite."""
+    inside = np.where(mask, weights, 0.0)
+    total = inside.sum(1, keepdims=True)
+    usable = np.isfinite(total) & (total > 0)
+    return np.where(usable, inside / np.where(usable, total, 1.0), otherwise)
+
+
+def _tree_ensemble(estimators: list[object], device: torch.device) -> TreeEnsemble:
+    """The nodes of scikit-learn's trees as tensors."""
+    parts: dict[str, list[NDArray[np.generic]]] = {name: [] for name in TreeEnsemble.__annotations__}
+    nodes = leaves = 0
+    for estimator in estimators:
+        tree = estimator.tree_  # type: ignore[attr-defined]
+        is_leaf = tree.children_left < 0
+        itself = np.arange(tree.node_count)
+        parts["roots"].append(np.array([nodes]))
+        parts["left"].append(nodes + np.where(is_leaf, itself, tree.children_left))
+        parts["right"].append(nodes + np.where(is_leaf, itself, tree.children_right))
+        parts["feature"].append(np.where(is_leaf, 0, tree.feature))
+        parts["threshold"].append(tree.threshold)
+        parts["leaf"].append(np.where(is_leaf, leaves + np.cumsum(is_leaf) - 1, 0))
+        parts["values"].append(tree.value[is_leaf][..., 0].astype(np.float16))
+        nodes, leaves = nodes + tree.node_count, leaves + int(is_leaf.sum())
+    integers = dict.fromkeys(("roots", "left", "right", "feature", "leaf"), np.int32)
+    arrays = {name: np.concatenate(part) for name, part in parts.items()}
+    return TreeEnsemble(
+        **{n: torch.from_numpy(a.astype(integers.get(n, a.dtype))).to(device) for n, a in arrays.items()}
+    )
