@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from propall.estimators import CandidateStratifiedKFold as CandidateStratifiedKFold
     from propall.estimators import PartialLabelClassifier as PartialLabelClassifier
     from propall.estimators import PartialLabelClassifierCV as PartialLabelClassifierCV
+    from propall.estimators import PartialLabelPortfolio as PartialLabelPortfolio
     from propall.estimators import Resolution as Resolution
     from propall.estimators import resolve_out_of_fold as resolve_out_of_fold
     from propall.labels import CandidateLabels as CandidateLabels
@@ -34,6 +35,7 @@ _HOMES = {
     "PartialLabelClassifier": "propall.estimators",
     "PartialLabelClassifierCV": "propall.estimators",
     "PartialLabelLoss": "propall.losses",
+    "PartialLabelPortfolio": "propall.estimators",
     "ProPaLLLoss": "propall.losses",
     "Resolution": "propall.estimators",
     "Views": "propall.training.views",

@@ -148,6 +148,58 @@ def test_members_are_averaged():
     assert clf.score(X, truth) > 0.95
 
 
+@pytest.mark.parametrize("targets", ["own", "peer"])
+def test_bagged_members_leave_rows_out(targets):
+    X, S, truth = separate_clouds()
+    settings = {"n_estimators": 5, "bagging": 0.8, "targets": targets, "epochs": 20, "random_state": 0}
+    clf = PartialLabelClassifier("proden", "mlp", **settings).fit(X, S)
+    assert not np.isnan(clf.out_of_bag_).any()
+    np.testing.assert_allclose(clf.out_of_bag_.sum(1), 1)
+    assert (clf.out_of_bag_.argmax(1) == truth).mean() > 0.95
+    # With five members of 80 %, exactly one has not seen a row.
+    members = np.stack([c.probabilities(clf._inputs(X)).numpy() for c in clf.classifiers_])
+    distance = np.abs(members - clf.out_of_bag_).max(2)
+    assert (np.sort(distance, 0)[0] < 1e-12).all()
+    assert np.bincount(distance.argmin(0)).tolist() == [24] * 5
+    again = PartialLabelClassifier("proden", "mlp", **settings).fit(X[::-1], S[::-1])
+    np.testing.assert_allclose(again.predict_proba(X), clf.predict_proba(X), rtol=1e-6)
+
+
+def test_bags_with_too_few_members_leave_nobody_for_some_rows():
+    X, S, _ = separate_clouds()
+    clf = PartialLabelClassifier(n_estimators=2, bagging=0.8, epochs=2, random_state=0).fit(X, S)
+    assert np.isnan(clf.out_of_bag_).all(1).sum() == 72
+
+
+def test_members_that_teach_each_other_differ_from_those_that_do_not():
+    X, S, _ = separate_clouds()
+    own, peer = (
+        PartialLabelClassifier("proden", n_estimators=2, targets=targets, epochs=5, random_state=0).fit(X, S)
+        for targets in ("own", "peer")
+    )
+    assert np.abs(own.predict_proba(X) - peer.predict_proba(X)).max() > 1e-4
+
+
+@pytest.mark.parametrize("scaling", ["min-max", "square root"])
+def test_scalings(scaling, tmp_path):
+    X, S, truth = separate_clouds()
+    X = (X - X.min()).astype(np.float32)
+    clf = PartialLabelClassifier(standardize=scaling, epochs=50, random_state=0).fit(X, S)
+    assert clf.score(X, truth) > 0.9
+    inputs = clf._inputs(X).numpy()
+    if scaling == "min-max":
+        np.testing.assert_allclose([inputs.min(0), inputs.max(0)], [[0] * 4, [1] * 4], atol=1e-6)
+    else:
+        root = np.sqrt(X - X.min(0))
+        np.testing.assert_allclose(inputs, (root - root.mean(0)) / root.std(0), atol=1e-4)
+    clf.save(tmp_path / "model.safetensors")
+    loaded = PartialLabelClassifier.load(tmp_path / "model.safetensors")
+    below = X - 1  # below the minimum of the training rows
+    np.testing.assert_array_equal(loaded.predict_proba(below), clf.predict_proba(below))
+    outputs = clf.to_torch()(torch.from_numpy(below)).softmax(-1).detach().numpy()
+    np.testing.assert_allclose(outputs, clf.predict_proba(below), rtol=1e-4, atol=1e-6)
+
+
 def test_pipeline_grid_search_and_pandas():
     X, S, truth = separate_clouds()
     frame = pd.DataFrame(X, columns=list("abcd"))
@@ -273,6 +325,23 @@ def test_calibration_by_scikit_learn():
     assert log_loss(truth[200:], calibrated.predict_proba(X[200:])) < log_loss(
         truth[200:], uncalibrated.predict_proba(X[200:])
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bagging": 1.0}, "bagging: got 1.0"),
+        ({"targets": "mine", "n_estimators": 2}, "targets: got 'mine'"),
+        ({"targets": "peer"}, "n_estimators: got 1; expected at least 2"),
+        ({"targets": "peer", "n_estimators": 2}, "targets: ProPaLL has no label weights"),
+        ({"schedule": "cosine"}, "schedule: got 'cosine'"),
+        ({"standardize": "log"}, "standardize: got 'log'"),
+    ],
+)
+def test_invalid_settings_of_ensembles_are_refused(settings, message):
+    X, S, _ = separate_clouds()
+    with pytest.raises(ValueError, match=message):
+        PartialLabelClassifier(epochs=2, **settings).fit(X, S)
 
 
 def test_default_learning_rates():

@@ -17,7 +17,7 @@ from propall.estimators.scorers import (
     candidate_log_likelihood,
 )
 from propall.estimators.search import PartialLabelClassifierCV, resolve_out_of_fold
-from tests.fixtures.candidates import overlapping_clouds
+from tests.fixtures.candidates import overlapping_clouds, separate_clouds
 
 SMALL = PartialLabelClassifierCV(
     ["cc"], ["linear"], learning_rates=[0.1, 0.3], weight_decays=[1e-4], epochs=15, cv=2
@@ -38,6 +38,17 @@ def test_cross_val_predict_agrees_with_resolve_out_of_fold(form):
     ours = resolve_out_of_fold(clf, X, S, cv=KFold(3), calibrate=False)
     np.testing.assert_allclose(predicted, ours.probabilities, rtol=1e-5, atol=1e-12)
     assert (predicted.argmax(1) == truth).mean() > 0.85
+
+
+def test_rows_are_resolved_out_of_bag():
+    X, S, truth = separate_clouds()
+    clf = PartialLabelClassifier(n_estimators=5, bagging=0.8, epochs=20, random_state=0)
+    resolution = resolve_out_of_fold(clf, X, S, calibrate=False)
+    np.testing.assert_allclose(resolution.probabilities, clf.fit(X, S).out_of_bag_)
+    assert (resolution.label == truth).mean() > 0.95
+    # Two members do not cover all rows, so folds are used.
+    few = resolve_out_of_fold(clf.set_params(n_estimators=2), X, S)
+    assert (few.label == truth).mean() > 0.95
 
 
 def test_the_search_selects_refits_and_reports():

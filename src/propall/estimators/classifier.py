@@ -18,10 +18,12 @@ from propall.estimators.candidate_mixin import CandidateMixin
 from propall.estimators.ensemble import (
     Ensemble,
     RandomState,
+    Scaling,
     Standardization,
     check_outputs,
     log_mixture,
     member_scores,
+    out_of_bag_probabilities,
 )
 from propall.estimators.export import FittedNetwork
 from propall.estimators.persistence import load_model, save_model
@@ -44,7 +46,7 @@ class PartialLabelEstimator(CandidateMixin, BaseEstimator):
     batch_size: int = 256
     optimizer: Literal["adam", "sgd"] = "adam"
     n_estimators: int = 1
-    standardize: bool = True
+    standardize: Scaling = True
     views: bool | Views | None = None
     classes: Sequence[Hashable] | None = None
     device: str = "auto"
@@ -72,13 +74,20 @@ class PartialLabelClassifier(PartialLabelEstimator):
         optimizer: "adam" or "sgd".
         learning_rate: initial learning rate; None: 0.03 for the linear network, 0.01 for others.
         weight_decay: factor of the L2 penalty.
+        schedule: "constant" keeps the learning rate; "one_cycle" raises it from a 25th over the first 30 % of
+            the steps and then lowers it to nearly 0. Views have their own schedule.
         views: train on augmented views of images, with a learning rate that rises and falls: a `Views`, or
             True for defaults by kind of image (color images are mirrored, gray ones are not; operations are
             gentler below 16 pixels). Needs a network for images, such as "small_cnn" or "fast_convnet".
         n_estimators: ensemble size; members are trained together from different seeds, and their
             probabilities averaged.
-        standardize: scale tabular features, and with views the channels of images, to zero mean and unit
-            variance.
+        bagging: share of the rows that each member is trained on; None: all rows.
+        targets: where the label weights of a method that has them, such as PRODEN, come from: the member's
+            "own" outputs, or the mean posterior of its "peer" members from 5 % of the epochs on.
+        standardize: scaling of tabular features: True or "z-score" for zero mean and unit variance; "min-max"
+            to [0, 1]; "square root" for the z-score of the square root of the distance to the column's
+            minimum, which suits histograms; False to leave them unchanged. With views, any but False scales
+            the channels of images to zero mean and unit variance.
         classes: class names in order, for candidate matrices or to fix the order; inferred from y by default.
         device: "auto" (a GPU if available), "cpu", "cuda", ...
         verbose: show a progress bar on a terminal.
@@ -91,7 +100,10 @@ class PartialLabelClassifier(PartialLabelEstimator):
         classifiers_: the fitted members.
         mean_: column means that are subtracted from the features, or None.
         scale_: standard deviations that the features are divided by, or None.
+        floor_: column minima that are subtracted before the square root, or None.
         temperature_: divisor of the log-probabilities; 1 until `calibrate` is called.
+        out_of_bag_: (n, k) probabilities of the training rows by the members that were not trained on them,
+            NaN for rows in every bag; None without bagging. It is not saved.
 
     Notes:
         Computes in the precision of X: float32 stays float32, everything else becomes float64. Shuffling and
@@ -115,6 +127,9 @@ class PartialLabelClassifier(PartialLabelEstimator):
     epochs: int = 200
     learning_rate: float | None = None
     weight_decay: float = 1e-4
+    schedule: Literal["constant", "one_cycle"] = "constant"
+    bagging: float | None = None
+    targets: Literal["own", "peer"] = "own"
 
     def fit(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the ensemble to labels or candidate sets.
@@ -130,14 +145,16 @@ class PartialLabelClassifier(PartialLabelEstimator):
         features, labels, weight = check_training_data(self, X, y, sample_weight)
         ensemble = self.ensemble().adapted_to(self.in_shape_)
         standardization = ensemble.standardization(features, weight)
-        runs = ensemble.runs(features, labels, weight, standardization)
+        whole = ensemble.whole_run(features, labels, weight, standardization)
+        runs = ensemble.members(whole)
         algorithm = ensemble.algorithm(weighted=weight is not None)
         if isinstance(self.net, nn.Module) and isinstance(ensemble.method, Objective):
-            check_outputs(self.net, runs[0])
+            check_outputs(self.net, whole)
         with ProgressBar(f"fitting {ensemble.method.title}") if self.verbose else nullcontext() as bar:
             classifiers = algorithm.fit(runs, monitor=bar)
         classes = labels.decode(range(labels.n_classes))
-        return self.adopt(classifiers, classes, self.in_shape_, standardization)
+        out_of_bag = None if self.bagging is None else out_of_bag_probabilities(classifiers, runs, whole)
+        return self.adopt(classifiers, classes, self.in_shape_, standardization, out_of_bag=out_of_bag)
 
     def ensemble(self) -> Ensemble:
         """Return the ensemble that the parameters describe: method, network, recipe, seeds and device."""
@@ -149,8 +166,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             learning_rate=default_rate if self.learning_rate is None else self.learning_rate,
             weight_decay=self.weight_decay,
             last_batch="keep",
-            schedule="cosine" if self.views else "decay",
-            warm_up=0.1 if self.views else 0.0,
+            **self._schedule_fields(),
         )
         return Ensemble(
             method=METHODS[self.method]() if isinstance(self.method, str) else self.method,
@@ -161,7 +177,16 @@ class PartialLabelClassifier(PartialLabelEstimator):
             random_state=self.random_state,
             device_name=self.device,
             views=self.views,
+            bagging=self.bagging,
+            targets=self.targets,
         )
+
+    def _schedule_fields(self) -> dict[str, Any]:
+        if self.schedule not in ("constant", "one_cycle"):
+            raise ValueError(f"schedule: got {self.schedule!r}; expected 'constant' or 'one_cycle'.")
+        if self.views:
+            return {"schedule": "cosine", "warm_up": 0.1}
+        return {} if self.schedule == "constant" else {"schedule": "one_cycle", "warm_up": 0.3}
 
     def _net_factory(self) -> NetFactory | nn.Module:
         if not isinstance(self.net, str):
@@ -182,13 +207,15 @@ class PartialLabelClassifier(PartialLabelEstimator):
         in_shape: tuple[int, ...],
         standardization: Standardization,
         temperature: float = 1.0,
+        out_of_bag: NDArray[Any] | None = None,
     ) -> Self:
         """Set the fitted attributes, from members trained by `fit`, by a search, or read from a file."""
         self.classifiers_ = list(classifiers)
         self.classes_ = classes
         self.in_shape_ = in_shape
-        self.mean_, self.scale_ = standardization
+        self.mean_, self.scale_, self.floor_ = standardization
         self.temperature_ = temperature
+        self.out_of_bag_ = out_of_bag
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
@@ -246,7 +273,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             ValueError: if the method keeps training rows instead of a network.
         """
         check_is_fitted(self)
-        standardization = Standardization(self.mean_, self.scale_)
+        standardization = Standardization(self.mean_, self.scale_, self.floor_)
         return FittedNetwork(self.classifiers_, standardization, self.temperature_).eval()
 
     def save(self, path: str | Path) -> None:
@@ -269,7 +296,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
         """Checked and standardized features on the model's device."""
         check_is_fitted(self)
         features = check_features(self, X, reset=False)
-        return Standardization(self.mean_, self.scale_).apply(features).to(best_device(self.device))
+        standardization = Standardization(self.mean_, self.scale_, self.floor_)
+        return standardization.apply(features).to(best_device(self.device))
 
     def _log_probabilities(self, x: Tensor) -> Tensor:
         return log_mixture([member_scores(c, x) for c in self.classifiers_], self.temperature_)

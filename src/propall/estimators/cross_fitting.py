@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from propall.estimators.classifier import PartialLabelClassifier
+from propall.estimators.ensemble import out_of_bag_probabilities
 from propall.estimators.folds import Fold
 from propall.estimators.scorers import Criterion, score_or_nan
 from propall.labels.candidates import CandidateLabels
@@ -73,7 +74,7 @@ class CrossFitting:
     ) -> Iterator[FoldModel]:
         """Fit copies of every model on every fold; evaluate a criterion on the held-out rows meanwhile."""
         for positions, folds in self.stacks(models):
-            yield from self._fit_stack(models, positions, folds, criterion, monitor)
+            yield from self.fit_stack(models, positions, folds, criterion, monitor)
 
     def stacks(self, models: Sequence[PartialLabelClassifier]) -> list[tuple[list[int], list[int]]]:
         """Return which models (by position) are trained together on which folds."""
@@ -92,55 +93,60 @@ class CrossFitting:
             stacks += [(part, [fold]) for fold in all_folds for part in parts]
         return stacks
 
-    def _fit_stack(
+    def fit_stack(
         self,
         models: Sequence[PartialLabelClassifier],
         positions: Sequence[int],
         folds: Sequence[int],
-        criterion: Criterion | None,
-        monitor: Monitor | None,
+        criterion: Criterion | None = None,
+        monitor: Monitor | None = None,
     ) -> Iterator[FoldModel]:
+        """Fit copies of some models on some folds together; see `stacks`."""
         in_shape = tuple(self.features.shape[1:])
         ensembles = {i: models[i].ensemble().adapted_to(in_shape) for i in positions}
         leader = ensembles[positions[0]]
         standardizations, held_out = {}, {}
         owners: list[tuple[int, int]] = []
         runs: list[Run] = []
+        wholes: dict[int, Run] = {}
         for fold in folds:
             fit, hold = self.folds[fold]
             weight = None if self.weight is None else self.weight[fit]
             standardization = leader.standardization(self.features[fit], weight)
-            shared = leader.runs(self.features[fit], self.labels[fit], weight, standardization)[0]
-            standardizations[fold] = standardization
+            whole = leader.whole_run(self.features[fit], self.labels[fit], weight, standardization)
+            standardizations[fold], wholes[fold] = standardization, whole
             held_out[fold] = (
-                standardization.apply(self.features[hold]).to(shared.train.x.device),
+                standardization.apply(self.features[hold]).to(whole.train.x.device),
                 self.mask[hold],
                 self.held_out_weight(fold),
             )
             for i, ensemble in ensembles.items():
                 method = ensemble.method
                 run = dataclasses.replace(
-                    shared,
+                    whole,
                     objective=method if isinstance(method, Objective) else None,
                     learning_rate=ensemble.recipe.learning_rate,
                     weight_decay=ensemble.recipe.weight_decay,
                 )
-                seeds = ensemble.seeds()
-                owners += [(i, fold)] * len(seeds)
-                runs += [dataclasses.replace(run, seed=seed) for seed in seeds]
+                members_of_fold = ensemble.members(run)
+                owners += [(i, fold)] * len(members_of_fold)
+                runs += members_of_fold
         # Epochs of an algorithm's phases are not the recipe's epochs, so only objectives can stop early.
         curves = None
         if criterion is not None and isinstance(leader.method, Objective):
             curves = _HeldOutCurves(criterion, owners, held_out)
         together = CombinedMonitor(curves, monitor)
         classifiers = leader.algorithm(weighted=self.weight is not None).fit(runs, monitor=together)
-        members: dict[tuple[int, int], list[Classifier]] = {}
-        for owner, classifier in zip(owners, classifiers, strict=True):
-            members.setdefault(owner, []).append(classifier)
+        members: dict[tuple[int, int], list[tuple[Classifier, Run]]] = {}
+        for owner, classifier, run in zip(owners, classifiers, runs, strict=True):
+            members.setdefault(owner, []).append((classifier, run))
         classes = self.labels.decode(range(self.labels.n_classes))
-        for (i, fold), model_members in members.items():
+        for (i, fold), pairs in members.items():
+            model_members, member_runs = map(list, zip(*pairs, strict=True))
             model = type(models[i])(**models[i].get_params(deep=False))
             model.adopt(model_members, classes, in_shape, standardizations[fold])
+            if model.bagging is not None:
+                model.out_of_bag_ = out_of_bag_probabilities(model_members, member_runs, wholes[fold])
             yield FoldModel(i, fold, model, {} if curves is None else curves.curves[i, fold])
 
 
@@ -148,7 +154,15 @@ def _stack_key(position: int, model: PartialLabelClassifier) -> Any:
     """Equal for models that can be trained together."""
     if not isinstance(model.ensemble().method, Objective):
         return position
-    per_run = {"method", "learning_rate", "weight_decay", "n_estimators", "random_state", "verbose"}
+    per_run = {
+        "method",
+        "learning_rate",
+        "weight_decay",
+        "n_estimators",
+        "random_state",
+        "verbose",
+        "targets",
+    }
     shared = {k: v for k, v in model.get_params(deep=False).items() if k not in per_run}
     return repr({**shared, "net": model.net if isinstance(model.net, str) else id(model.net)})
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from propall.labels.candidates import CandidateLabels
 from propall.training.compiled import best_device
 from propall.training.contract import Algorithm, Classifier, NetFactory, Objective, Run, TrainingSetup
 from propall.training.networks import build
+from propall.training.peers import Peers
 from propall.training.recipe import Recipe
 from propall.training.views import Views
 
@@ -35,17 +36,44 @@ def seed_from(random_state: RandomState) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
+#: How features are scaled: True is "z-score", False leaves them unchanged.
+Scaling = bool | Literal["z-score", "min-max", "square root"]
+
+
 class Standardization(NamedTuple):
-    """Scaling of features by their column means and standard deviations; None leaves them unchanged."""
+    """Scaling of features, (x - mean) / scale by columns; None leaves them unchanged.
+
+    With a floor, x is first replaced by the square root of x - floor (0 below the floor).
+    """
 
     mean: NDArray[Any] | None = None
     scale: NDArray[Any] | None = None
+    floor: NDArray[Any] | None = None
 
     @classmethod
-    def fit(cls, features: NDArray[Any], weight: NDArray[Any] | None) -> Self:
-        """Compute the weighted statistics of (n, d) features; others are left unchanged."""
-        if features.ndim > 2:
+    def fit(cls, features: NDArray[Any], weight: NDArray[Any] | None, scaling: Scaling = "z-score") -> Self:
+        """Compute the weighted statistics of (n, d) features; others are left unchanged.
+
+        Args:
+            features: the training rows.
+            weight: one weight per row, used by the z-score.
+            scaling: "z-score" divides by the standard deviation; "min-max" maps the training rows to [0, 1];
+                "square root" takes the root of the distance to the column's minimum before the z-score. For
+                histograms, whose minimum is 0, distances then follow Hellinger's.
+        """
+        if scaling not in (True, False, "z-score", "min-max", "square root"):
+            raise ValueError(
+                f"standardize: got {scaling!r}; expected True, False, 'z-score', 'min-max' or 'square root'."
+            )
+        if features.ndim > 2 or scaling is False:
             return cls()
+        if scaling == "min-max":
+            low = features.min(0)
+            width = features.max(0) - low
+            return cls(low, np.where(width > 0, width, 1).astype(features.dtype))
+        if scaling == "square root":
+            floor = features.min(0)
+            return cls.fit(_root(features, floor), weight)._replace(floor=floor)
         mean = _column_means(features, weight, lambda rows: rows)
         scale = np.sqrt(_column_means(features, weight, lambda rows: (rows - mean) ** 2))
         mean, scale = mean.astype(features.dtype), scale.astype(features.dtype)
@@ -63,6 +91,8 @@ class Standardization(NamedTuple):
 
     def apply(self, features: NDArray[Any]) -> Tensor:
         """Return the scaled features as a tensor of the same precision."""
+        if self.floor is not None:
+            features = _root(features, self.floor)
         if self.mean is not None:
             # A single copy, however large: the difference, which is then divided in place.
             dtype = features.dtype
@@ -79,11 +109,13 @@ class Ensemble:
     method: Objective | Algorithm
     net: NetFactory | nn.Module
     recipe: Recipe
-    standardize: bool
+    standardize: Scaling
     n_members: int
     random_state: RandomState
     device_name: str
     views: bool | Views | None = None
+    bagging: float | None = None
+    targets: Literal["own", "peer"] = "own"
 
     def adapted_to(self, in_shape: tuple[int, ...]) -> Self:
         """The same ensemble with views in its recipe that suit rows of this shape, if it trains on views."""
@@ -114,29 +146,98 @@ class Ensemble:
         """Fit the scaling of training features."""
         if self.standardize and self.views:
             return Standardization.of_channels(features, weight)
-        return Standardization.fit(features, weight) if self.standardize else Standardization()
+        return Standardization.fit(features, weight, self.standardize)
 
-    def seeds(self) -> list[int]:
-        """Draw one seed per member."""
-        members: Any = self.n_members
-        if not isinstance(members, Integral) or members < 1:
-            raise ValueError(f"n_estimators: got {members!r}; expected an integer of at least 1.")
-        first = seed_from(self.random_state)
-        return [counter_rng.seed_for(first, f"member {i}") for i in range(members)]
-
-    def runs(
+    def whole_run(
         self,
         features: NDArray[Any],
         labels: CandidateLabels,
         weight: NDArray[Any] | None,
         standardization: Standardization,
-    ) -> list[Run]:
-        """Return one training run per member, all on the same data; features are not yet standardized."""
+    ) -> Run:
+        """Return a run on all rows, without a seed; features are not yet standardized."""
         device = self.device
         train = PartialDataset(standardization.apply(features).to(device), labels.mask.to(device))
         keys = content_keys(features, labels.mask)
-        run_weight = None if weight is None else torch.as_tensor(weight, device=device)
-        return [Run(train, seed, run_weight, keys) for seed in self.seeds()]
+        return Run(train, 0, None if weight is None else torch.as_tensor(weight, device=device), keys)
+
+    def members(self, whole: Run) -> list[Run]:
+        """Return one training run per member, each on its bag of the rows of `whole`."""
+        members: Any = self.n_members
+        if not isinstance(members, Integral) or members < 1:
+            raise ValueError(f"n_estimators: got {members!r}; expected an integer of at least 1.")
+        if self.targets not in ("own", "peer"):
+            raise ValueError(f"targets: got {self.targets!r}; expected 'own' or 'peer'.")
+        if self.targets == "peer" and members == 1:
+            raise ValueError("n_estimators: got 1; expected at least 2 members that teach each other.")
+        first = seed_from(self.random_state)
+        seeds = [counter_rng.seed_for(first, f"member {i}") for i in range(members)]
+        peers = Peers(whole.train) if self.targets == "peer" else None
+        whole = replace(whole, peers=peers)
+        if self.bagging is None:
+            return [replace(whole, seed=seed) for seed in seeds]
+        assert whole.keys is not None
+        bags = draw_bags(whole.keys, len(seeds), self.bagging, first)
+        return [_reduced(whole, seed, bag) for seed, bag in zip(seeds, bags, strict=True)]
+
+
+def draw_bags(keys: Tensor, members: int, share: float, seed: int) -> list[Tensor]:
+    """Draw the rows of each member, in ascending order.
+
+    Members come in blocks: the rows that the members of a block leave out cover all rows, so every row is
+    out of bag about equally often. All bags have the same size.
+
+    Args:
+        keys: (n,) integers that identify the rows.
+        members: number of bags.
+        share: share of the rows in each bag.
+        seed: random seed.
+    """
+    n = len(keys)
+    if not 0 < share < 1:
+        raise ValueError(f"bagging: got {share!r}; expected a share of the rows between 0 and 1, or None.")
+    per_block = min(n, math.ceil(round(1 / (1 - share), 9)))
+    left_out = min(max(round((1 - share) * n), math.ceil(n / per_block)), n - 1)
+    bags = []
+    for i in range(members):
+        block, place = divmod(i, per_block)
+        order = counter_rng.order(counter_rng.seed_for(seed, f"bag {block}"), keys.cpu())
+        start = place * n // per_block
+        bags.append(order.roll(-start)[left_out:].sort().values)
+    return bags
+
+
+def out_of_bag_probabilities(
+    classifiers: Sequence[Classifier], runs: Sequence[Run], whole: Run
+) -> NDArray[Any]:
+    """Mean probabilities of all rows by the members not trained on them; NaN for rows in every bag."""
+    x = whole.train.x
+    total = torch.zeros(len(x), whole.train.n_classes, dtype=x.dtype, device=x.device)
+    count = torch.zeros(len(x), 1, dtype=x.dtype, device=x.device)
+    for classifier, run in zip(classifiers, runs, strict=True):
+        left_out = torch.ones(len(x), dtype=torch.bool, device=x.device)
+        left_out[run.rows] = False
+        total[left_out] += member_scores(classifier, x[left_out]).softmax(-1).to(total)
+        count[left_out] += 1
+    return np.asarray((total / count).cpu().numpy())
+
+
+def _reduced(whole: Run, seed: int, rows: Tensor) -> Run:
+    """A run on some rows of another."""
+    assert whole.keys is not None
+    rows = rows.to(whole.train.x.device)
+    return replace(
+        whole,
+        train=PartialDataset(whole.train.x[rows], whole.train.candidates[rows]),
+        seed=seed,
+        weight=None if whole.weight is None else whole.weight[rows],
+        keys=whole.keys[rows.to(whole.keys.device)],
+        rows=rows,
+    )
+
+
+def _root(features: NDArray[Any], floor: NDArray[Any]) -> NDArray[Any]:
+    return np.sqrt(np.maximum(features - floor, 0)).astype(features.dtype)
 
 
 def check_outputs(net: nn.Module, run: Run) -> None:

@@ -18,6 +18,7 @@ class FittedNetwork(nn.Module):
 
     mean: Tensor | None
     scale: Tensor | None
+    floor: Tensor | None
 
     def __init__(
         self, classifiers: Sequence[Classifier], standardization: Standardization, temperature: float = 1.0
@@ -31,6 +32,8 @@ class FittedNetwork(nn.Module):
 
     def forward(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
         """Return logits whose softmax gives the probabilities."""
+        if self.floor is not None:
+            x = (x - self.floor).clamp_min(0).sqrt()
         if self.mean is not None and self.scale is not None:
             x = (x - self.mean) / self.scale
         outputs = [member(x) for member in self.members]

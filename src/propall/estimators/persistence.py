@@ -21,17 +21,57 @@ from propall.training.views import Views
 
 if TYPE_CHECKING:
     from propall.estimators.classifier import PartialLabelClassifier
+    from propall.estimators.mixture import ClassifierMixture
 
     Model = TypeVar("Model", bound=PartialLabelClassifier)
 
-#: Version of the file layout; files with a higher one are rejected.
-LAYOUT = 1
+#: Version of the file layout of one classifier and of a mixture; files with a higher one are rejected.
+LAYOUT, MIXTURE_LAYOUT = 1, 2
 #: Settings that files of version 0.1.0 list among a method's hyper-parameters.
 _TRAINING_SETTINGS = {field.name for field in dataclasses.fields(TrainingSetup)}
 
 
 def save_model(model: "PartialLabelClassifier", path: str | Path) -> None:
     """Write a fitted estimator to a safetensors file whose header is JSON."""
+    _write(path, *_pack(model))
+
+
+def save_mixture(mixture: "ClassifierMixture", path: str | Path) -> None:
+    """Write a mixture of fitted estimators to one file of the same kind."""
+    tensors: dict[str, Tensor] = {}
+    headers = []
+    for i, component in enumerate(mixture.components):
+        header, component_tensors = _pack(component)
+        headers.append(header)
+        tensors |= {f"component/{i}/{name}": tensor for name, tensor in component_tensors.items()}
+    header = {
+        "layout": MIXTURE_LAYOUT,
+        "version": __version__,
+        "names": list(mixture.names),
+        "weights": [float(weight) for weight in mixture.weights],
+        "temperature": mixture.temperature_,
+        "components": headers,
+    }
+    _write(path, header, tensors)
+
+
+def load_fitted(path: str | Path) -> "PartialLabelClassifier | ClassifierMixture":
+    """Read a file written by `save_model` or `save_mixture`."""
+    from propall.estimators.classifier import PartialLabelClassifier
+    from propall.estimators.mixture import ClassifierMixture
+
+    header, tensors = _read(path)
+    if "components" not in header:
+        return _unpack(PartialLabelClassifier, header, tensors, None)
+    components = [
+        _unpack(PartialLabelClassifier, part, _with_prefix(tensors, f"component/{i}/"), None)
+        for i, part in enumerate(header["components"])
+    ]
+    return ClassifierMixture(components, header["weights"], header["names"], header["temperature"])
+
+
+def _pack(model: "PartialLabelClassifier") -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A fitted estimator as JSON values and tensors."""
     tensors: dict[str, Tensor] = {}
     members = []
     for i, classifier in enumerate(model.classifiers_):
@@ -39,7 +79,7 @@ def save_model(model: "PartialLabelClassifier", path: str | Path) -> None:
         # Members without a network share the training rows; the file format does not allow that.
         tensors |= {f"member/{i}/{n}": t.cpu().clone().contiguous() for n, t in member_tensors.items()}
         members.append({"classifier": classifier.name, "plain": other_fields})
-    for name in ("mean_", "scale_"):
+    for name in ("mean_", "scale_", "floor_"):
         if getattr(model, name) is not None:
             tensors[name] = torch.as_tensor(getattr(model, name))
     method = model.ensemble().method
@@ -62,6 +102,10 @@ def save_model(model: "PartialLabelClassifier", path: str | Path) -> None:
         "n_features_in": getattr(model, "n_features_in_", None),
         "members": members,
     }
+    return header, tensors
+
+
+def _write(path: str | Path, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     try:
         text = json.dumps(header)
     except TypeError as error:
@@ -79,6 +123,17 @@ def load_model(
 ) -> "Model":
     """Read a file written by `save_model`; a custom network must be passed."""
     header, tensors = _read(path)
+    if "components" in header:
+        raise ValueError(f"path: {path} is a mixture of classifiers. Use `ClassifierMixture.load`.")
+    return _unpack(estimator, header, tensors, net)
+
+
+def _unpack(
+    estimator: type["Model"],
+    header: dict[str, Any],
+    tensors: dict[str, Tensor],
+    net: NetFactory | nn.Module | None,
+) -> "Model":
     parameters = dict(header["parameters"])
     if parameters["net"] is None:
         if net is None:
@@ -99,9 +154,9 @@ def load_model(
         _build_classifier(member, _with_prefix(tensors, f"member/{i}/"), ensemble, in_shape, len(names))
         for i, member in enumerate(header["members"])
     ]
-    mean, scale = (tensors[name].numpy() if name in tensors else None for name in ("mean_", "scale_"))
+    scaling = (tensors[name].numpy() if name in tensors else None for name in ("mean_", "scale_", "floor_"))
     classes = np.array(names, dtype=header["classes"]["dtype"])
-    return model.adopt(classifiers, classes, in_shape, Standardization(mean, scale), header["temperature"])
+    return model.adopt(classifiers, classes, in_shape, Standardization(*scaling), header["temperature"])
 
 
 def _read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -115,10 +170,10 @@ def _read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         layout = int(header["layout"])
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ValueError(f"path: {path} is not a complete, unmodified propall model ({error}).") from error
-    if layout > LAYOUT:
+    if layout > MIXTURE_LAYOUT:
         raise ValueError(
             f"path: {path} was written by propall {header['version']} in layout {layout}; this version "
-            f"({__version__}) reads up to {LAYOUT}. Upgrade propall."
+            f"({__version__}) reads up to {MIXTURE_LAYOUT}. Upgrade propall."
         )
     if digest != _digest(metadata["propall"], tensors):
         raise ValueError(f"path: {path} was modified after it was saved. Use an unmodified copy.")

@@ -14,10 +14,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
 
 from propall.estimators.calibration import LOWEST_LOG, fit_temperature, log_mass, log_softmax
 from propall.estimators.validation import align_candidates
 from propall.registry import Registry
+
+#: Smallest share of a class's rows that a label is assumed to be a candidate, or not one, in.
+SMALLEST_SHARE = 1e-3
 
 #: A criterion: probabilities, candidate matrix, weights -> a number; higher is better.
 Criterion = Callable[[ArrayLike, ArrayLike, ArrayLike | None], float]
@@ -99,6 +103,48 @@ def tempered_log_likelihood(
     return _mean(log_mass(log_softmax(logs, temperature), mask), sample_weight)
 
 
+def cooccurrence_log_likelihood(
+    probabilities: ArrayLike, candidates: ArrayLike, sample_weight: ArrayLike | None = None
+) -> float:
+    r"""Mean log-likelihood of the candidate sets, given which labels are candidates together.
+
+    .. math:: \frac1n \sum_i \log \sum_{y \in S_i} p_{iy} \, P(S_i \mid y)
+
+    with P(S | y) from `log_set_probabilities`. Unlike `candidate_log_likelihood`, it does not reward a model
+    for predicting a label that accompanies many others, such as the background of a scene.
+    """
+    chances, mask = _check_shapes(probabilities, candidates)
+    sets = log_set_probabilities(chances, mask, sample_weight)
+    return _mean(np.maximum(logsumexp(clipped_log(chances) + sets, axis=1), LOWEST_LOG), sample_weight)
+
+
+def log_set_probabilities(
+    probabilities: ArrayLike, candidates: ArrayLike, sample_weight: ArrayLike | None = None
+) -> NDArray[Any]:
+    r"""Log-probability of every row's candidate set if a label is the true one; -inf for other labels.
+
+    .. math:: \log P(S \mid y) = \sum_{j \ne y} \log \bigl( [j \in S] \, c_{yj}
+        + [j \notin S] (1 - c_{yj}) \bigr)
+
+    where c is the share of the rows of class y that have j as a candidate, estimated from the model's
+    posterior on the candidates. The candidates other than the true label are taken to be independent.
+    """
+    chances, mask = _check_shapes(probabilities, candidates)
+    inside = np.where(mask, chances, 0.0)
+    total = inside.sum(1, keepdims=True)
+    uniform = mask / np.maximum(mask.sum(1, keepdims=True), 1)
+    posterior = np.where(total > 0, inside / np.where(total > 0, total, 1), uniform)
+    weight = np.ones(len(mask)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    posterior = posterior * weight[:, None]
+    # Half a row of every class has the labels' overall shares, for classes with few rows.
+    overall = np.average(mask, axis=0, weights=weight)
+    shares = (posterior.T @ mask + 0.5 * overall) / (posterior.sum(0)[:, None] + 0.5)
+    shares = np.clip(shares, SMALLEST_SHARE, 1 - SMALLEST_SHARE)
+    present, absent = np.log(shares), np.log1p(-shares)
+    logs = mask @ present.T + ~mask @ absent.T - np.diag(present)
+    return np.where(mask, logs, -np.inf)
+
+
 def _check_shapes(probabilities: ArrayLike, candidates: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     chances, mask = np.asarray(probabilities, dtype=float), np.asarray(candidates, dtype=bool)
     if chances.ndim != 2 or chances.shape != mask.shape or not len(chances):
@@ -133,7 +179,7 @@ def score_or_nan(
 
 
 _COVERING = (covering_rate, weighted_covering_rate, approximated_accuracy)
-_LIKELIHOODS = (candidate_log_likelihood, tempered_log_likelihood)
+_LIKELIHOODS = (candidate_log_likelihood, tempered_log_likelihood, cooccurrence_log_likelihood)
 #: All criteria by name.
 CRITERIA: Registry[Criterion] = Registry(
     "criterion", ((function.__name__, function) for function in (*_COVERING, *_LIKELIHOODS))

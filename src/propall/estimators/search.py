@@ -45,7 +45,9 @@ def resolve_out_of_fold(
             is cloned.
         X: features.
         candidates: candidate sets in any form that `fit` accepts.
-        cv: a splitter, or folds that hold out each row once; `CandidateStratifiedKFold(5)` by default.
+        cv: a splitter, or folds that hold out each row once; `CandidateStratifiedKFold(5)` by default. A
+            classifier with bagging is fitted once by default, and each row resolved by the members that were
+            not trained on it, if there are such members for every row.
         calibrate: scale each fold's probabilities by the temperature that maximizes the likelihood of the
             other folds' candidate sets.
         sample_weight: one weight per row.
@@ -74,7 +76,17 @@ def resolve_out_of_fold(
     folds = make_partition(CandidateStratifiedKFold() if cv is None else cv, X, labels)
     weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
     logs = np.empty(mask.shape)
-    if trains_together:
+    bagged = clone(estimator) if trains_together and cv is None and estimator.bagging is not None else None
+    if bagged is not None:
+        out_of_bag = bagged.fit(X, labels, weight).out_of_bag_
+        assert out_of_bag is not None
+        if np.isnan(out_of_bag).any():
+            bagged = None
+        else:
+            logs = clipped_log(out_of_bag.astype(float))
+    if bagged is not None:
+        pass
+    elif trains_together:
         model = clone(estimator)
         features, labels, weight = check_training_data(model, X, labels, weight)
         for fitted in CrossFitting(features, labels, weight, folds).fit([model]):

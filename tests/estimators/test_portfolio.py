@@ -1,0 +1,130 @@
+"""A portfolio weighed without true labels."""
+
+import numpy as np
+import pytest
+
+from propall import PartialLabelClassifier, PartialLabelPortfolio
+from propall.estimators.mixture import ClassifierMixture
+from propall.estimators.portfolio import PortfolioMember, mixture_weights, standard_portfolio
+from propall.estimators.scorers import candidate_log_likelihood, cooccurrence_log_likelihood
+from propall.methods.forest import Forest
+from tests.fixtures.candidates import blurred_clouds, separate_clouds
+
+
+def member(name, method="propall", start="", **settings):
+    settings = {"epochs": 20, "n_estimators": 5, "bagging": 0.8, **settings}
+    return PortfolioMember(name, PartialLabelClassifier(method, **settings), start)
+
+
+def forest(name, start=""):
+    return PortfolioMember(name, PartialLabelClassifier(Forest(trees=20), standardize=False), start)
+
+
+MEMBERS = [
+    member("linear"),
+    member("peers", "proden", net="mlp", targets="peer"),
+    member("neighbors", "ipal"),
+    forest("forest"),
+    forest("forest from linear", "linear"),
+]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, S, _ = blurred_clouds()
+    return PartialLabelPortfolio(members=MEMBERS, random_state=0).fit(X, S)
+
+
+def test_the_weighted_mean_is_at_least_as_likely_as_its_best_member(fitted) -> None:
+    weights = [row["weight"] for row in fitted.results_]
+    assert sum(weights) == pytest.approx(1)
+    assert min(weights) >= 0
+    assert fitted.best_score_ >= max(row["score"] for row in fitted.results_) - 0.01
+
+
+def test_predictions_are_the_weighted_mean(fitted, tmp_path) -> None:
+    X, _, truth = blurred_clouds(seed=5)
+    mixture = fitted.best_estimator_
+    mean = sum(w * c.predict_proba(X) for w, c in zip(mixture.weights, mixture.components, strict=True))
+    sharpened = mean ** (1 / fitted.temperature_)
+    np.testing.assert_allclose(
+        fitted.predict_proba(X), sharpened / sharpened.sum(1, keepdims=True), rtol=1e-6
+    )
+    assert (fitted.predict(X) == truth).mean() > 0.65
+    mixture.save(tmp_path / "mixture.safetensors")
+    loaded = ClassifierMixture.load(tmp_path / "mixture.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(X), mixture.predict_proba(X))
+    with pytest.raises(ValueError, match="is a mixture of classifiers"):
+        PartialLabelClassifier.load(tmp_path / "mixture.safetensors")
+
+
+def test_training_rows_are_resolved_by_members_that_did_not_see_them(fitted) -> None:
+    _, S, truth = blurred_clouds()
+    resolution = fitted.out_of_fold_
+    assert S[np.arange(len(S)), resolution.column].all()
+    assert (resolution.column == truth).mean() > 0.75
+    # In-sample trees would know nearly every row.
+    predicted = np.exp(fitted.out_of_bag_["forest"]).argmax(1)
+    assert (predicted == truth).mean() < 0.9
+
+
+def test_a_time_limit_stops_after_the_first_member() -> None:
+    X, S, truth = separate_clouds()
+    lines = []
+    portfolio = PartialLabelPortfolio(members=MEMBERS, time_limit=0, report=lines.append, random_state=0)
+    portfolio.fit(X, S)
+    assert [row["refusal"] for row in portfolio.results_] == ["", *["the time limit has passed"] * 4]
+    assert portfolio.results_[0]["weight"] == 1
+    assert (portfolio.predict(X) == truth).mean() > 0.9
+    assert any("best so far: linear" in line for line in lines)
+
+
+def test_an_interrupt_keeps_what_is_fitted() -> None:
+    X, S, _ = separate_clouds()
+
+    def interrupt(line):
+        if line.startswith("fitting 'neighbors'"):
+            raise KeyboardInterrupt
+
+    portfolio = PartialLabelPortfolio(members=MEMBERS, report=interrupt, random_state=0).fit(X, S)
+    assert [row["refusal"] for row in portfolio.results_] == ["", "", *["interrupted"] * 3]
+
+
+def test_members_that_cannot_be_fitted_are_left_out() -> None:
+    X, S, _ = separate_clouds(n=12)
+    members = [member("linear"), member("neighbors", "ipal")]
+    portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, S)
+    assert portfolio.results_[1]["refusal"]
+    assert portfolio.best_estimator_.names == ["linear"]
+    with pytest.raises(ValueError, match="members: none of them could be fitted"):
+        PartialLabelPortfolio(members=members[1:], random_state=0).fit(X, S)
+
+
+def test_the_background_of_a_scene_is_not_rewarded() -> None:
+    """Every row shows grass and an animal; naming the grass is always a candidate, and never right."""
+    random = np.random.default_rng(0)
+    truth = random.integers(1, 4, 200)
+    mask = np.eye(4, dtype=bool)[truth]
+    mask[:, 0] = True
+    mask[::10, 0] = False
+    right = np.full((200, 4), 0.1 / 3)
+    right[np.arange(200), truth] = 0.9
+    grass = np.full((200, 4), 0.05 / 3)
+    grass[:, 0] = 0.95
+    wrong = random.random(200) < 0.2
+    right[wrong] = 0.25
+    assert candidate_log_likelihood(grass, mask) < 0
+    assert cooccurrence_log_likelihood(right, mask) > cooccurrence_log_likelihood(grass, mask) + 0.3
+    weights = mixture_weights([np.log(right), np.log(grass)], mask)
+    assert weights[0] > 0.6
+
+
+@pytest.mark.parametrize("effort", ["quick", "normal", "best"])
+def test_standard_portfolios_leave_every_row_out(effort) -> None:
+    members = standard_portfolio(effort, 1000)
+    names = [member.name for member in members]
+    assert len(set(names)) == len(names)
+    for position, each in enumerate(members):
+        assert each.start in ["", *names[:position]]
+        model = each.model
+        assert isinstance(model.method, Forest) or (model.bagging == 0.8 and model.n_estimators % 5 == 0)
