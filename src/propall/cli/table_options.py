@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -136,7 +137,14 @@ class TrainingOptions:
 
     method: Annotated[
         list[str] | None,
-        _model(help="Method, see `propall methods` (default: propall); repeat to search over several."),
+        _model(help="Use this method (see `propall methods`); repeat to search over several."),
+    ] = None
+    effort: Annotated[
+        Literal["quick", "normal", "best"],
+        _model(help="How many kinds of models to compare, if no method or network is given."),
+    ] = "normal"
+    time_limit: Annotated[
+        float | None, _model(help="Seconds after which no further model is tried.", min=0)
     ] = None
     strict: Annotated[bool, Setting("Stop if a row cannot be used, instead of leaving it out")] = False
     net: Annotated[
@@ -152,21 +160,24 @@ class TrainingOptions:
     seed: Annotated[int, Setting("Random seed")] = 0
     device: Annotated[str, Setting("auto (a GPU if available), cpu, cuda, cuda:1, ...")] = "auto"
 
-    def fit_options(self, *, verbose: bool) -> FitOptions:
+    def fit_options(self, *, verbose: bool, report: Callable[[str], None] | None = None) -> FitOptions:
         """The options of `fit_table`."""
         from propall.tables.fitting import FitOptions
 
         return FitOptions(
-            methods=tuple(self.method or ("propall",)),
+            methods=tuple(self.method or ()),
             nets=self.net,
             epochs=self.epochs,
             members=self.members,
             folds=self.folds,
             search=self.search,
+            effort=self.effort,
+            time_limit=self.time_limit,
             seed=self.seed,
             device=self.device,
             verbose=verbose,
             strict=self.strict,
+            report=report,
         )
 
 

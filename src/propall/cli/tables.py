@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -109,10 +109,11 @@ def fit(
     labels = _with_usual_label(labels, file)
     replaces = (check_model_folder(out) / CONTENTS).exists()
     saved_early = []
+    verbose = not (output.quiet or output.json)
     try:
         fitted = fit_table(
             open_table(file, labels.source(), encoding=labels.encoding),
-            training.fit_options(verbose=not (output.quiet or output.json)),
+            training.fit_options(verbose=verbose, report=print_note if verbose else None),
             **features.arguments(),
             first_model=lambda model: saved_early.append(model.save(out)),
         )
@@ -357,6 +358,41 @@ def _print_fit(fitted: Fitted) -> None:
     )
     print_table(("column", "kind", "encoding"), account["columns"])
     _print_notes([note for note in fitted.notes if note.action != "noted"])
+    if "portfolio" in account:
+        _print_portfolio(account)
+    else:
+        _print_settings(account)
+    if account["doubted"]:
+        rows = plural(account["doubted"], "row")
+        print_line(f"In {rows} all candidates are probably wrong; see the report or `propall resolve`.")
+
+
+def _print_portfolio(account: Mapping[str, Any]) -> None:
+    """Print every learner that was tried, with its weight and its label-free score."""
+    fitted = sorted(
+        (row for row in account["portfolio"] if not row["refusal"]), key=lambda row: -row["score"]
+    )
+    rows = [
+        (
+            row["name"],
+            f"{100 * row['weight']:.0f} %" if row["weight"] else "",
+            f"{row['score']:.3f}",
+            f"{100 * row['covering_rate']:.1f} %",
+            duration(row["seconds"]),
+        )
+        for row in fitted
+    ]
+    print_line()
+    titles = ("model tried", "weight", "log-likelihood", "among candidates", "time")
+    print_table(titles, rows, numbers=slice(1, None))
+    mixture = f"Weighted mean: log-likelihood {account['portfolio_score']:.3f}."
+    print_line(f"{mixture} Every row was judged by members that were not trained on it, without true labels.")
+    for row in account["portfolio"]:
+        if row["refusal"]:
+            print_line(f"left out: {row['name']} ({row['refusal']})")
+
+
+def _print_settings(account: Mapping[str, Any]) -> None:
     chosen = ", ".join(
         f"{name.replace('_', ' ')} {f'{value:g}' if isinstance(value, float) else value}"
         for name, value in account["chosen"].items()
@@ -366,9 +402,6 @@ def _print_fit(fitted: Fitted) -> None:
     how = f"Chosen among {compared} settings" if compared > 1 else "Default settings, judged"
     networks = plural(account["members"], "network")
     print_line(f"\n{how} on {account['folds']} folds, without true labels: {chosen}; {networks}.")
-    if account["doubted"]:
-        rows = plural(account["doubted"], "row")
-        print_line(f"In {rows} all candidates are probably wrong; see the report or `propall resolve`.")
 
 
 def _print_resolved(resolved: ResolvedTable) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from propall import __version__
+from propall.estimators.search import PartialLabelClassifierCV
 from propall.labels.parsing import as_text
 from propall.methods import METHODS
 from propall.report.charts.bars import BarChart
@@ -52,6 +53,10 @@ CRITERION_WORDS = {
         "log-likelihood",
         "under which the held-out candidate sets are most likely.",
     ),
+    "cooccurrence_log_likelihood": (
+        "log-likelihood",
+        "under which the held-out candidate sets are most likely, given which labels occur together.",
+    ),
     "tempered_log_likelihood": (
         "log-likelihood",
         "under which the held-out candidate sets are most likely after temperature scaling.",
@@ -64,8 +69,10 @@ def fit_page(fitted: Fitted) -> Page:
     resolved, account = resolve_training_rows(fitted), fitted.model.account
     covering = 100 * account["held_out"]["covering_rate"]
     n_classes = len(account["classes"])
+    trained = "A weighted mean of {}" if "portfolio" in account else "{}"
+    kind = "model" if "portfolio" in account else "network"
     finding = (
-        f"{plural(account['members'], 'network')} trained on {account['used']} rows with "
+        f"{trained.format(plural(account['members'], kind))} trained on {account['used']} rows with "
         f"{format_number(account['mean_candidates'], 1)} candidate labels per row; "
         f"{format_percent(covering, 1)} of the held-out predictions are among the candidates."
     )
@@ -73,7 +80,8 @@ def fit_page(fitted: Fitted) -> Page:
         KeyFigure(
             format_percent(covering, 1),
             "of held-out predictions are candidates",
-            f"random guessing: {format_percent(100 * guessing_rate(account), 0)}; {account['folds']} folds",
+            f"random guessing: {format_percent(100 * guessing_rate(account), 0)}; "
+            + ("out of bag" if "portfolio" in account else f"{account['folds']} folds"),
         ),
         KeyFigure(str(account["used"]), f"of {account['rows']} rows used", _n_dropped(fitted.notes)),
         KeyFigure(format_number(account["mean_candidates"]), f"candidates of {n_classes} classes", "mean"),
@@ -83,7 +91,7 @@ def fit_page(fitted: Fitted) -> Page:
     sections = [
         *_table_sections(resolved, fitted.model.features),
         *_curve_sections(resolved),
-        _search_section(fitted),
+        _portfolio_section(account) if "portfolio" in account else _search_section(fitted),
         *_resolution_sections(resolved),
         *_options_sections(account.get("options", {})),
     ]
@@ -202,7 +210,37 @@ def _curve_sections(resolved: ResolvedTable) -> list[PageSection]:
     return [PageSection(heading, chart, text)]
 
 
+def _portfolio_section(account: Mapping[str, Any]) -> PageSection:
+    """Every learner that was tried: its weight, its score without true labels, and its time."""
+    tried = sorted(account["portfolio"], key=lambda row: -row.get("score", -np.inf))
+    rows = []
+    for row in tried:
+        if row["refusal"]:
+            reason = TableCell(text=_shortened(row["refusal"], 60))
+            cells = [reason, *(TableCell(text="not fitted") for _ in range(3))]
+        else:
+            values = 100 * row["weight"], row["score"], 100 * row["covering_rate"], row["seconds"]
+            cells = [TableCell(float(value)) for value in values]
+        rows.append(TableRow(row["name"], cells))
+    columns = [
+        Column("weight (%)", decimals=0, best="highest"),
+        Column("log-likelihood", decimals=3, best="highest"),
+        Column("among candidates (%)", decimals=1, best="highest"),
+        Column("seconds", decimals=1),
+    ]
+    caption = (
+        "Models tried, on rows that each was not trained on. Log-likelihood: of the candidate sets, given "
+        f"which labels occur together. The weighted mean has {account['portfolio_score']:.3f}."
+    )
+    table = _table("model", columns, rows, caption, "Markdown")
+    used = sum(row["weight"] > 0 for row in tried)
+    heading = f"{plural(used, 'model')} of {len(rows)} tried, weighed without true labels"
+    text = "The weights make the held-out candidate sets most likely; no true label is used."
+    return PageSection(heading, table, text)
+
+
 def _search_section(fitted: Fitted) -> PageSection:
+    assert isinstance(fitted.search, PartialLabelClassifierCV)
     results = fitted.search.cv_results_
     criterion, best = CRITERION_WORDS[str(fitted.model.account["criterion"])]
     rows = []

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from propall.estimators.classifier import PartialLabelClassifier
 from propall.estimators.folds import group_equal_rows
+from propall.estimators.portfolio import BLOCK, Effort, PartialLabelPortfolio
+from propall.estimators.scorers import CRITERIA
 from propall.estimators.search import PartialLabelClassifierCV
 from propall.input_files import check_input_file
 from propall.labels.candidates import UninformativeRowsWarning
@@ -53,18 +55,31 @@ IMAGE_DEFAULTS = FitDefaults(32, 500, 3, 3, (0.003, 0.01), (1e-4,))
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How to fit a model; None stands for the defaults in `TABLE_DEFAULTS` and `IMAGE_DEFAULTS`."""
+    """How to fit a model; None stands for the defaults in `TABLE_DEFAULTS` and `IMAGE_DEFAULTS`.
 
-    methods: tuple[str, ...] = ("propall",)  # if there are several, the best is selected
+    Without methods, networks and training settings, a table is fitted by a portfolio of learners (see
+    `PartialLabelPortfolio`), whose size `effort` sets.
+    """
+
+    methods: tuple[str, ...] = ()  # propall by default; if there are several, the best is selected
     nets: tuple[str, ...] = ()  # by default chosen by the kind and number of rows
     epochs: int | None = None
     members: int | None = None  # ensemble size
     folds: int | None = None
     search: bool = True  # compare several settings; otherwise use the default setting
+    effort: Effort = "normal"  # of the portfolio
+    time_limit: float | None = None  # seconds for the portfolio; at least one learner is always fitted
     seed: int = 0
     device: str = "auto"
     verbose: bool = False  # show progress bars on a terminal
     strict: bool = False  # raise an error instead of leaving rows out
+    report: Callable[[str], None] | None = None  # called with a line for every learner of the portfolio
+
+    @property
+    def uses_portfolio(self) -> bool:
+        """Whether no particular model was asked for."""
+        asked = self.methods, self.nets, self.epochs, self.members, self.folds
+        return self.search and not any(asked)
 
 
 @dataclass
@@ -75,7 +90,7 @@ class Fitted:
     table: LabeledTable  # the rows it was fitted on; rows with unreadable images are dropped
     features: NDArray[np.float32]
     consensus: Consensus  # every row resolved by models that were not fitted on it
-    search: PartialLabelClassifierCV
+    search: PartialLabelClassifierCV | PartialLabelPortfolio
     notes: list[DataNote] = field(default_factory=list)
     curves: LearningCurves | None = None  # of the selected setting; None for methods without a network
     seconds: float = 0.0
@@ -139,13 +154,18 @@ def fit_table(
     notes = [*table.notes, *copies.values(), *features.notes]
     if (group := group_equal_rows(X, len(X))) is not None:
         notes += report_duplicates(group, table.frame.index)
-    settings = _choose_settings(options, X)
+    search: PartialLabelClassifierCV | PartialLabelPortfolio
+    curves = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninformativeRowsWarning)
-        if first_model is not None and settings.n_combinations > 1:
-            first_model(TableModel(settings.default_model().fit(X, labels), features, source))
-        search = settings.search(len(labels)).fit(X, labels)
-        curves = measure_curves(search, X, labels, options.seed)
+        if options.uses_portfolio and X.ndim == 2:
+            search = _portfolio(options).fit(X, labels)
+        else:
+            settings = _choose_settings(options, X)
+            if first_model is not None and settings.n_combinations > 1:
+                first_model(TableModel(settings.default_model().fit(X, labels), features, source))
+            search = settings.search(len(labels)).fit(X, labels)
+            curves = measure_curves(search, X, labels, options.seed)
     model = TableModel(search.best_estimator_, features, source)
     logs = search.out_of_fold_.log_probabilities.astype(np.float32)
     model.held_out = HeldOut(model.keys(table.frame, embedding, table.raw.folder), logs)
@@ -220,6 +240,16 @@ class _Settings(NamedTuple):
         return PartialLabelClassifierCV(**self.grid, cv=min(self.folds, n_rows), **self.common)
 
 
+def _portfolio(options: FitOptions) -> PartialLabelPortfolio:
+    return PartialLabelPortfolio(
+        options.effort,
+        time_limit=options.time_limit,
+        device=options.device,
+        report=options.report,
+        random_state=options.seed,
+    )
+
+
 def _choose_settings(options: FitOptions, X: NDArray[Any]) -> _Settings:
     """Complete the options with defaults for the kind and number of rows."""
     defaults = TABLE_DEFAULTS if X.ndim == 2 else IMAGE_DEFAULTS
@@ -230,7 +260,7 @@ def _choose_settings(options: FitOptions, X: NDArray[Any]) -> _Settings:
         width = 32 if len(X) < 500 else 128 if len(X) < 20_000 else 256
         nets = ["linear", ("mlp", {"widths": (width,)})]
     grid: dict[str, Any] = {
-        "methods": options.methods,
+        "methods": options.methods or ("propall",),
         "nets": nets,
         "learning_rates": defaults.learning_rates,
         "weight_decays": defaults.weight_decays,
@@ -253,9 +283,7 @@ def account(fitted: Fitted) -> dict[str, Any]:
     """Return settings and results of a fit as JSON values."""
     search, labeled = fitted.search, fitted.table.labeled
     assert labeled is not None
-    results, best = search.cv_results_, search.best_index_
     names, counts = np.unique(fitted.consensus.resolution.label, return_counts=True)
-    criteria = ("covering_rate", "approximated_accuracy", "candidate_log_likelihood")
     return {
         "source": fitted.table.raw.source,
         "rows": fitted.table.raw.n_file_rows,
@@ -265,13 +293,8 @@ def account(fitted: Fitted) -> dict[str, Any]:
         "written": labeled.kind_counts,
         "columns": [list(row) for row in fitted.model.features.describe()],
         "features": list(fitted.features.shape[1:]),
-        "settings_compared": len(results["params"]),
-        "chosen": {name: _plain(value) for name, value in search.best_params_.items()},
-        "criterion": search.scoring if isinstance(search.scoring, str) else "own",
-        "held_out": {name: float(results[f"mean_test_{name}"][best]) for name in criteria},
+        **(_weighed(search) if isinstance(search, PartialLabelPortfolio) else _searched(search)),
         "temperature": float(search.temperature_),
-        "members": search.n_estimators,
-        "folds": search.n_splits_,
         "seed": search.random_state,
         "resolved": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
         "sets_without_truth": fitted.consensus.rate,
@@ -279,6 +302,41 @@ def account(fitted: Fitted) -> dict[str, Any]:
         "remarks": [note.as_dict() for note in fitted.notes],
         "curves": None if fitted.curves is None else fitted.curves.as_dict(),
         "seconds": round(fitted.seconds, 2),
+    }
+
+
+#: Criteria that an account lists.
+_CRITERIA = ("covering_rate", "approximated_accuracy", "candidate_log_likelihood")
+
+
+def _searched(search: PartialLabelClassifierCV) -> dict[str, Any]:
+    """The part of an account about settings compared by cross-validation."""
+    results, best = search.cv_results_, search.best_index_
+    return {
+        "settings_compared": len(results["params"]),
+        "chosen": {name: _plain(value) for name, value in search.best_params_.items()},
+        "criterion": search.scoring if isinstance(search.scoring, str) else "own",
+        "held_out": {name: float(results[f"mean_test_{name}"][best]) for name in _CRITERIA},
+        "members": search.n_estimators,
+        "folds": search.n_splits_,
+    }
+
+
+def _weighed(portfolio: PartialLabelPortfolio) -> dict[str, Any]:
+    """The part of an account about a portfolio of learners."""
+    mixture, held_out = portfolio.best_estimator_, portfolio.out_of_fold_
+    chances = held_out.probabilities
+    weights = dict(zip(mixture.names, mixture.weights.tolist(), strict=True))
+    return {
+        "settings_compared": len(portfolio.results_),
+        "chosen": {name: round(weight, 4) for name, weight in weights.items()},
+        "criterion": "cooccurrence_log_likelihood",
+        "held_out": {name: CRITERIA[name](chances, held_out.candidates, None) for name in _CRITERIA},
+        "members": len(mixture.components),
+        "folds": BLOCK,
+        "effort": portfolio.effort,
+        "portfolio": [{name: _plain(value) for name, value in row.items()} for row in portfolio.results_],
+        "portfolio_score": portfolio.best_score_,
     }
 
 

@@ -16,6 +16,8 @@ from safetensors.torch import load_file
 
 from propall import __version__, atomic_files, counter_rng
 from propall.estimators.classifier import PartialLabelClassifier
+from propall.estimators.mixture import ClassifierMixture
+from propall.estimators.persistence import load_fitted
 from propall.estimators.resolution import Resolution
 from propall.labels.parsing import as_text
 from propall.tables.features import Features
@@ -41,7 +43,7 @@ class HeldOut(NamedTuple):
 class TableModel:
     """A classifier together with the conversion of table rows into its features."""
 
-    classifier: PartialLabelClassifier  # fitted; class names are strings
+    classifier: PartialLabelClassifier | ClassifierMixture  # fitted; class names are strings
     features: Features
     labels: LabelSource  # where they were in the training table
     account: dict[str, Any] = field(default_factory=dict)  # settings and results of the fit, as JSON values
@@ -139,7 +141,7 @@ class TableModel:
                 raise ValueError(f"model: {path} is missing. Use a complete copy of the folder.")
             if _digest(path) != digest:
                 raise ValueError(f"model: {path} was modified after it was saved. Use an unmodified copy.")
-        classifier = PartialLabelClassifier.load(folder / CLASSIFIER)
+        classifier = load_fitted(folder / CLASSIFIER)
         held_out = None
         if HELD_OUT in contents["files"]:
             try:
