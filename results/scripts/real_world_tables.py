@@ -1,7 +1,7 @@
-"""Real-world tables, label-free: a portfolio weighed inside each training fold, next to what truth would choose.
+"""Real-world tables, label-free: a portfolio weighed inside each training fold, next to the oracle.
 
-On Lost, MSRCv2 and BirdSong, five fixed folds and two seeds. True labels are used for measuring only. Writes to
-the folder: `accuracy.csv`, one line per data set, seed, fold and model; `summary.json`, their means; and
+On Lost, MSRCv2 and BirdSong, five fixed folds and two seeds. True labels are used for measuring only.
+Writes to the folder: `accuracy.csv`, one line per data set, seed, fold and model; `summary.json`, means;
 `DATA_SEED.npz`, the out-of-bag and test probabilities of every member, for comparing other criteria.
 
     python results/scripts/real_world_tables.py FOLDER
@@ -35,7 +35,7 @@ FOLDS, SEEDS = 5, (0, 1)
 #: Targets of the label-free mixture, and the best published accuracies with open code.
 TARGETS = {"lost": 81.0, "msrcv2": 62.0, "birdsong": 77.0}
 PUBLISHED = {"lost": 81.2, "msrcv2": 54.8, "birdsong": 77.8}
-MIXTURE, CHOSEN, MEAN, ORACLE = "weighed portfolio", "best by held-out sets", "mean of all", "oracle"
+WEIGHED, CHOSEN, MEAN, ORACLE = "weighed portfolio", "best by held-out sets", "mean of all", "oracle"
 
 
 def measure_fold(problem: Problem, seed: int, effort: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -54,7 +54,7 @@ def measure_fold(problem: Problem, seed: int, effort: Any) -> tuple[list[dict[st
     ]
     best = max(rows, key=lambda row: row["score"])
     rows += [
-        {"model": MIXTURE, "accuracy": _accuracy(portfolio.predict_proba(test_x), truth), "seconds": seconds},
+        {"model": WEIGHED, "accuracy": _accuracy(portfolio.predict_proba(test_x), truth), "seconds": seconds},
         {"model": CHOSEN, "accuracy": best["accuracy"], "name": best["model"]},
         {"model": MEAN, "accuracy": _accuracy(np.mean(list(tests.values()), axis=0), truth)},
     ]
@@ -99,7 +99,7 @@ def measure(data: str, seed: int, folder: Path, *, effort: str, folds: int, root
         rows, fold_arrays = measure_fold(source.fold(fold, FOLDS, standardize=None), seed, effort)
         lines += [{"data": data, "seed": seed, "fold": fold, **row} for row in rows]
         arrays |= {f"{fold}/{name}": values for name, values in fold_arrays.items()}
-        mixture = next(row["accuracy"] for row in rows if row["model"] == MIXTURE)
+        mixture = next(row["accuracy"] for row in rows if row["model"] == WEIGHED)
         print(f"{data}, seed {seed}, fold {fold}: {mixture:.2f} %", flush=True)
         pd.DataFrame(lines).to_csv(folder / f"part_{data}_{seed}.csv", index=False)
     np.savez_compressed(folder / f"{data}_{seed}.npz", **arrays)

@@ -5,7 +5,7 @@ import pytest
 
 from propall import PartialLabelClassifier, PartialLabelPortfolio
 from propall.estimators.mixture import ClassifierMixture
-from propall.estimators.portfolio import PortfolioMember, mixture_weights, standard_portfolio
+from propall.estimators.portfolio import MIXTURE, PortfolioMember, mixture_weights, standard_portfolio
 from propall.estimators.scorers import candidate_log_likelihood, cooccurrence_log_likelihood
 from propall.methods.forest import Forest
 from tests.fixtures.candidates import blurred_clouds, separate_clouds
@@ -26,6 +26,7 @@ MEMBERS = [
     member("neighbors", "ipal"),
     forest("forest"),
     forest("forest from linear", "linear"),
+    forest("forest from all", MIXTURE),
 ]
 
 
@@ -73,7 +74,7 @@ def test_a_time_limit_stops_after_the_first_member() -> None:
     lines = []
     portfolio = PartialLabelPortfolio(members=MEMBERS, time_limit=0, report=lines.append, random_state=0)
     portfolio.fit(X, S)
-    assert [row["refusal"] for row in portfolio.results_] == ["", *["the time limit has passed"] * 4]
+    assert [row["refusal"] for row in portfolio.results_] == ["", *["the time limit has passed"] * 5]
     assert portfolio.results_[0]["weight"] == 1
     assert (portfolio.predict(X) == truth).mean() > 0.9
     assert any("best so far: linear" in line for line in lines)
@@ -87,7 +88,7 @@ def test_an_interrupt_keeps_what_is_fitted() -> None:
             raise KeyboardInterrupt
 
     portfolio = PartialLabelPortfolio(members=MEMBERS, report=interrupt, random_state=0).fit(X, S)
-    assert [row["refusal"] for row in portfolio.results_] == ["", "", *["interrupted"] * 3]
+    assert [row["refusal"] for row in portfolio.results_] == ["", "", *["interrupted"] * 4]
 
 
 def test_members_that_cannot_be_fitted_are_left_out() -> None:
@@ -125,6 +126,6 @@ def test_standard_portfolios_leave_every_row_out(effort) -> None:
     names = [member.name for member in members]
     assert len(set(names)) == len(names)
     for position, each in enumerate(members):
-        assert each.start in ["", *names[:position]]
+        assert each.start in ["", MIXTURE, *names[:position]]
         model = each.model
         assert isinstance(model.method, Forest) or (model.bagging == 0.8 and model.n_estimators % 5 == 0)

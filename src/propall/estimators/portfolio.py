@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -36,6 +36,8 @@ Effort = Literal["quick", "normal", "best"]
 BAGGING, BLOCK = 0.8, 5
 #: Maximum number of rows for learners that compare all pairs of rows.
 LARGEST_FOR_NEIGHBORS = 20_000
+#: As the start of a forest: the weighted mean of all members fitted before.
+MIXTURE = "mixture"
 #: Members with a smaller weight are left out of the mixture.
 SMALLEST_WEIGHT = 0.03
 
@@ -47,7 +49,8 @@ class PortfolioMember:
     Attributes:
         name: unique name, for results and pages.
         model: its settings; a method that trains no trees is bagged, so that every row is out of some bag.
-        start: name of an earlier member whose out-of-bag posterior a forest starts from; "" for none.
+        start: name of an earlier member whose out-of-bag posterior a forest starts from, `MIXTURE` for the
+            weighted mean of all earlier ones, "" for none.
     """
 
     name: str
@@ -87,6 +90,7 @@ def standard_portfolio(
             model = _deep(effort, n_rows, scaling, targets)
             members.append(PortfolioMember(name, model))
             members.append(_forest(f"forest from {name}", trees, start=name))
+    members.append(_forest("forest from the mixture", trees, start=MIXTURE, rounds=2))
     # Networks of the same shape train together, so they come first.
     return sorted(members, key=lambda member: bool(member.start))
 
@@ -346,9 +350,9 @@ class _PortfolioFitting:
             raise ValueError("sample_weight: Forest does not support weights.")
         model, start = self._model(member), None
         if member.start:
-            if member.start not in self.out_of_bag:
+            if member.start not in [*self.out_of_bag, MIXTURE]:
                 raise ValueError(f"start: {member.start} was not fitted.")
-            start = torch.from_numpy(np.exp(self.out_of_bag[member.start]))
+            start = torch.from_numpy(self._posterior(member.start))
         method = model.ensemble().method
         assert isinstance(method, Forest)
         rows = torch.from_numpy(self.features.reshape(len(self.features), -1))
@@ -357,6 +361,15 @@ class _PortfolioFitting:
         model.adopt([trees], classes, tuple(self.features.shape[1:]), Standardization())
         model.out_of_bag_ = out_of_bag
         return [model]
+
+    def _posterior(self, start: str) -> NDArray[np.float64]:
+        """Out-of-bag posterior of a member, or of the mixture so far, given the whole candidate set."""
+        logs = list(self.out_of_bag.values())
+        weights = mixture_weights(logs, self.mask, self.weight) if start == MIXTURE else np.ones(1)
+        mean = log_weighted_mean(logs if start == MIXTURE else [self.out_of_bag[start]], weights)
+        sets = log_set_probabilities(np.exp(mean), self.mask, self.weight)
+        posterior: NDArray[np.float64] = softmax(mean + sets, axis=1)
+        return posterior
 
     def _record(self, name: str, model: PartialLabelClassifier, seconds: float) -> None:
         assert model.out_of_bag_ is not None

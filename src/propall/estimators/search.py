@@ -23,6 +23,7 @@ from propall.estimators.folds import CandidateStratifiedKFold, is_partition, mak
 from propall.estimators.resolution import Resolution
 from propall.estimators.scorers import CRITERIA, DEFAULT_CRITERION, Criterion, clipped_log, score_or_nan
 from propall.estimators.validation import check_training_data, read_candidates
+from propall.labels.candidates import CandidateLabels
 from propall.methods import METHODS
 from propall.training.contract import Algorithm, Monitor, Objective, RunScores
 from propall.training.metrics import ProgressBar
@@ -76,16 +77,9 @@ def resolve_out_of_fold(
     folds = make_partition(CandidateStratifiedKFold() if cv is None else cv, X, labels)
     weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
     logs = np.empty(mask.shape)
-    bagged = clone(estimator) if trains_together and cv is None and estimator.bagging is not None else None
-    if bagged is not None:
-        out_of_bag = bagged.fit(X, labels, weight).out_of_bag_
-        assert out_of_bag is not None
-        if np.isnan(out_of_bag).any():
-            bagged = None
-        else:
-            logs = clipped_log(out_of_bag.astype(float))
-    if bagged is not None:
-        pass
+    out_of_bag = _out_of_bag(estimator, X, labels, weight) if trains_together and cv is None else None
+    if out_of_bag is not None:
+        logs = clipped_log(out_of_bag)
     elif trains_together:
         model = clone(estimator)
         features, labels, weight = check_training_data(model, X, labels, weight)
@@ -100,6 +94,16 @@ def resolve_out_of_fold(
     if calibrate:
         logs = cross_calibrate(logs, mask, folds, weight)
     return Resolution(logs, mask, labels.decode(range(labels.n_classes)))
+
+
+def _out_of_bag(
+    estimator: PartialLabelClassifier, X: Any, labels: CandidateLabels, weight: NDArray[Any] | None
+) -> NDArray[np.float64] | None:
+    """Probabilities of all rows by members not trained on them; None if a row is in every bag."""
+    if estimator.bagging is None:
+        return None
+    probabilities = clone(estimator).fit(X, labels, weight).out_of_bag_
+    return None if np.isnan(probabilities).any() else np.asarray(probabilities, dtype=float)
 
 
 @dataclass(eq=False, repr=False)

@@ -221,9 +221,12 @@ def fit_in_stacks(
 def split_runs(runs: Sequence[Run], positions: Sequence[int], most: int) -> list[list[int]]:
     """Split positions into parts of at most `most` runs; members that teach each other stay together."""
     parts: list[list[int]] = []
-    for _, members in itertools.groupby(
-        positions, lambda i: i if runs[i].peers is None else id(runs[i].peers)
-    ):
+
+    def ensemble(position: int) -> int:
+        peers = runs[position].peers
+        return position if peers is None else id(peers)
+
+    for _, members in itertools.groupby(positions, ensemble):
         together = list(members)
         if parts and len(parts[-1]) + len(together) <= most:
             parts[-1] += together
