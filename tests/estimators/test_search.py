@@ -45,10 +45,10 @@ def test_rows_are_resolved_out_of_bag():
     clf = PartialLabelClassifier(n_estimators=5, bagging=0.8, epochs=20, random_state=0)
     resolution = resolve_out_of_fold(clf, X, S, calibrate=False)
     np.testing.assert_allclose(resolution.probabilities, clf.fit(X, S).out_of_bag_)
-    assert (resolution.label == truth).mean() > 0.95
+    assert (resolution.label == truth).mean() > 0.9
     # Two members do not cover all rows, so folds are used.
     few = resolve_out_of_fold(clf.set_params(n_estimators=2), X, S)
-    assert (few.label == truth).mean() > 0.95
+    assert (few.label == truth).mean() > 0.9
 
 
 def test_the_search_selects_refits_and_reports():

@@ -82,7 +82,7 @@ def standard_portfolio(
     members.insert(1, PortfolioMember("linear, square root", _network("linear", "square root", short, 256)))
     if n_rows <= LARGEST_FOR_NEIGHBORS:
         members.append(PortfolioMember("IPAL", _neighbors(scale_once)))
-    trees = 100 if effort == "normal" else 400
+    trees = 100 if effort == "normal" else 200
     members.append(_forest("forest", trees))
     for scaling, title in (("min-max", "bagged MLPs"), ("square root", "bagged MLPs, square root")):
         for targets in ("own",) if effort == "normal" else ("own", "peer"):
