@@ -120,9 +120,11 @@ def test_the_background_of_a_scene_is_not_rewarded() -> None:
     assert weights[0] > 0.6
 
 
+@pytest.mark.parametrize("n_rows", [1000, 1_000_000])
 @pytest.mark.parametrize("effort", ["quick", "normal", "best"])
-def test_standard_portfolios_leave_every_row_out(effort) -> None:
-    members = standard_portfolio(effort, 1000)
+def test_standard_portfolios_leave_every_row_out(effort, n_rows) -> None:
+    members = standard_portfolio(effort, n_rows)
+    assert any(isinstance(member.model.method, Forest) for member in members) == (n_rows < 100_000)
     names = [member.name for member in members]
     assert len(set(names)) == len(names)
     for position, each in enumerate(members):

@@ -36,6 +36,8 @@ Effort = Literal["quick", "normal", "best"]
 BAGGING, BLOCK = 0.8, 5
 #: Maximum number of rows for learners that compare all pairs of rows.
 LARGEST_FOR_NEIGHBORS = 20_000
+#: Maximum number of rows for forests, whose trees grow with the rows.
+LARGEST_FOR_TREES = 100_000
 #: As the start of a forest: the weighted mean of all members fitted before.
 MIXTURE = "mixture"
 #: Members with a smaller weight are left out of the mixture.
@@ -78,7 +80,7 @@ def standard_portfolio(
     if n_rows <= LARGEST_FOR_NEIGHBORS:
         members.append(PortfolioMember("IPAL, square root", _neighbors("square root")))
     if effort == "quick":
-        return [*members, _forest("forest", 50, rounds=2)]
+        return [*members, _forest("forest", 50, rounds=2)] if n_rows <= LARGEST_FOR_TREES else members
     members.insert(1, PortfolioMember("linear, square root", _network("linear", "square root", short, 256)))
     if n_rows <= LARGEST_FOR_NEIGHBORS:
         members.append(PortfolioMember("IPAL", _neighbors(scale_once)))
@@ -91,6 +93,8 @@ def standard_portfolio(
             members.append(PortfolioMember(name, model))
             members.append(_forest(f"forest from {name}", trees, start=name))
     members.append(_forest("forest from the mixture", trees, start=MIXTURE, rounds=2))
+    if n_rows > LARGEST_FOR_TREES:
+        members = [member for member in members if not isinstance(member.model.method, Forest)]
     # Networks of the same shape train together, so they come first.
     return sorted(members, key=lambda member: bool(member.start))
 
@@ -117,9 +121,10 @@ def _network(net: str, scaling: Scaling, epochs: int, batch: int, **settings: An
 def _deep(effort: Effort, n_rows: int, scaling: Any, targets: Any) -> PartialLabelClassifier:
     """The recipe for tables of [wang2025realistic]'s kind: three wide layers, batch norm, one cycle."""
     is_small = n_rows < 3000
-    batch, epochs = (16, 200) if is_small else (32, 100) if n_rows < 20_000 else (256, 50)
+    batch, epochs = (16, 200) if is_small else (32, 100) if n_rows < 20_000 else (256, 20)
     if effort == "normal":
-        batch, epochs = 64, max(10, min(100, 600 // -(-round(BAGGING * n_rows) // 64)))
+        batch = 64 if n_rows < 20_000 else 256
+        epochs = max(10 if n_rows < 20_000 else 3, min(100, 600 // -(-round(BAGGING * n_rows) // batch)))
     return PartialLabelClassifier(
         "proden",
         "mlp",
