@@ -237,7 +237,8 @@ def _reduced(whole: Run, seed: int, rows: Tensor) -> Run:
 
 
 def _root(features: NDArray[Any], floor: NDArray[Any]) -> NDArray[Any]:
-    return np.sqrt(np.maximum(features - floor, 0)).astype(features.dtype)
+    root: NDArray[Any] = np.sqrt(np.maximum(features - floor, 0)).astype(features.dtype)
+    return root
 
 
 def check_outputs(net: nn.Module, run: Run) -> None:
