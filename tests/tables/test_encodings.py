@@ -46,6 +46,12 @@ def test_western_text_is_guessed_with_a_remark() -> None:
     assert remark == "t.csv is not UTF-8 (line 2); read as Windows-1252"
 
 
+@pytest.mark.parametrize("word", ["łódź", "žluťoučký"])
+def test_letters_that_would_become_signs_are_refused(word: str) -> None:
+    with pytest.raises(ValueError, match=r"encoding is unknown.*cp1250 would read"):
+        decode_text(f"x,label\n1,{word}\n".encode("cp1250"), "t.csv")
+
+
 def test_damaged_text_is_refused() -> None:
     with pytest.raises(ValueError, match=r"t.csv, line 2 holds a NUL character"):
         decode_text(b"a,b\n1,\0\n", "t.csv")

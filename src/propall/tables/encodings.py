@@ -99,16 +99,27 @@ def _checked(text: str, name: str) -> str:
 
 def _reads_like_western_text(text: str) -> bool:
     """Whether letters outside ASCII are single or pairs in lower case, as in `Möwe` and `créé`."""
-    groups = re.findall(r"[^\x00-\x7f]+", text)
+    if "\ufffd" in text:  # a byte that means nothing in Windows-1252
+        return False
+    groups = list(re.finditer(r"[^\x00-\x7f]+", text))
     unusual = sum(not _is_usual(group) for group in groups)
     return unusual <= _UNUSUAL_SHARE * len(groups)
 
 
-def _is_usual(group: str) -> bool:
-    letters = "".join(sign for sign in group if sign not in _USUAL_SIGNS)
+def _is_usual(group: re.Match[str]) -> bool:
+    signs, text = group[0], group.string
+    letters = "".join(sign for sign in signs if sign not in _USUAL_SIGNS)
     if not all(sign.isalpha() and sign not in "ƒˆ" for sign in letters):
         return False
-    return len(letters) < 2 or (len(letters) == 2 and letters.islower()) or len(letters) < len(group) / 2
+    around = text[max(0, group.start() - 1) : group.end() + 1]
+    if any(_is_unusual_pair(before, after) for before, after in pairwise(around)):
+        return False
+    return len(letters) < 2 or (len(letters) == 2 and letters.islower()) or len(letters) < len(signs) / 2
+
+
+def _is_unusual_pair(before: str, after: str) -> bool:
+    """Whether a capital follows a small letter, or a letter a raised number: a sign of another encoding."""
+    return (before.islower() and after.isupper()) or (before in "¹²³¼½¾±´" and after.isalpha())
 
 
 def _samples(data: bytes) -> str:

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
 from propall.labels.hierarchy import read_tree
 from propall.labels.parsing import CellGrammar, LabelCell, as_text, visible_text
-from propall.labels.votes import apply_rule, is_count, label_studio_annotators, label_studio_answers
+from propall.labels.votes import (
+    apply_rule,
+    is_count,
+    label_studio_annotators,
+    label_studio_answers,
+    label_studio_names,
+)
 from propall.tables.label_source import (
     MIN_LABEL_SHARE,
     NO_LABEL,
@@ -183,7 +189,7 @@ def group_by_item(raw: RawTable, source: LabelSource) -> RawTable:
 def read_label_columns(raw: RawTable, source: LabelSource) -> LabeledRows:
     """Read the candidate sets of a table, a long one after `group_by_item`; unusable rows are noted."""
     if raw.tasks is not None:
-        answers = label_studio_answers(raw.tasks, choices_name(raw, source.label), "label")
+        answers = label_studio_answers(raw.tasks, _chosen_choices(raw, source), f"label: {raw.source}")
         cells = [[list(answer) for answer in row] for row in answers]
         return _read_answers(raw, cells, source, annotators=label_studio_annotators(raw.tasks))
     if raw.answers is not None:
@@ -199,6 +205,15 @@ def read_label_columns(raw: RawTable, source: LabelSource) -> LabeledRows:
         suggestion = suggest_label_column(raw)
         raise ValueError(f"label: no label column is named.{suggestion} The columns are {known}.")
     return _read_cells(raw, source)
+
+
+def _chosen_choices(raw: RawTable, source: LabelSource) -> str | None:
+    names, name = label_studio_names(raw.tasks or ()), choices_name(raw, source.label)
+    if names and name not in names:
+        raise ValueError(
+            f"label: {raw.source} has the choices {list_names(names)}; choose one of them with --label NAME."
+        )
+    return name
 
 
 @dataclass

@@ -82,9 +82,11 @@ def _summary(path: Path) -> str:
 
 
 def _check_letters(case: Case, summary: str) -> str:
-    encoding = case.name.split()[0]
-    classes = {row["name"] for row in json.loads(summary)["labels"]["classes"]}
-    strange = classes - set(WORDS[encoding].split())
+    encoding, contents = case.name.split()[0], json.loads(summary)
+    # Western and Central European letters cannot always be told apart; a remark then says so.
+    if encoding == "cp1250" and any(remark["kind"] == "encoding" for remark in contents["remarks"]):
+        return ""
+    strange = {row["name"] for row in contents["labels"]["classes"]} - set(WORDS[encoding].split())
     return f"{encoding} was read as {sorted(strange)}" if strange else ""
 
 
