@@ -99,6 +99,8 @@ def test_train_prints_a_table_and_goes_on(run, tmp_path):
     assert code == 0
     assert "ProPaLL" in out
     assert "PL-KNN" in out
+    (page,) = tmp_path.glob("*/index.html")
+    assert "Training on" in page.read_text(encoding="utf-8")
     (file,) = tmp_path.glob("*/results.jsonl")
     lines = file.read_text()
     assert len(lines.splitlines()) == 4

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from propall.paper.custom_runs import build_specs, choose_setting, train_runs, use_views
 from propall.paper.specs import Spec
+from propall.training.named_recipes import NamedRecipe
 
 
 def test_named_views_bring_their_base_loss_unless_methods_are_given():
@@ -45,3 +48,30 @@ def test_views_train_on_flattened_images_and_survive_json(tmp_path):
     assert Spec.from_json(specs[0].to_json()) == specs[0]
     _, (result,) = train_runs(specs, tmp_path, device="cpu")
     assert 0 <= result.accuracy <= 1
+
+
+def test_complementary_labels_get_a_balance_term():
+    assert choose_setting("cifar10", "fast", corruption="complementary").recipe.views.balance == 0.5
+    assert choose_setting("cifar10", "fast").recipe.views.balance == 0
+    assert choose_setting("digits", corruption="complementary").recipe.views is None
+
+
+@pytest.mark.slow
+def test_views_pay_on_digits_with_one_complementary_label(tmp_path):
+    accuracies = {}
+    # A step with views costs about twice as much: without them, training has twice as many epochs.
+    for epochs, with_views in ((12, True), (24, False)):
+        net, recipe = choose_setting(
+            "digits",
+            "fast",
+            net="small_cnn",
+            corruption="complementary",
+            changes={"epochs": epochs, "precision": "float32"},
+        )
+        setting = NamedRecipe(net, recipe if with_views else replace(recipe, views=None))
+        specs = build_specs(
+            "digits", methods=["propall"], corruption="complementary", seeds=2, setting=setting
+        )
+        _, results = train_runs(specs, tmp_path, device="cpu")
+        accuracies[with_views] = [result.accuracy for result in results]
+    assert min(accuracies[True]) > max(accuracies[False]) + 0.1

@@ -226,15 +226,17 @@ class RecipeOptions:
     weight_decay: Annotated[float | None, _training("--wd", help="Weight decay.")] = None
     optimizer: Annotated[Optimizer | None, _training(help="Optimizer.")] = None
 
-    def setting(self, data: str) -> NamedRecipe:
-        """Return the network and recipe for a data set."""
+    def setting(self, data: str, corruption: str | None) -> NamedRecipe:
+        """Return the network and recipe for a data set and the kind of its candidate sets."""
         from propall.paper.custom_runs import choose_setting
 
         fields = ("epochs", "batch_size", "learning_rate", "weight_decay")
         changes: dict[str, Any] = {name: getattr(self, name) for name in fields}
         changes["optimizer"] = None if self.optimizer is None else self.optimizer.value
         changes = {name: value for name, value in changes.items() if value is not None}
-        return choose_setting(data, self.name, net=self.net, views=self.views, changes=changes)
+        return choose_setting(
+            data, self.name, net=self.net, views=self.views, corruption=corruption, changes=changes
+        )
 
 
 @dataclass(frozen=True)
@@ -255,19 +257,26 @@ def train(
         list[str] | None, typer.Option(help="Name from `propall methods`; repeat for several.")
     ] = None,
     device: Device = "auto",
-    out: Annotated[Path, typer.Option(help="Folder for results and checkpoints.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for results, checkpoints and page.")] = Path("runs"),
+    page: Annotated[
+        bool, typer.Option(help="Write a page with learning curves, times and augmented images.")
+    ] = True,
     json_output: AsJson = False,
 ) -> None:
-    """Train methods on a data set and print their test accuracy.
+    """Train methods on a data set, print their test accuracy and write a page.
 
     If interrupted, the same command resumes.
 
     Example: propall train digits --method propall --method cc --q 0.3
+    Images, with views: propall train digits --recipe fast --net small_cnn --corruption complementary
     """
     from propall.paper import custom_runs
-    from propall.training.metrics import ProgressBar
+    from propall.paper.monitors import AccuracyBar
+    from propall.paper.pages.training import training_page
 
-    setting, chosen = custom_runs.use_views(training.views, training.setting(data), method or [])
+    setting, chosen = custom_runs.use_views(
+        training.views, training.setting(data, candidates.corruption), method or []
+    )
     specs = custom_runs.build_specs(
         data,
         methods=chosen,
@@ -277,8 +286,12 @@ def train(
         folds=repetitions.folds,
         setting=setting,
     )
-    with ProgressBar(data) as bar:
+    with AccuracyBar(data) as bar:
         folder, results = custom_runs.train_runs(specs, out, device=device, monitor=bar)
+    path = None
+    if page:
+        sheet = custom_runs.view_sheet(specs[0])
+        path = training_page(results, sheet).write(folder / "index.html")
     if json_output:
         print_json([result.to_dict() for result in results])
         return
@@ -294,3 +307,5 @@ def train(
         rows.append((row.method, f"{row.mean:.2f}", std, row.runs, f"{row.seconds:.1f}"))
     print_table(("method", "accuracy %", "std", "runs", "seconds"), rows, numbers=slice(1, None))
     print_line(f"\n{plural(len(results), 'run')}; seconds: sum of run times. Results: {folder}")
+    if path is not None:
+        print_line(f"Page: {path}")

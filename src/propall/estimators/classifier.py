@@ -79,6 +79,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         views: train on augmented views of images, with a learning rate that rises and falls: a `Views`, or
             True for defaults by kind of image (color images are mirrored, gray ones are not; operations are
             gentler below 16 pixels). Needs a network for images, such as "small_cnn" or "fast_convnet".
+            For one complementary label per row, set its balance term, `Views(..., balance=0.5)`.
         n_estimators: ensemble size; members are trained together from different seeds, and their
             probabilities averaged.
         bagging: share of the rows that each member is trained on; None: all rows.

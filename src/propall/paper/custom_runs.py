@@ -7,22 +7,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from propall import counter_rng
-from propall.data import CORRUPTIONS, DATASETS
+from propall.data import CORRUPTIONS, DATASETS, load
 from propall.data.corruption import Corruption
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.paper.results import RunResult
-from propall.paper.runner import RunTask, run_specs
+from propall.paper.runner import RunTask, run_specs, square_images
 from propall.paper.specs import Spec, Split
+from propall.report.charts.views import ViewSheet
 from propall.report.numbers import mean_and_std
 from propall.training.contract import Algorithm, Monitor, Objective
+from propall.training.image_views import ImageViews, pixel_range
 from propall.training.named_recipes import RECIPES, NamedRecipe, adapt_views
 from propall.training.named_views import VIEWS
 from propall.training.recipe import Recipe
 
 #: Data sets whose images change their meaning in a mirror.
 NOT_MIRRORED = ("digits", "mnist", "kmnist")
+#: Factor of the balance term for complementary labels: one excluded label leaves the class shares open.
+COMPLEMENTARY_BALANCE = 0.5
+#: Images, and epochs whose views are shown, on the page of a run.
+SHOWN_IMAGES, SHOWN_EPOCHS = 6, 2
 
 
 class MethodSummary(NamedTuple):
@@ -53,6 +61,7 @@ def choose_setting(
     *,
     net: str | None = None,
     views: str | None = None,
+    corruption: str | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> NamedRecipe:
     """Choose a network and a recipe for a data set.
@@ -62,6 +71,8 @@ def choose_setting(
         name: a name in `RECIPES`; None for the default of the data set.
         net: name of another network.
         views: a name in `VIEWS`; None for the views of the recipe.
+        corruption: how candidate sets are drawn; the recipe's views get a balance term for
+            complementary labels.
         changes: fields of the recipe that differ.
     """
     default_net, recipe = default_setting(data) if name is None else RECIPES[name]
@@ -69,6 +80,9 @@ def choose_setting(
         recipe = dataclasses.replace(recipe, views=VIEWS[views].views)
     size = math.isqrt(math.prod(DATASETS[data].shape[-2:]))
     recipe = adapt_views(recipe, size, mirrored=data not in NOT_MIRRORED)
+    if views is None and recipe.views is not None and corruption == "complementary":
+        balanced = dataclasses.replace(recipe.views, balance=COMPLEMENTARY_BALANCE)
+        recipe = dataclasses.replace(recipe, views=balanced)
     chosen = net or default_net
     NETS[chosen]  # raises if unknown
     if name is not None and chosen != default_net:
@@ -162,6 +176,36 @@ def train_runs(
             lines.write(json.dumps(result.to_dict()) + "\n")
         results[result.spec.key] = result
     return folder, [results[spec.key] for spec in specs]
+
+
+def view_sheet(spec: Spec) -> ViewSheet | None:
+    """Return some training images of a run beside their views in the first epochs; None without views."""
+    views = spec.recipe.views
+    if views is None:
+        return None
+    source = spec.source(load(spec.data))
+    x = square_images(source.x)
+    # One image per class, as far as there are.
+    first = torch.stack([(source.truth == label).int().argmax() for label in source.truth.unique()])
+    index = first[:SHOWN_IMAGES]
+    augment = ImageViews(x, views, seed=spec.seed)
+    columns, shown = ["original"], [x[index]]
+    for epoch in range(SHOWN_EPOCHS):
+        names = [
+            "weak",
+            *(f"strong {i}" if views.n_strong > 1 else "strong" for i in range(1, views.n_views)),
+        ]
+        columns += [f"{name}, epoch {epoch + 1}" for name in names]
+        shown += augment(x[index], index, epoch=epoch)
+    low, high = pixel_range(x)
+    unit = ((torch.stack(shown, 1) - low) / (high - low)).clamp(0, 1)
+    pixels = (255 * unit).round().byte().movedim(2, -1).numpy()
+    return ViewSheet(
+        f"Training images of {DATASETS[spec.data].title} and their views, seed {spec.seed}.",
+        pixels[..., 0] if pixels.shape[-1] == 1 else pixels,
+        columns,
+        [source.classes[int(label)] for label in source.truth[index]],
+    )
 
 
 def _read(file: Path) -> dict[str, RunResult]:

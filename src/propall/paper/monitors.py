@@ -8,7 +8,8 @@ from torch import Tensor
 
 from propall.data.dataset import Problem
 from propall.training.contract import Monitor, RunScores
-from propall.training.metrics import accuracy, confusion
+from propall.training.metrics import ProgressBar, accuracy, confusion
+from propall.wording import duration, plural
 
 #: Every one of the first and last epochs is measured.
 EARLY_EPOCHS, LATE_EPOCHS = 40, 10
@@ -19,6 +20,21 @@ class AccuracyListener(Monitor):
 
     def measured(self, epoch: int, accuracies: dict[int, float]) -> None:
         """Receive the test accuracy of some runs, by their position, after an epoch."""
+
+
+class AccuracyBar(ProgressBar, AccuracyListener):
+    """A progress bar that shows the latest mean test accuracy and the time since the start."""
+
+    def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
+        """Start a bar and its clock."""
+        super().begin(epochs, runs, done)
+        self._start = time.perf_counter()
+
+    def measured(self, epoch: int, accuracies: dict[int, float]) -> None:
+        """Show the mean accuracy."""
+        mean = 100 * sum(accuracies.values()) / len(accuracies)
+        seconds = duration(time.perf_counter() - self._start)
+        self.describe(f"{self.what}, {plural(len(accuracies), 'run')}: {mean:.1f} % after {seconds}")
 
 
 class CurveRecorder(Monitor):

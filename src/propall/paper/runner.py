@@ -234,16 +234,15 @@ def _takes_images(net: str, recipe: Recipe, trains_network: bool = True) -> bool
     return augments or (trains_network and issubclass(NETS[net], ImageNetwork))
 
 
-def _unflatten(problem: Problem) -> Problem:
-    """Restore height and width of flattened square images."""
-    train = PartialDataset(_as_images(problem.train.x), problem.train.candidates)
-    return dataclasses.replace(problem, train=train, test_x=_as_images(problem.test_x))
-
-
-def _as_images(x: Tensor) -> Tensor:
-    """Restore height and width of flattened square images; other inputs are returned as they are."""
+def square_images(x: Tensor) -> Tensor:
+    """Restore height and width of flattened square gray images; other rows stay as they are."""
     side = math.isqrt(x.shape[1])
     return x.view(-1, 1, side, side) if x.dim() == 2 and side**2 == x.shape[1] else x
+
+
+def _unflatten(problem: Problem) -> Problem:
+    train = PartialDataset(square_images(problem.train.x), problem.train.candidates)
+    return dataclasses.replace(problem, train=train, test_x=square_images(problem.test_x))
 
 
 def teacher_scores(
@@ -276,7 +275,7 @@ def teacher_scores(
         if not path.exists():
             x = source.x.to(device)
             if _takes_images(teacher.net, recipe):
-                x = _as_images(x)
+                x = square_images(x)
             clean = PartialDataset(x, one_hot(source.truth, source.n_classes).bool().to(device))
             trainer = Trainer(CC(), NETS[teacher.net], recipe, progress)
             (classifier,) = trainer.fit([Run(clean, counter_rng.seed_for(0, "teacher"))])

@@ -138,3 +138,8 @@ class ProgressBar(Monitor):
         """Advance the bar."""
         if self._task is not None:
             self._bar.update(self._task, completed=epoch)
+
+    def describe(self, text: str) -> None:
+        """Replace the text beside the bar."""
+        if self._task is not None:
+            self._bar.update(self._task, description=text)

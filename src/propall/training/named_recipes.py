@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from propall.data.augmentation import Augmentation
 from propall.registry import Registry
+from propall.training.image_views import default_views
 from propall.training.recipe import Recipe
 from propall.training.views import Views
 
@@ -62,5 +62,5 @@ def adapt_views(recipe: Recipe, size: int, *, mirrored: bool) -> Recipe:
     """
     if recipe.views is None:
         return recipe
-    weak, strong = Augmentation.weak(size, flip=mirrored), Augmentation.strong(size, flip=mirrored)
-    return replace(recipe, views=replace(recipe.views, weak=weak, strong=strong))
+    suited = default_views((1, size, size), mirrored=mirrored)
+    return replace(recipe, views=replace(recipe.views, weak=suited.weak, strong=suited.strong))
