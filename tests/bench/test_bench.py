@@ -9,6 +9,7 @@ import torch
 
 from propall.bench import loss, scaling, training
 from propall.bench.estimators import benchmark_estimators
+from propall.bench.images import benchmark_images
 from propall.bench.loss import benchmark_loss
 from propall.bench.resnet import benchmark_resnet
 from propall.bench.results import BenchmarkResult, Spread, Target
@@ -20,6 +21,7 @@ COMMANDS = {
     "loss": ["--device", "cpu"],
     "train": ["--device", "cpu"],
     "resnet": ["--device", "cpu", "--epochs", "1", "--precision", "float32", "--profile"],
+    "images": ["--device", "cpu", "--epochs", "3"],
     "cpu": [],
     "scale": ["--device", "cpu", "--rows", "2000"],
 }
@@ -72,6 +74,12 @@ def check_ratios(result):
             assert line["ratio"] == pytest.approx(expected, rel=1e-12)
         else:
             assert line["ratio"] is None
+
+
+def test_both_ways_to_train_images_learn():
+    result = benchmark_images(torch.device("cpu"), quick=True, epochs=8, report=lambda _: None)
+    assert [line.extra["accuracy"] > 60 for line in result.measurements] == [True, True]
+    assert result.targets == []
 
 
 def test_stacked_target_is_the_inverse_ratio(tmp_path, monkeypatch):

@@ -59,6 +59,21 @@ def bench_resnet(
     _run(benchmark_resnet, device, json_file, quick=quick, epochs=epochs, profile=profile, **options)
 
 
+@bench_app.command("images")
+def bench_images(
+    epochs: Annotated[
+        int | None, typer.Option(min=2, help="Number of epochs (default: the recipe's 45).")
+    ] = None,
+    device: Device = "auto",
+    quick: Quick = False,
+    json_file: ResultFile = None,
+) -> None:
+    """Time training with views on CIFAR-10 against the same recipe as a plain PyTorch loop."""
+    from propall.bench.images import benchmark_images
+
+    _run(benchmark_images, device, json_file, quick=quick, epochs=epochs)
+
+
 @bench_app.command("cpu")
 def bench_cpu(quick: Quick = False, json_file: ResultFile = None) -> None:
     """Time the estimator against scikit-learn's on one core, and stacked against sequential runs."""

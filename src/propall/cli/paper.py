@@ -425,6 +425,55 @@ def annotators(
     print_line(f"{images}, {study.folds} folds, {study.epochs} epochs. All numbers: {out}")
 
 
+@dataclass(frozen=True)
+class BaseLossOptions:
+    """Data and training of the study of base losses."""
+
+    data: Annotated[str, typer.Option(help="Images to train on.")] = "cifar10"
+    net: Annotated[str | None, typer.Option(help="Network (default: the fast one).")] = None
+    epochs: Annotated[int, typer.Option(min=1, help="Number of epochs.")] = 45
+    per_class: Annotated[
+        int | None, typer.Option(help="Use only this many images of each class for training.")
+    ] = None
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0
+
+
+@grouped_command(app)
+def base_losses(
+    study: BaseLossOptions,
+    only: Annotated[
+        str | None, typer.Option(help="Conditions by name or pattern (cc/*), separated by commas.")
+    ] = None,
+    device: Device = "auto",
+    out: Annotated[Path, typer.Option(help="File of results; the same command resumes from it.")] = Path(
+        "runs/base_losses.json"
+    ),
+    json_output: AsJson = False,
+) -> None:
+    """Compare base losses on candidates that a teacher confuses with the truth.
+
+    `propall report` shows the file if it is in the folder of the store.
+
+    Example: propall base-losses --only "*/views/20-*"
+    """
+    from propall.paper.studies import base_losses as study_module
+
+    setting = study_module.BaseLossSetting(**vars(study))
+    conditions = study_module.list_conditions(None if only is None else split_words(only))
+    report = study_module.run_study(out, conditions, setting=setting, device=device, note=print_note)
+    if json_output:
+        print_json(report)
+        return
+    rows = []
+    for name, run in report["runs"].items():
+        last = run["epochs"][-1]
+        shares = [f"{100 * last[key]:.2f}" for key in ("test", "resolved", "confusable_wins")]
+        rows.append((name, f"{run['candidates']:.2f}", *shares, f"{last['entropy']:.3f}"))
+    columns = ("condition", "candidates", "test %", "resolved %", "confusable wins %", "entropy")
+    print_table(columns, rows, numbers=slice(1, None))
+    print_line(f"\n{plural(len(rows), 'run')}. All numbers: {out}")
+
+
 #: What critical-difference diagrams rank over.
 RankBlocks = StrEnum("RankBlocks", {"data_sets": "data-sets", "runs": "runs"})
 
@@ -456,11 +505,14 @@ def report(
     from propall.paper import pages, results_io
     from propall.paper.evidence import Evidence
     from propall.paper.store import Store
+    from propall.paper.studies import base_losses
     from propall.report.exhibits import export_exhibits
 
     with Store(store, create=False) if results is None else results_io.open_folder(results) as opened:
         evidence = Evidence(opened)
-        page = pages.report_page(evidence, blocks="runs" if blocks is RankBlocks.runs else "data sets")
+        study = base_losses.read_study((results or store.parent) / base_losses.FILE_NAME)
+        ranked: Literal["data sets", "runs"] = "runs" if blocks is RankBlocks.runs else "data sets"
+        page = pages.report_page(evidence, blocks=ranked, study=study)
         page.write(out)
         typer.echo("\n".join([page.finding, *pages.describe_costs(evidence)]))
         typer.echo(f"{out} ({max(0.1, out.stat().st_size / 1e6):.1f} MB)")

@@ -12,5 +12,5 @@
 - `evidence`, `verdicts`, `stats`, `pages`: what the results say about the paper's claims, as a report.
 
 `comparison` and `custom_runs` are behind `propall compare` and `propall train`, `studies` behind
-`propall demo` and `propall annotators`.
+`propall demo`, `propall annotators` and `propall base-losses`; `modern` is behind `propall reproduce modern`.
 """

@@ -43,7 +43,9 @@ trained with views, with one line per run:
 `details.jsonl` has the full description of each run and its learning curve, thinned out.
 
 The other files are not part of the paper's tables: `selection.csv` and `calibration.csv` are written by
-`scripts/selection.py`, `annotators.json` by `propall annotators`.
+`scripts/selection.py`, `annotators.json` by `propall annotators`, `base_losses.json` by
+`propall base-losses`. `scripts/real_world_tables.py FOLDER` measures the label-free portfolio on Lost,
+MSRCv2 and BirdSong next to its members and clean labels.
 """
 #: Columns of `TABLE.csv`.
 TABLE_COLUMNS = (

@@ -114,7 +114,7 @@ def run_stacks(task: RunTask, monitor: Monitor | None = None) -> Iterator[list[R
     first = task.specs[0]
     source = first.source(load(first.data, task.root))
     teachers = task.teachers or (None if task.root is None else task.root / "teachers")
-    problems = _ProblemCache(source, device, teachers, task.checkpoint)
+    problems = ProblemCache(source, device, teachers, task.checkpoint)
     run = Run(problems.get(first).train, first.seed)
     limit = compiled.stack_limit(NETS[first.net], first.recipe, run, len(task.specs))
     for start in range(0, len(task.specs), limit):
@@ -194,7 +194,7 @@ def _measure(
     )
 
 
-class _ProblemCache:
+class ProblemCache:
     """The problems of a group's specs on the device; tensors that specs share are held once."""
 
     def __init__(self, source: Source, device: torch.device, *teacher_folders: Path | None) -> None:
@@ -212,7 +212,7 @@ class _ProblemCache:
         )
         key = (spec.split, on_images, drawn_by)
         if key not in self._problems:
-            problem = spec.split.problem(self.source, spec.corruption, spec.seed, self._teacher(spec))
+            problem = spec.split.problem(self.source, spec.corruption, spec.seed, self.teacher(spec))
             if on_images:
                 problem = _unflatten(problem)
             shared = self._by_split.setdefault((spec.split, on_images), problem.to(self.device))
@@ -220,7 +220,8 @@ class _ProblemCache:
             self._problems[key] = dataclasses.replace(shared, train=train)
         return self._problems[key]
 
-    def _teacher(self, spec: Spec) -> Tensor | None:
+    def teacher(self, spec: Spec) -> Tensor | None:
+        """Return the logits of a spec's teacher; None if its candidate sets need none."""
         if spec.corruption is None or not spec.corruption.needs_scores:
             return None
         key = spec.teacher if isinstance(spec.teacher, Teacher) else (spec.net, spec.teacher)

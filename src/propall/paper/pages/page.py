@@ -1,12 +1,15 @@
 """The report on the paper as one page."""
 
+from collections.abc import Mapping
 from statistics import median
+from typing import Any
 
 from propall.paper import modern
 from propall.paper.costs import PUBLIC_SECONDS, measure_costs
 from propall.paper.coverage import measure_coverage
 from propall.paper.evidence import Evidence, primary_rows
 from propall.paper.pages import figures
+from propall.paper.pages.base_losses import base_loss_sections
 from propall.paper.pages.claims import ClaimList
 from propall.paper.pages.modern import modern_sections
 from propall.paper.pages.tables import missing_data, table_exhibits
@@ -21,9 +24,17 @@ from propall.wording import approximate_duration, join_names
 TITLE = "ProPaLL, reproduced"
 
 
-def report_page(evidence: Evidence, *, blocks: Blocks = "data sets") -> Page:
-    """Return a page with every table and figure that has results, and a list of those that have none."""
-    images = modern_sections(evidence)
+def report_page(
+    evidence: Evidence, *, blocks: Blocks = "data sets", study: Mapping[str, Any] | None = None
+) -> Page:
+    """Return a page with every table and figure that has results, and a list of those that have none.
+
+    Args:
+        evidence: the results.
+        blocks: what critical-difference diagrams rank over.
+        study: content of the file of `studies.base_losses`.
+    """
+    images = [*modern_sections(evidence), *base_loss_sections(study or {})]
     if not images and not any(evidence.protocols(table) for table in TABLES):
         return _empty_page()
     sections = [_claims(evidence)]

@@ -33,6 +33,7 @@ from propall.paper.tables.paper_table import (
 )
 from propall.registry import UnknownNameError
 from propall.training.contract import Algorithm, Objective
+from propall.training.named_views import VIEWS
 from propall.training.recipe import Recipe
 from propall.training.views import Views
 
@@ -87,7 +88,7 @@ class Contender:
     name: str
     title: str
     method: Objective | Algorithm
-    changes: Mapping[str, object] | None  # fields of `Views` that differ; None: one view
+    views: Views  # apart from the augmentations, which are those of the recipe
 
 
 @dataclass(frozen=True)
@@ -203,8 +204,8 @@ def candidate_laws(data: str) -> Mapping[str, CandidateLaw]:
 #: The union of three annotators' labels in CIFAR-10N.
 ANNOTATORS = CandidateLaw("cifar10n", "CIFAR-10N, union of three annotators", None)
 
-#: Fields of `Views` that allow labels outside the candidate set.
-TOLERANT: Mapping[str, object] = {"mask": "widened", "tolerance": 0.3}
+#: Views whose targets may leave the candidate set, by a tolerance that is estimated without true labels.
+TOLERANT = Views(mask="widened", tolerance="auto")
 
 _PICO = ("ResNet-18, 800 epochs", "[wang2022pico]")
 _THIRD_PARTY = "third party's notes on the article; another annotator"
@@ -245,39 +246,38 @@ def published_results(law: str, data: str) -> tuple[PublishedResult, ...]:
     return (*results, PublishedResult("ProPaLL", accuracy, f"{net}, one view", "[struski2022propall]"))
 
 
-def _views(recipe: Recipe, changes: Mapping[str, object], balance: float) -> Recipe:
-    assert recipe.views is not None
-    views: Views = replace(recipe.views, **{"balance": balance, **changes})  # type: ignore[arg-type]
-    return replace(recipe, views=views)
-
-
 def _spec(
     data: str, law: CandidateLaw, contender: Contender, recipe_name: str = "fast", epochs: int = EPOCHS
 ) -> Spec:
     net, recipe = choose_setting(data, recipe_name, changes={"epochs": epochs})
-    changes = {"n_strong": 0} if contender.changes is None else contender.changes
-    recipe = _views(recipe, changes, 0.0 if contender.changes is None else law.balance)
+    assert recipe.views is not None
+    views = replace(contender.views, weak=recipe.views.weak, strong=recipe.views.strong)
+    if views.n_strong:  # the balance term belongs to the law, and all methods with views have it
+        views = replace(views, balance=law.balance or views.balance)
+    recipe = replace(recipe, views=views)
     return Spec(data, contender.method, net, recipe, law.corruption, teacher=law.teacher, protocol=MODERN)
 
 
-#: Methods of the comparison that are settings of the default views.
+#: Methods of the comparison that are base losses with the default views.
 _WITH_VIEWS = ("propall", "cc", "proden")
-#: Methods of the comparison that have views of their own; those that are not registered are left out.
-_PUBLISHED_METHODS = (
-    *("crdpll", "glws", "pop", "dirk", "papi", "alim", "clsp", "pico", "crosel", "able", "pocr"),
-)
+#: Methods of the comparison that are trained in their own way.
+_OWN_TRAINING = ("papi", "clsp", "pico", "crosel", "able")
 #: Settings of the comparison of methods.
 COMPARED = ("uniform-0.5", "instance", "complementary")
 
 
 @functools.cache
 def contenders() -> Mapping[str, Contender]:
-    """Return the methods of the comparison, by name."""
-    chosen = [Contender(name, METHODS[name].title, METHODS[name](), {}) for name in _WITH_VIEWS]
-    chosen.append(Contender("propall-one-view", "ProPaLL, one view", METHODS["propall"](), None))
+    """Return the methods of the comparison, by name: base losses, named views and methods of their own."""
+    chosen = [Contender(name, METHODS[name].title, METHODS[name](), Views()) for name in _WITH_VIEWS]
+    chosen.append(Contender("propall-one-view", "ProPaLL, one view", METHODS["propall"](), Views(n_strong=0)))
     chosen += [
-        Contender(name, METHODS[name].title, METHODS[name](), {})
-        for name in _PUBLISHED_METHODS
+        Contender(name, named.title, METHODS[named.base](**named.base_settings), named.views)
+        for name, named in VIEWS.items()
+    ]
+    chosen += [
+        Contender(name, METHODS[name].title, METHODS[name](), Views())
+        for name in _OWN_TRAINING
         if name in METHODS
     ]
     return {contender.name: contender for contender in chosen}
@@ -285,7 +285,7 @@ def contenders() -> Mapping[str, Contender]:
 
 def unregistered_methods() -> list[str]:
     """Return the published methods that the comparison lacks because they are not registered."""
-    return [name for name in _PUBLISHED_METHODS if name not in contenders()]
+    return [name for name in _OWN_TRAINING if name not in contenders()]
 
 
 @functools.cache
@@ -304,7 +304,7 @@ def modern_rows() -> Mapping[str, ModernRow]:
     for law in laws.values():
         add(law.name, law, _spec("cifar10", law, ours))
         if isinstance(law.corruption, MissingTruth):
-            spec = _spec("cifar10", law, replace(ours, changes=TOLERANT))
+            spec = _spec("cifar10", law, replace(ours, views=TOLERANT))
             add(f"{law.name}-tolerant", law, spec, title=f"{ours.title}, tolerant")
     add(ANNOTATORS.name, ANNOTATORS, _spec("cifar10n", ANNOTATORS, ours))
     for name in COMPARED:
