@@ -59,8 +59,9 @@ def benchmark_images(
     result = BenchmarkResult("images", title, "s", describe_machine(device))
     result.notes = [
         "Seconds per training epoch without evaluation, the first epoch excluded; ProPaLL, independent flips "
-        f"with q = {Q}. Both have the same network, bfloat16 autocast, channels last, augmentations, loss, optimizer and schedule, and other "
-        "random draws. Accuracy in percent after the last epoch, without test-time augmentation.",
+        f"with q = {Q}. Both have the same network in bfloat16 and channels last, augmentations, loss, "
+        "optimizer and schedule, and other random draws. Accuracy in percent after the last epoch, without "
+        "test-time augmentation.",
         "prepared: seconds of the first epoch, with compiling; training: median epoch times their number.",
         "Our step is compiled and captured."
         if cuda
