@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from propall.tables.fitting import Fitted
     from propall.tables.reading import DataNote
     from propall.tables.resolution import ResolvedTable
+    from propall.tables.streaming import ResolutionSummary
     from propall.tables.summary import Summary
 
 #: Classes listed on a terminal.
@@ -182,14 +184,24 @@ def resolve(
     from propall.tables.model import TableModel
     from propall.tables.reading import read_table
     from propall.tables.resolution import SURE, resolve_file
+    from propall.tables.streaming import can_resolve_in_parts, is_large, read_parts, resolve_to_file
     from propall.tables.writing import write_table
 
     _check_out(out, file)
     source = labels.source() if labels.name_columns else None
-    raw = read_table(file, encoding=labels.encoding)
-    resolved = resolve_file(TableModel.load(model), raw, source, embedding=load_embedding(embeddings))
-    write_table(resolved.frame(output.alternatives), out, separator=resolved.raw.separator)
-    page = resolve_page(resolved).write(out.with_suffix(".html")) if output.page else None
+    loaded, embedding = TableModel.load(model), load_embedding(embeddings)
+    read = partial(read_table, encoding=labels.encoding)
+    page: Path | None = None
+    resolved: ResolvedTable | ResolutionSummary
+    if embedding is None and is_large(file) and can_resolve_in_parts(loaded, source):
+        parts = partial(read_parts, file, read=read)
+        resolved = resolve_to_file(loaded, parts, out, source, alternatives=output.alternatives)
+        if output.page:
+            print_note(f"{file} is resolved in parts, so there is no report page.")
+    else:
+        resolved = resolve_file(loaded, read(file), source, embedding=embedding)
+        write_table(resolved.frame(output.alternatives), out, separator=resolved.raw.separator)
+        page = resolve_page(resolved).write(out.with_suffix(".html")) if output.page else None
     if output.json:
         print_json({**resolved.as_dict(), "out": out, "page": page})
         return
@@ -223,15 +235,14 @@ def predict(
     from propall.tables.fitting import load_embedding
     from propall.tables.model import TableModel
     from propall.tables.reading import read_table
-    from propall.tables.resolution import predict_file
-    from propall.tables.writing import write_table
+    from propall.tables.streaming import predict_to_file, read_parts
 
     _check_out(out, file)
-    raw = read_table(file, encoding=encoding)
-    predicted = predict_file(
-        TableModel.load(model), raw, embedding=load_embedding(embeddings), all_probabilities=probabilities
+    embedding, read = load_embedding(embeddings), partial(read_table, encoding=encoding)
+    parts = read_parts(file, read=read) if embedding is None else iter([read(file)])
+    predicted = predict_to_file(
+        TableModel.load(model), parts, out, embedding=embedding, all_probabilities=probabilities
     )
-    write_table(predicted.frame, out, separator=predicted.separator)
     if json_output:
         print_json({**predicted.as_dict(), "out": out})
         return
@@ -241,7 +252,7 @@ def predict(
         _print_notes(predicted.notes)
         print_line()
     mean = f"mean probability {predicted.mean_probability:.2f}"
-    print_line(f"{plural(len(predicted.labels), 'row')} predicted, {mean}. Table: {out}")
+    print_line(f"{plural(predicted.rows, 'row')} predicted, {mean}. Table: {out}")
 
 
 @app.command()
@@ -404,7 +415,7 @@ def _print_settings(account: Mapping[str, Any]) -> None:
     print_line(f"\n{how} on {account['folds']} folds, without true labels: {chosen}; {networks}.")
 
 
-def _print_resolved(resolved: ResolvedTable) -> None:
+def _print_resolved(resolved: ResolvedTable | ResolutionSummary) -> None:
     columns = ("label", "certain before", "resolved", "mean probability")
     rows = [(*row[:-1], f"{row.probability:.2f}") for row in resolved.counts()[:MOST_CLASSES]]
     print_table(columns, rows, numbers=slice(1, None))

@@ -105,18 +105,41 @@ def estimate_set_errors(
         rate: error rate of similar sets, used as a prior worth `PRIOR_ROWS` rows; by default epsilon_0 is
             one half and w is 1.
     """
+    odds = set_error_odds(log_probabilities, candidates)
+    last, share = estimate_rate(odds, rate)
+    return SetErrors(doubt_at(odds, last), share)
+
+
+def set_error_odds(
+    log_probabilities: NDArray[np.floating], candidates: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Log-odds that each set lacks the true label, without the factor of epsilon; -inf for sets of all."""
     sizes, k = candidates.sum(1), candidates.shape[1]
-    informative = sizes < k
     odds = log_mass(log_probabilities, ~candidates) - log_mass(log_probabilities, candidates)
     odds += np.log(sizes) - np.log(np.maximum(k - sizes, 1))
+    return np.where(sizes < k, odds, -np.inf)
+
+
+def estimate_rate(odds: NDArray[np.float64], rate: float | None = None) -> tuple[float, float]:
+    """Estimate epsilon from the odds of all rows, see `estimate_set_errors`.
+
+    Returns:
+        The last value that doubts were computed with, and the estimate from these doubts.
+    """
     prior, weight = (0.5, 1) if rate is None else (rate, PRIOR_ROWS)
-    share, doubt = 0.05 if rate is None else rate, np.zeros(len(odds))
+    previous = share = 0.05 if rate is None else rate
+    n = np.isfinite(odds).sum()
     for _ in range(MAX_ITERATIONS):
-        doubt = np.where(informative, expit(odds + logit(share)), 0.0)
-        previous, share = share, float((weight * prior + doubt.sum()) / (weight + informative.sum()))
+        previous, share = share, float((weight * prior + doubt_at(odds, share).sum()) / (weight + n))
         if abs(share - previous) < TOLERANCE:
             break
-    return SetErrors(doubt, share)
+    return previous, share
+
+
+def doubt_at(odds: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
+    """Probability of each row that its set lacks the true label, if a share `rate` of all sets does."""
+    doubt: NDArray[np.float64] = expit(odds + logit(rate))
+    return doubt
 
 
 class Consensus(NamedTuple):

@@ -183,7 +183,10 @@ class Features:
         prepared = self.prepared(frame)
         notes: list[DataNote] = []
         for column in self.columns:
-            cells, gaps = prepared[column.name], find_gaps(frame[column.name])
+            cells = prepared[column.name]
+            if column.kind in ("number", "date") and np.isfinite(cells.to_numpy()).all():
+                continue
+            gaps = find_gaps(frame[column.name])
             if column.kind in ("number", "date"):
                 _report_unreadable(column, frame[column.name], cells.to_numpy(), gaps, notes)
             elif column.kind == "category":
@@ -336,9 +339,21 @@ def as_numbers(column: "pd.Series[Any]", form: Form = "usual") -> NDArray[np.flo
     if pd.api.types.is_bool_dtype(column.dtype) or pd.api.types.is_numeric_dtype(column.dtype):
         numbers = column.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        numbers = np.array([_number(value, form) for value in column], dtype=np.float64)
+        plain = _plain_numbers(column.to_numpy())
+        cells = (_number(value, form) for value in column)
+        numbers = np.fromiter(cells, np.float64, len(column)) if plain is None else plain
     # NaN fails the comparison, too.
     return np.where(np.abs(numbers) < LARGEST, numbers, np.nan)
+
+
+def _plain_numbers(cells: NDArray[Any]) -> NDArray[np.float64] | None:
+    """Parse a column of plain numbers at once, which is much faster; None if it has other cells."""
+    try:
+        numbers: NDArray[np.float64] = cells.astype(np.float64)
+        # Python parses 1_000 as a number, but in a file it is not one.
+        return None if "_" in "".join(cells) else numbers
+    except (TypeError, ValueError):
+        return None
 
 
 _COMMA = re.compile(r"[+-]?\d+,\d+")

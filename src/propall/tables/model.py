@@ -1,11 +1,12 @@
 """A model of a table, saved as a folder of tensors and JSON with digests; loading it executes no code."""
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -32,11 +33,23 @@ CLASSIFIER, HELD_OUT, CONTENTS = "classifier.safetensors", "held_out.safetensors
 PAGE, OPTIONS = "report.html", "options.json"
 
 
-class HeldOut(NamedTuple):
+@dataclass(frozen=True)
+class HeldOut:
     """Out-of-fold predictions for the training rows, and (n,) hashes of the rows' contents."""
 
     keys: NDArray[np.int64]
     log_probabilities: NDArray[np.float32]
+
+    def rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the training row with each key, the last of several; -1 if there is none."""
+        place = np.searchsorted(self.keys, keys, side="right", sorter=self._order) - 1
+        rows = self._order[np.maximum(place, 0)]
+        return np.where((place >= 0) & (self.keys[rows] == keys), rows, -1)
+
+    @functools.cached_property
+    def _order(self) -> NDArray[np.int64]:
+        # A search in sorted keys needs a fraction of the memory of a dict.
+        return np.argsort(self.keys, kind="stable")
 
 
 @dataclass
@@ -85,9 +98,7 @@ class TableModel:
         logs = self.log_probabilities(frame, embedding=embedding, folder=folder)
         seen = np.zeros(len(frame), dtype=bool)
         if self.held_out is not None:
-            row_of = {int(key): i for i, key in enumerate(self.held_out.keys)}
-            keys = self.keys(frame, embedding, folder)
-            rows = np.array([row_of.get(int(key), -1) for key in keys], dtype=np.int64)
+            rows = self.held_out.rows_of(self.keys(frame, embedding, folder))
             seen = rows >= 0
             logs[seen] = self.held_out.log_probabilities[rows[seen]]
         return Resolution(logs, self.classifier.candidate_matrix(candidates), self.classes), seen
@@ -114,8 +125,10 @@ class TableModel:
         with atomic_files.replacing_folder(folder) as part:
             self.classifier.save(part / CLASSIFIER)
             if self.held_out is not None:
-                arrays = self.held_out._asdict().items()
-                write_tensors(part / HELD_OUT, {name: torch.tensor(array) for name, array in arrays})
+                held_out = self.held_out
+                arrays = {"keys": held_out.keys, "log_probabilities": held_out.log_probabilities}
+                tensors = {name: torch.tensor(array) for name, array in arrays.items()}
+                write_tensors(part / HELD_OUT, tensors)
             contents = {
                 "layout": LAYOUT,
                 "version": __version__,
