@@ -3,17 +3,22 @@
 import copy
 import dataclasses
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, get_type_hints
 
 import numpy as np
 import torch
+from jaxtyping import jaxtyped
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from propall import __version__, counter_rng
 from propall.estimators.ensemble import Ensemble, Standardization
 from propall.methods import METHODS
+from propall.schema import Between, check_fields, check_json
 from propall.training.checkpoint import write_tensors
 from propall.training.contract import Algorithm, Classifier, NetFactory, State, TrainingSetup
 from propall.training.networks import NetClassifier, seeded_generator
@@ -29,6 +34,50 @@ if TYPE_CHECKING:
 LAYOUT, MIXTURE_LAYOUT = 1, 2
 #: Settings that files of version 0.1.0 list among a method's hyper-parameters.
 _TRAINING_SETTINGS = {field.name for field in dataclasses.fields(TrainingSetup)}
+
+Size = Annotated[int, Between(1, 2**31)]
+Temperature = Annotated[float, Between(sys.float_info.min, 1e300)]
+
+
+class _ClassNames(TypedDict):
+    dtype: str
+    names: list[bool | int | float | str]
+
+
+class _Member(TypedDict):
+    classifier: str
+    plain: dict[str, Any]
+
+
+class _Parameters(TypedDict):
+    method: str
+    net: str | None
+
+
+class _Header(TypedDict):
+    """JSON header of a saved estimator."""
+
+    layout: int
+    version: str
+    parameters: _Parameters
+    method_fields: dict[str, Any]
+    classes: _ClassNames
+    in_shape: list[Size]
+    temperature: Temperature
+    feature_names: list[str]
+    n_features_in: Size | None
+    members: list[_Member]
+
+
+class _MixtureHeader(TypedDict):
+    """JSON header of a saved mixture."""
+
+    layout: int
+    version: str
+    names: list[str]
+    weights: list[Annotated[float, Between(0, 1)]]
+    temperature: Temperature
+    components: list[dict[str, Any]]
 
 
 def save_model(model: "PartialLabelClassifier", path: str | Path) -> None:
@@ -62,9 +111,14 @@ def load_fitted(path: str | Path) -> "PartialLabelClassifier | ClassifierMixture
 
     header, tensors = _read(path)
     if "components" not in header:
-        return _unpack(PartialLabelClassifier, header, tensors, None)
+        return _unpack(path, PartialLabelClassifier, header, tensors)
+    with _refusing(path):
+        check_json(header, _MixtureHeader, "header")
+        sizes = {len(header[name]) for name in ("components", "weights", "names")}
+        if len(sizes) != 1 or 0 in sizes or not sum(header["weights"]) > 0:
+            raise ValueError("header: components, weights and names do not fit each other")
     components = [
-        _unpack(PartialLabelClassifier, part, _with_prefix(tensors, f"component/{i}/"), None)
+        _unpack(path, PartialLabelClassifier, part, _with_prefix(tensors, f"component/{i}/"))
         for i, part in enumerate(header["components"])
     ]
     return ClassifierMixture(components, header["weights"], header["names"], header["temperature"])
@@ -125,38 +179,87 @@ def load_model(
     header, tensors = _read(path)
     if "components" in header:
         raise ValueError(f"path: {path} is a mixture of classifiers. Use `ClassifierMixture.load`.")
-    return _unpack(estimator, header, tensors, net)
+    return _unpack(path, estimator, header, tensors, net)
 
 
 def _unpack(
+    path: str | Path,
     estimator: type["Model"],
     header: dict[str, Any],
     tensors: dict[str, Tensor],
-    net: NetFactory | nn.Module | None,
+    net: NetFactory | nn.Module | None = None,
 ) -> "Model":
-    parameters = dict(header["parameters"])
-    if parameters["net"] is None:
+    with _refusing(path):
+        check_json(header, _Header, "header")
+        parameters = {**header["parameters"]}
+        custom = parameters["net"] is None
+        # Views have a check of their own, and a custom network is not in the file.
+        separate = {"views", *(["net"] if custom else [])}
+        known = {name: value for name, value in parameters.items() if name not in separate}
+        check_fields(known, estimator, "parameter")
+        _check_names(header["classes"]["names"])
+    if custom:
         if net is None:
             raise ValueError("net: missing; the model was fitted with a custom network. Pass it as net=.")
         parameters["net"] = net
+    with _refusing(path):
+        return _build_model(estimator, header, parameters, tensors)
+
+
+def _build_model(
+    estimator: type["Model"], header: dict[str, Any], parameters: dict[str, Any], tensors: dict[str, Tensor]
+) -> "Model":
+    kind = METHODS[parameters["method"]]
     fields = {name: v for name, v in header["method_fields"].items() if name not in _TRAINING_SETTINGS}
-    parameters["method"] = METHODS[parameters["method"]](**fields)
+    check_fields(fields, kind, "hyper-parameter")
     if isinstance(parameters.get("views"), dict):
         parameters["views"] = Views.from_dict(parameters["views"])
-    model = estimator(**parameters)
+    model = estimator(**parameters | {"method": kind(**fields)})
     if header["n_features_in"] is not None:
         model.n_features_in_ = header["n_features_in"]
     if header["feature_names"]:
         model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
     in_shape, names = tuple(header["in_shape"]), header["classes"]["names"]
     ensemble = model.ensemble()
+    if not header["members"]:
+        raise ValueError("header: members is empty; expected at least one")
     classifiers = [
         _build_classifier(member, _with_prefix(tensors, f"member/{i}/"), ensemble, in_shape, len(names))
         for i, member in enumerate(header["members"])
     ]
-    scaling = (tensors[name].numpy() if name in tensors else None for name in ("mean_", "scale_", "floor_"))
+    scaling = (_scaling(tensors, name, in_shape) for name in ("mean_", "scale_", "floor_"))
     classes = np.array(names, dtype=header["classes"]["dtype"])
     return model.adopt(classifiers, classes, in_shape, Standardization(*scaling), header["temperature"])
+
+
+@contextmanager
+def _refusing(path: str | Path) -> Iterator[None]:
+    """Turn what building from a file's values can raise into an error that names the file."""
+    try:
+        yield
+    # A value of the right type can still be one that a network or array cannot be built from.
+    except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, MemoryError) as error:
+        raise ValueError(
+            f"path: {path} is not a valid propall model ({_first_line(error)}). Use an unmodified copy."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".:")[:200] if lines else type(error).__name__
+
+
+def _check_names(names: list[Any]) -> None:
+    if not names or len({(type(name), name) for name in names}) < len(names):
+        raise ValueError("header: class names are missing or repeated")
+
+
+def _scaling(tensors: dict[str, Tensor], name: str, in_shape: tuple[int, ...]) -> Any:
+    if name not in tensors:
+        return None
+    if tensors[name].shape != in_shape:
+        raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}; expected {in_shape}")
+    return tensors[name].numpy()
 
 
 def _read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -209,19 +312,53 @@ def _build_classifier(
     n_classes: int,
 ) -> Classifier:
     method = ensemble.method
-    if member["classifier"] != NetClassifier.name:
-        assert isinstance(method, Algorithm)
+    if isinstance(method, Algorithm) and not method.trains_network:
         kind = method.classifier
-        assert kind.name == member["classifier"]
-        fitted: Classifier = kind(**tensors, **member["plain"])
-        return fitted
-    net = ensemble.net
-    with seeded_generator(0):  # the initial weights are discarded
-        module = copy.deepcopy(net) if isinstance(net, nn.Module) else net(in_shape, n_classes)
+        if kind.name != member["classifier"]:
+            raise ValueError(f"members hold {member['classifier']!r}; expected {kind.name!r}")
+        return _build_from_fields(kind, tensors, member["plain"])
+    if member["classifier"] != NetClassifier.name:
+        raise ValueError(f"members hold {member['classifier']!r}; expected {NetClassifier.name!r}")
     weights = _with_prefix(tensors, "net/")
-    module = module.to(next(iter(weights.values())).dtype)
-    module.load_state_dict(weights)
-    module.eval()
+    module = _build_net(ensemble.net, weights, in_shape, n_classes)
     objective = method.scoring_objective()
     state = State(*(_with_prefix(tensors, f"{part}/") for part in State._fields))
     return NetClassifier(module.to(ensemble.device), objective, state)
+
+
+def _build_from_fields(
+    kind: type[Classifier], tensors: dict[str, Tensor], plain: dict[str, Any]
+) -> Classifier:
+    """A classifier without a network from its fields, whose types and shapes are checked."""
+    hints = get_type_hints(kind)
+    check_fields(plain, kind, "member")
+    fields = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    if {*tensors, *plain} != set(fields):
+        raise ValueError(f"members hold {', '.join((*tensors, *plain))}; expected {', '.join(fields)}")
+    with jaxtyped("context"):  # sizes of the same name must agree
+        for name, tensor in tensors.items():
+            if not isinstance(tensor, hints[name]):
+                raise ValueError(f"tensor {name} has the wrong type or shape {tuple(tensor.shape)}")
+    return kind(**tensors, **plain)
+
+
+def _build_net(
+    net: NetFactory | nn.Module, weights: dict[str, Tensor], in_shape: tuple[int, ...], n_classes: int
+) -> nn.Module:
+    if not weights:
+        raise ValueError("the tensors of a network are missing")
+    if isinstance(net, nn.Module):
+        module = copy.deepcopy(net)
+    else:
+        # Sizes of a header may be anything: no memory is taken before they are known to match the tensors.
+        with torch.device("meta"):
+            sketch = net(in_shape, n_classes)
+        shapes = {name: tensor.shape for name, tensor in sketch.state_dict().items()}
+        for name in sorted({*shapes, *weights}):
+            if name not in shapes or name not in weights or shapes[name] != weights[name].shape:
+                raise ValueError(f"tensor {name} does not fit the network of the header")
+        with seeded_generator(0):  # the initial weights are discarded
+            module = net(in_shape, n_classes)
+    module = module.to(next(iter(weights.values())).dtype)
+    module.load_state_dict(weights)
+    return module.eval()
