@@ -5,7 +5,17 @@ import reprlib
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from propall.wording import join_names, list_names
 
@@ -141,7 +151,9 @@ def _fits(value: Any, expected: Any, path: str) -> bool:
 def _is_json_type(expected: Any) -> bool:
     origin = get_origin(expected)
     known = (list, tuple, Sequence, dict, Mapping, Literal, Annotated, Union, types.UnionType)
-    return expected in (Any, list, tuple, dict, None, *_JSON_NAMES) or origin in known or is_typeddict(expected)
+    return (
+        expected in (Any, list, tuple, dict, None, *_JSON_NAMES) or origin in known or is_typeddict(expected)
+    )
 
 
 def _require(condition: bool, value: Any, expected: Any, path: str) -> None:

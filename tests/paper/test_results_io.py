@@ -198,7 +198,7 @@ def test_takes_in_another_store(tmp_path, result):
         assert results_io.import_results(store, tmp_path / "other.store") == (2, 1)
         assert list(store) == results
         (tmp_path / "image.bin").write_bytes(b"\x89PNG and so on")
-        with pytest.raises(StoreError, match=r"image\.bin: neither text nor a store"):
+        with pytest.raises(StoreError, match=r"image\.bin: after line 0, not UTF-8 text"):
             results_io.import_results(store, tmp_path / "image.bin")
         with sqlite3.connect(tmp_path / "foreign.sqlite") as foreign:
             foreign.execute("CREATE TABLE things (name TEXT)")

@@ -3,11 +3,18 @@
 import json
 import multiprocessing
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
-from propall.paper.store import APPLICATION_ID, SCHEMA_VERSION, Store, StoreError
+from propall.paper.store import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    DamagedResultWarning,
+    Store,
+    StoreError,
+)
 
 
 @pytest.fixture
@@ -109,10 +116,10 @@ def test_refuses_what_is_not_a_store_and_leaves_it_as_it_is(path, kind):
 
 def test_asks_for_a_file_that_is_there_where_none_may_be_made(path):
     with pytest.raises(StoreError, match="does not exist"):
-        Store(path, create=False)
+        Store(path, read_only=True)
     assert not path.exists()
     path.mkdir(parents=True)
-    with pytest.raises(StoreError, match="cannot use"):
+    with pytest.raises(StoreError, match="is not a file"):
         Store(path)
 
 
@@ -145,3 +152,63 @@ def test_several_processes_write_at_once(path, result):
         assert sorted(r.seconds for r in store) == sorted(
             float(100 * i + j) for i in range(writers) for j in range(each)
         )
+
+
+def test_an_empty_file_is_a_lost_store_and_not_a_new_one(path):
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    for read_only in (True, False):
+        with pytest.raises(StoreError, match="is empty"):
+            Store(path, read_only=read_only)
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "accuracy = 0.99",
+        "method = 'cc'",
+        "seed = 7",
+        "curve = '{\"1\": 1.0}'",
+        "curve = '['",
+        "spec = replace(spec, '0.', '1.')",
+        "hardware = 'faster'",
+        "\"when\" = '2100-01-01T00:00:00'",
+    ],
+)
+def test_a_changed_result_is_named_and_left_out(path, result, change):
+    with Store(path) as store:
+        store.add(result(seed=0), result(seed=1))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TRIGGER results_stay_as_they_are")
+        connection.execute(f"UPDATE results SET {change} WHERE number = 2")
+        connection.commit()
+    before = path.read_bytes()
+    with Store(path, read_only=True) as store:
+        for read in (list, Store.newest, Store.lines, lambda s: s.find_by_prefix("")):
+            with pytest.warns(DamagedResultWarning, match="result 2 "):
+                assert len(read(store)) == 1
+        assert len(store) == 2
+    assert path.read_bytes() == before
+
+
+def test_reading_changes_nothing(path, result):
+    with Store(path) as store:
+        store.add(result(seed=0))
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    with Store(path, read_only=True) as store:
+        assert len(list(store)) == 1
+        with pytest.raises(StoreError, match="readonly"):
+            store.add(result(seed=1))
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_store_that_disappears_while_it_is_written_is_noticed(path, result, replaced):
+    with Store(path) as store:
+        store.add(result(seed=0))
+        path.rename(path.with_suffix(".moved"))
+        if replaced:
+            Store(path).close()
+        with pytest.raises(StoreError, match="deleted or replaced"):
+            store.add(result(seed=1))

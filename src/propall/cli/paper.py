@@ -508,7 +508,7 @@ def report(
     from propall.paper.studies import base_losses
     from propall.report.exhibits import export_exhibits
 
-    with Store(store, create=False) if results is None else results_io.open_folder(results) as opened:
+    with Store(store, read_only=True) if results is None else results_io.open_folder(results) as opened:
         evidence = Evidence(opened)
         study = base_losses.read_study((results or store.parent) / base_losses.FILE_NAME)
         ranked: Literal["data sets", "runs"] = "runs" if blocks is RankBlocks.runs else "data sets"
@@ -547,7 +547,7 @@ def results_list(
     """
     from propall.paper.store import Store
 
-    with Store(store, create=False) as results:
+    with Store(store, read_only=True) as results:
         lines = results.lines(data=data, method=method, protocol=protocol)
     if json_output:
         print_json(lines)
@@ -575,7 +575,7 @@ def results_show(
     """
     from propall.paper.store import Store
 
-    with Store(store, create=False) as results:
+    with Store(store, read_only=True) as results:
         matches = results.find_by_prefix(key)
     if not matches:
         raise ValueError(f"key: no result has key {key!r} in {store}; see `propall results list`.")
@@ -621,7 +621,7 @@ def results_export(
     if kind is None:
         kinds = {".csv": Format.csv, "": Format.json if str(file) == "-" else Format.tables}
         kind = kinds.get(file.suffix, Format.json)
-    with Store(store, create=False) as results:
+    with Store(store, read_only=True) as results:
         if kind is Format.tables:
             counts = results_io.write_folder(results, file)
             tables = ", ".join(f"{name} {count}" for name, count in counts.items())

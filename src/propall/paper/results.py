@@ -1,15 +1,35 @@
 """The result of one run: its measurements and their provenance."""
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, NotRequired, Self, TypedDict
 
 import torch
 
 from propall import __version__
 from propall.paper.specs import Spec
+from propall.schema import Between, check_fields, check_json
 
 #: Fields that hold one value per epoch.
 BY_EPOCH = ("curve", "confusions", "recalls", "times")
+
+Fraction = Annotated[float, Between(0, 1)]
+
+
+class _ResultValues(TypedDict):
+    """What a file must hold of a result; the other fields have defaults."""
+
+    spec: dict[str, Any]
+    accuracy: Fraction
+    last10: Fraction
+    covered: Fraction
+    transductive: Fraction
+    candidates: Annotated[float, Between(0, 1e9)]
+    seconds: Annotated[float, Between(0, 1e12)]
+    curve: NotRequired[dict[str, Fraction]]
+    confusions: NotRequired[dict[str, list[list[int]]]]
+    recalls: NotRequired[dict[str, list[float]]]
+    times: NotRequired[dict[str, float]]
+    stack: NotRequired[Annotated[int, Between(1, 1e9)]]
 
 
 @dataclass(frozen=True)
@@ -43,6 +63,10 @@ class RunResult:
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Rebuild a result from `to_dict`, also after a round trip through JSON."""
         values = {name: value for name, value in values.items() if name != "key"}
+        check_json(values, _ResultValues, "result")
+        check_fields(
+            {name: v for name, v in values.items() if name not in ("spec", *BY_EPOCH)}, cls, "result"
+        )
         values["spec"] = Spec.from_dict(values["spec"])
         for name in BY_EPOCH:
             values[name] = {int(epoch): value for epoch, value in values.get(name, {}).items()}

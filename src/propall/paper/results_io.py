@@ -94,7 +94,7 @@ def import_results(store: Store, path: Path) -> tuple[int, int]:
     with path.open("rb") as file:
         is_sqlite = file.read(len(_SQLITE_HEADER)) == _SQLITE_HEADER
     if is_sqlite:
-        with Store(path, create=False) as other:
+        with Store(path, read_only=True) as other:
             results = list(other)
     else:
         results = _read_file(path)
@@ -103,17 +103,11 @@ def import_results(store: Store, path: Path) -> tuple[int, int]:
 
 def _read_file(path: Path) -> list[RunResult]:
     """Read a CSV file, or JSON lines."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            if path.suffix == ".csv":
-                return _parse(path, enumerate(csv.DictReader(file), 2), _from_csv_line)
-            lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
-            return _parse(path, lines, lambda line: RunResult.from_dict(json.loads(line)))
-    except UnicodeDecodeError as error:
-        raise StoreError(
-            f"{path}: neither text nor a store of results ({error}); nothing was imported. Pass a store or a "
-            "file written by `propall results export`."
-        ) from error
+    with path.open(encoding="utf-8", newline="") as file:
+        if path.suffix == ".csv":
+            return _parse(path, enumerate(csv.DictReader(file), 2), _from_csv_line)
+        lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        return _parse(path, lines, lambda line: RunResult.from_dict(json.loads(line)))
 
 
 def _from_csv_line(line: dict[str, str]) -> RunResult:
@@ -124,15 +118,16 @@ def _from_csv_line(line: dict[str, str]) -> RunResult:
 
 def _parse(path: Path, lines: Iterable[tuple[int, Line]], parse: Callable[[Line], Value]) -> list[Value]:
     """Parse the numbered lines of a file; a malformed line raises `StoreError`."""
-    values = []
-    for number, line in lines:
-        try:
+    values: list[Value] = []
+    number = 0
+    remedy = "nothing was imported. Pass what `propall results export` wrote, unchanged."
+    try:
+        for number, line in lines:
             values.append(parse(line))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(
-                f"{path}: line {number} is not a result ({error}); nothing was imported. Pass what `propall "
-                "results export` wrote, unchanged."
-            ) from error
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{path}: after line {number}, not UTF-8 text ({error}); {remedy}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, csv.Error) as error:
+        raise StoreError(f"{path}: line {number} is not a result ({error}); {remedy}") from error
     return values
 
 
@@ -182,8 +177,8 @@ def read_folder(folder: Path) -> list[RunResult]:
     if not path.exists():
         hint = "give a folder written by `propall results export FOLDER/`."
         raise StoreError(f"results: {path} does not exist; {hint}")
-    lines = path.read_text(encoding="utf-8").splitlines()
-    details = dict(_parse(path, enumerate(lines, 1), _read_details))
+    with path.open(encoding="utf-8") as file:
+        details = dict(_parse(path, enumerate(file, 1), _read_details))
     results: dict[str, RunResult] = {}
     for file in [
         folder / f"{name}.csv" for name in (*TABLES, MODERN)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, NotRequired, Self, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from propall.estimators.folds import MAX_COPIES
 from propall.labels.inputs import is_missing
 from propall.labels.parsing import as_text
+from propall.schema import Between, check_json
 from propall.tables.images import ImageColumn
 from propall.tables.reading import DataNote, note_rows
 from propall.tables.writing import is_answer_column
@@ -69,6 +70,33 @@ class FeatureColumn:
             return f"TF-IDF of {len(self.values)} terms"
         imputed = ", missing values imputed by the median and flagged" if self.gaps else ""
         return f"standardized{' (days)' if self.kind == 'date' else ''}{imputed}"
+
+
+class _ColumnState(TypedDict):
+    name: str
+    kind: Kind
+    gaps: bool
+    values: list[str]
+    form: Form
+
+
+class _ImageState(TypedDict):
+    name: str
+    size: Annotated[int, Between(1, 4096)]
+    mean: tuple[float, float, float]
+    scale: tuple[float, float, float]
+
+
+class _FeaturesState(TypedDict):
+    """What `Features.as_dict` returns."""
+
+    columns: list[_ColumnState]
+    median: NotRequired[list[float]]
+    mean: NotRequired[list[float]]
+    scale: NotRequired[list[float]]
+    idf: NotRequired[dict[str, list[float]]]
+    embedding: NotRequired[tuple[list[float], list[float]]]
+    images: NotRequired[_ImageState]
 
 
 @dataclass
@@ -178,6 +206,16 @@ class Features:
             parts.append((_checked_embedding(embedding, len(frame), len(mean)) - mean) / scale)
         return np.hstack(parts).astype(np.float32)
 
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """Shape of one encoded row."""
+        if self.images is not None:
+            return (3, self.images.size, self.images.size)
+        width = 0
+        for column in self.columns:
+            width += len(column.values) if column.kind in ("category", "text") else 1 + column.gaps
+        return (width + (0 if self.embedding is None else len(self.embedding[0])),)
+
     def check_new_rows(self, frame: pd.DataFrame) -> list[DataNote]:
         """Report cells of new rows that cannot be parsed or hold a category that was not fitted."""
         prepared = self.prepared(frame)
@@ -226,8 +264,13 @@ class Features:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Restore from `as_dict`, without the training rows."""
-        columns = tuple(FeatureColumn(**{**c, "values": tuple(c["values"])}) for c in values["columns"])
+        """Restore from `as_dict`, without the training rows; raise ValueError for values that do not fit."""
+        check_json(values, _FeaturesState, "features")
+        columns = tuple(
+            FeatureColumn(c["name"], c["kind"], c["gaps"], tuple(c["values"]), c["form"])
+            for c in values["columns"]
+        )
+        _check_sizes(columns, values)
         transformer = _restored_transformer(columns, values) if columns else None
         embedding, images = values.get("embedding"), values.get("images")
         if images is not None:
@@ -280,6 +323,31 @@ def _vectorizer(terms: Sequence[str] | None, min_df: int = 1) -> TfidfVectorizer
     )
 
 
+def _check_sizes(columns: Sequence[FeatureColumn], values: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the saved numbers belong to the saved columns."""
+    if not columns and "embedding" not in values and "images" not in values:
+        raise ValueError("features: there are no columns")
+    if len({column.name for column in columns}) < len(columns):
+        raise ValueError("features: a column is repeated")
+    numeric = sum(column.kind in ("number", "date") for column in columns)
+    sizes = {name: (len(values.get(name, ())), numeric) for name in ("median", "mean", "scale")}
+    for column in columns:
+        if column.kind == "text":
+            idf = values.get("idf", {}).get(column.name, ())
+            sizes[f"idf of {column.name!r}"] = (len(idf), len(column.values))
+        if column.kind in ("category", "text"):
+            if not column.values or len(set(column.values)) < len(column.values):
+                raise ValueError(f"features: the values of {column.name!r} are missing or repeated")
+    unknown = set(values.get("idf", {})) - {column.name for column in columns if column.kind == "text"}
+    if unknown:
+        raise ValueError(f"features: idf has {sorted(unknown)[0]!r}, which is not a text column")
+    if "embedding" in values:
+        sizes["embedding"] = (len(values["embedding"][1]), len(values["embedding"][0]))
+    for name, (size, expected) in sizes.items():
+        if size != expected:
+            raise ValueError(f"features: {name} has {plural(size, 'value')}; expected {expected}")
+
+
 def _restored_transformer(columns: Sequence[FeatureColumn], values: Mapping[str, Any]) -> ColumnTransformer:
     # Fitting a placeholder row gives the parts their shapes; the fitted values are then written over it.
     placeholder: dict[str, Any] = {"number": 0.0, "date": 0.0, "text": "word"}
@@ -291,7 +359,7 @@ def _restored_transformer(columns: Sequence[FeatureColumn], values: Mapping[str,
         scaler = named["numbers"]["scale"]
         scaler.mean_, scaler.scale_ = np.array(values["mean"]), np.array(values["scale"])
         scaler.var_ = scaler.scale_**2
-    for name, idf in values["idf"].items():
+    for name, idf in values.get("idf", {}).items():
         named[f"text {name}"].idf_ = np.array(idf)
     return transformer
 

@@ -10,6 +10,7 @@ from propall.input_files import read_input
 from propall.labels.hierarchy import read_tree
 from propall.labels.parsing import CellGrammar, LabelCell, as_text, visible_text
 from propall.labels.votes import Rule, label_studio_names
+from propall.schema import check_fields
 from propall.tables.encodings import decode_text
 from propall.tables.reading import RawTable, parse_json, split_records
 from propall.wording import join_names
@@ -104,10 +105,12 @@ class LabelSource:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build from JSON, in which tuples have become lists."""
-        names = [name for name in ("annotators", "votes", "classes") if values.get(name) is not None]
-        fields = {**values, **{name: tuple(values[name]) for name in names}}
-        return cls(unlabeled=fields.pop("unlabelled"), **fields)
+        """Build from JSON, in which tuples have become lists; raise ValueError for other values."""
+        fields = {name: value for name, value in values.items() if name != "unlabelled"}
+        fields["unlabeled"] = values.get("unlabelled", "keep")
+        check_fields(fields, cls, "labels")
+        names = [name for name in ("annotators", "votes", "classes") if fields.get(name) is not None]
+        return cls(**{**fields, **{name: tuple(fields[name]) for name in names}})
 
 
 def read_hierarchy(path: str | Path) -> Any:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from propall.estimators.mixture import ClassifierMixture
 from propall.estimators.persistence import load_fitted
 from propall.estimators.resolution import Resolution
 from propall.labels.parsing import as_text
+from propall.schema import check_json
 from propall.tables.features import Features
 from propall.tables.label_source import LabelSource
 from propall.training.checkpoint import write_tensors
@@ -50,6 +51,18 @@ class HeldOut:
     def _order(self) -> NDArray[np.int64]:
         # A search in sorted keys needs a fraction of the memory of a dict.
         return np.argsort(self.keys, kind="stable")
+
+
+class _Contents(TypedDict):
+    """JSON of a saved model."""
+
+    layout: int
+    version: str
+    classes: list[str]
+    labels: dict[str, Any]
+    features: dict[str, Any]
+    account: dict[str, Any]
+    files: dict[str, str]
 
 
 @dataclass
@@ -148,21 +161,31 @@ class TableModel:
         """Read a model written by `save`; damaged, modified and newer ones are rejected."""
         folder = Path(folder)
         contents = _read_contents(folder)
+        path = folder / CONTENTS
+        try:
+            check_json(contents, _Contents, "contents")
+            features = Features.from_dict(contents["features"])
+            labels = LabelSource.from_dict(contents["labels"])
+        except ValueError as error:
+            raise _invalid(path, error) from error
         for name, digest in contents["files"].items():
-            path = folder / name
-            if Path(name).name != name or not path.is_file():
-                raise ValueError(f"model: {path} is missing. Use a complete copy of the folder.")
-            if _digest(path) != digest:
-                raise ValueError(f"model: {path} was modified after it was saved. Use an unmodified copy.")
+            file = folder / name
+            if Path(name).name != name or not file.is_file():
+                raise ValueError(f"model: {file} is missing. Use a complete copy of the folder.")
+            if _digest(file) != digest:
+                raise ValueError(f"model: {file} was modified after it was saved. Use an unmodified copy.")
+        if CLASSIFIER not in contents["files"]:
+            raise ValueError(f"model: {path} lists no {CLASSIFIER}. Use a complete copy of the folder.")
         classifier = load_fitted(folder / CLASSIFIER)
-        held_out = None
-        if HELD_OUT in contents["files"]:
-            try:
-                tensors = load_file(folder / HELD_OUT)
-            except SafetensorError as error:
-                raise ValueError(f"model: {folder / HELD_OUT} cannot be read ({error}).") from error
-            held_out = HeldOut(tensors["keys"].numpy(), tensors["log_probabilities"].numpy())
-        features, labels = Features.from_dict(contents["features"]), LabelSource.from_dict(contents["labels"])
+        if classifier.classes_.tolist() != contents["classes"]:
+            raise _invalid(path, "its classes are not those of the classifier")
+        if features.out_shape != classifier.in_shape_:
+            raise _invalid(path, "its features are not those of the classifier")
+        held_out = (
+            _read_held_out(folder / HELD_OUT, len(classifier.classes_))
+            if HELD_OUT in contents["files"]
+            else None
+        )
         return cls(classifier, features, labels, contents["account"], held_out)
 
 
@@ -201,6 +224,22 @@ def _read_contents(folder: Path) -> Mapping[str, Any]:
     if digest != counter_rng.digest(text.removesuffix("\n")):
         raise ValueError(f"model: {path} was modified after it was saved. Use an unmodified copy.")
     return contents  # type: ignore[no-any-return]
+
+
+def _read_held_out(path: Path, n_classes: int) -> HeldOut:
+    try:
+        tensors = load_file(path)
+        keys, logs = tensors["keys"].numpy(), tensors["log_probabilities"].numpy()
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(f"model: {path} cannot be read ({error}). Use an unmodified copy.") from error
+    if keys.ndim != 1 or logs.shape != (len(keys), n_classes) or keys.dtype != np.int64:
+        raise _invalid(path, f"shapes {keys.shape} and {logs.shape} do not fit {n_classes} classes")
+    return HeldOut(keys, logs)
+
+
+def _invalid(path: Path, reason: object) -> ValueError:
+    text = str(reason).rstrip(".")
+    return ValueError(f"model: {path} is not a valid propall model ({text}). Use an unmodified copy.")
 
 
 def _digest(path: Path) -> str:
