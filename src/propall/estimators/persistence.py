@@ -257,7 +257,8 @@ def _check_names(names: list[Any]) -> None:
 def _scaling(tensors: dict[str, Tensor], name: str, in_shape: tuple[int, ...]) -> Any:
     if name not in tensors:
         return None
-    if tensors[name].shape != in_shape:
+    per_channel = (*in_shape[:1], *(1 for _ in in_shape[1:]))
+    if tuple(tensors[name].shape) not in (in_shape, per_channel):
         raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}; expected {in_shape}")
     return tensors[name].numpy()
 

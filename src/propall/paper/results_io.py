@@ -122,7 +122,7 @@ def _parse(path: Path, lines: Iterable[tuple[int, Line]], parse: Callable[[Line]
     number = 0
     remedy = "nothing was imported. Pass what `propall results export` wrote, unchanged."
     try:
-        for number, line in lines:
+        for number, line in lines:  # noqa: B007  (named in the errors)
             values.append(parse(line))
     except UnicodeDecodeError as error:
         raise StoreError(f"{path}: after line {number}, not UTF-8 text ({error}); {remedy}") from error
@@ -177,8 +177,8 @@ def read_folder(folder: Path) -> list[RunResult]:
     if not path.exists():
         hint = "give a folder written by `propall results export FOLDER/`."
         raise StoreError(f"results: {path} does not exist; {hint}")
-    with path.open(encoding="utf-8") as file:
-        details = dict(_parse(path, enumerate(file, 1), _read_details))
+    with path.open(encoding="utf-8") as lines:
+        details = dict(_parse(path, enumerate(lines, 1), _read_details))
     results: dict[str, RunResult] = {}
     for file in [
         folder / f"{name}.csv" for name in (*TABLES, MODERN)

@@ -65,8 +65,8 @@ class Store(AbstractContextManager["Store"]):
     """A file of results. A missing file is created, or with `read_only` an error.
 
     Every result carries its spec, versions, commit, hardware and time. Results are added, never changed or
-    deleted: if a run was repeated, the newest result is shown. Every result is checked against its digest when
-    it is read; damaged ones are named in a `DamagedResultWarning` and left out.
+    deleted: if a run was repeated, the newest result is shown. Every result is checked against its digest
+    when it is read; damaged ones are named in a `DamagedResultWarning` and left out.
 
     Args:
         path: the file, or ":memory:".
@@ -93,8 +93,8 @@ class Store(AbstractContextManager["Store"]):
                 raise StoreError(f"store: {self.path} is not a file; pass the file of an earlier run.")
             if self.path.stat().st_size == 0:
                 raise StoreError(
-                    f"store: {self.path} is empty (0 bytes) and was not changed; a store never is. Restore it "
-                    "from a copy, or choose another file."
+                    f"store: {self.path} is empty (0 bytes) and was not changed; a store never is. "
+                    "Restore it from a copy, or choose another file."
                 )
         elif read_only:
             raise StoreError(f"store: {self.path} does not exist; pass the file of an earlier run.")
@@ -211,8 +211,8 @@ class Store(AbstractContextManager["Store"]):
 
     def _warn(self, row: sqlite3.Row, problem: str) -> None:
         warnings.warn(
-            f"store: {self.path}: result {row['number']} {problem}; it was left out and the file not changed. "
-            "Restore it from a copy, or run it again.",
+            f"store: {self.path}: result {row['number']} {problem}; it was left out and the file not "
+            "changed. Restore it from a copy, or run it again.",
             DamagedResultWarning,
             stacklevel=4,
         )
@@ -243,8 +243,8 @@ class Store(AbstractContextManager["Store"]):
             same = False
         if not same:
             raise StoreError(
-                f"store: {self.path} was deleted or replaced while it was in use; results after that are lost. "
-                "Run the same command again."
+                f"store: {self.path} was deleted or replaced while it was in use; results after that are "
+                "lost. Run the same command again."
             )
 
     def keys(self) -> set[str]:

@@ -335,9 +335,9 @@ def _check_sizes(columns: Sequence[FeatureColumn], values: Mapping[str, Any]) ->
         if column.kind == "text":
             idf = values.get("idf", {}).get(column.name, ())
             sizes[f"idf of {column.name!r}"] = (len(idf), len(column.values))
-        if column.kind in ("category", "text"):
-            if not column.values or len(set(column.values)) < len(column.values):
-                raise ValueError(f"features: the values of {column.name!r} are missing or repeated")
+        listed = column.kind in ("category", "text")
+        if listed and not 0 < len(set(column.values)) == len(column.values):
+            raise ValueError(f"features: the values of {column.name!r} are missing or repeated")
     unknown = set(values.get("idf", {})) - {column.name for column in columns if column.kind == "text"}
     if unknown:
         raise ValueError(f"features: idf has {sorted(unknown)[0]!r}, which is not a text column")
