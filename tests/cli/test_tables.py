@@ -414,3 +414,14 @@ def test_a_table_of_images_asks_for_them(run, tmp_path) -> None:
     message = err.replace("\n", " ")
     assert "no usable column is left: 'file' has 30 different values in 30 rows" in message
     assert "To learn from images, use --images file." in message
+
+
+def test_a_wide_table_is_not_listed_in_full(run, tmp_path) -> None:
+    names = [f"c{i}" for i in range(150)]
+    rows = [",".join([str(i), *[str(j % 7 + i) for j in range(149)], "ab"[i % 2]]) for i in range(12)]
+    (tmp_path / "wide.csv").write_text("\n".join([",".join([*names, "label"]), *rows]))
+    code, out, _ = run("inspect", str(tmp_path / "wide.csv"))
+    assert code == 0
+    assert "and 51 more columns; --json lists all" in out
+    assert "c99 " in out
+    assert "c100" not in out

@@ -1,7 +1,27 @@
 """`python -m tests.faults [DOOR ...] [--inputs N] [--seed S] [--out FILE]`: the table of faults."""
 
 import argparse
+import contextlib
+import importlib
 from pathlib import Path
+
+#: Imported once, before the server forks for every input.
+PRELOADED = (
+    "propall.cli",
+    "propall.tables.fitting",
+    "propall.tables.resolution",
+    "propall.tables.summary",
+    "propall.data.catalog",
+    "pandas.io.excel",
+    "openpyxl",
+    "pyarrow.feather",
+    "pyarrow.parquet",
+    "PIL.Image",
+    "PIL.ImageOps",
+    "rich.console",
+    "rich.table",
+    "scipy.io",
+)
 
 
 def main() -> None:
@@ -17,8 +37,9 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)  # the server forks: no other thread may hold a lock
-    import propall.cli
-    import propall.tables.fitting  # noqa: F401
+    for module in PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     from tests.faults.doors import DOORS
     from tests.faults.harness import examine, table
 

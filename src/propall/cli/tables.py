@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from propall.tables.streaming import ResolutionSummary
     from propall.tables.summary import Summary
 
-#: Classes listed on a terminal.
-MOST_CLASSES = 30
+#: Classes, and columns and notes, listed on a terminal.
+MOST_CLASSES, MOST_LINES = 30, 100
 #: With fewer rows per fold than this, cross-validation says little.
 FEW_PER_FOLD = 10
 
@@ -328,9 +328,11 @@ def _check_out(out: Path, file: Path) -> None:
 def _print_columns(summary: Summary) -> None:
     size = f"{plural(summary.rows, 'row')}, {plural(len(summary.columns), 'column')}"
     print_line(f"{summary.source}: {size}\n", style="bold")
-    examples = [row.example if len(row.example) <= 48 else row.example[:47] + "…" for row in summary.columns]
-    rows = [(*row[:-1], example) for row, example in zip(summary.columns, examples, strict=True)]
+    shown = summary.columns[:MOST_LINES]
+    rows = [(*row[:-1], row.example if len(row.example) <= 48 else row.example[:47] + "…") for row in shown]
     print_table(("column", "used as", "missing", "distinct", "example"), rows, numbers=slice(2, 4))
+    if len(summary.columns) > MOST_LINES:
+        print_line(f"and {len(summary.columns) - MOST_LINES} more columns; --json lists all")
 
 
 def _print_labels(summary: Summary) -> None:
@@ -451,8 +453,10 @@ def _print_notes(notes: Sequence[DataNote]) -> None:
     if notes:
         print_line()
         by_severity = sorted(notes, key=lambda note: ACTIONS.index(note.action))
-        rows = [(note.kind, note.action, note) for note in by_severity]
+        rows = [(note.kind, note.action, note) for note in by_severity[:MOST_LINES]]
         print_table(("what", "action", "details"), rows)
+        if len(notes) > MOST_LINES:
+            print_line(f"and {len(notes) - MOST_LINES} more; --json lists all")
 
 
 def _candidates(mean: float) -> str:

@@ -74,7 +74,7 @@ def _normalize(name: str) -> str:
 
 def _letters(normalized: str) -> int:
     """Return the letters of a word as a set of bits."""
-    return sum({1 << ord(letter) % 64 for letter in normalized})
+    return sum({1 << ord(letter) % 64 for letter in set(normalized)})
 
 
 class SimilarNames:
