@@ -188,7 +188,7 @@ def test_no_more_than_the_published_size_is_downloaded(
         (Content("file.bin", sha256(CONTENT), limit=1000),),
         (Download("file.bin.gz", (f"{server.url}/file.bin.gz",), ("file.bin",)),),
     )
-    with pytest.raises(DownloadError, match=r"at most 1000 were expected|more than the 1000 bytes"):
+    with pytest.raises(DownloadError, match=r"at most \d+ were expected|more than the \d+ bytes"):
         get_files(small, tmp_path, "test")
     assert not target(tmp_path).exists()
 

@@ -66,7 +66,7 @@ def _unicode_encoding(data: bytes) -> str:
         if data.startswith(mark):
             return encoding
     for zeros, encoding in _ZEROS:
-        if len(data) >= len(zeros) and all((byte == 0) == bool(z) for byte, z in zip(data, zeros)):  # noqa: B905
+        if tuple(byte == 0 for byte in data[: len(zeros)]) == zeros:
             return encoding
     return "utf-8-sig"
 

@@ -318,8 +318,8 @@ def _visible_texts(texts: dict[int, str], notes: list[DataNote]) -> dict[int, st
     rows = [row for row, text in texts.items() if visible[row] != text]
     if rows:
         example = texts[rows[0]].encode("ascii", "backslashreplace").decode()
-        text = f"labels such as {example!r:.60} have invisible or decomposed characters; read without them"
-        note_rows(notes, "invisible characters", text.replace("\\\\", "\\"), "repaired", rows)
+        text = f"labels such as '{example:.60}' have invisible or decomposed characters; read without them"
+        note_rows(notes, "invisible characters", text, "repaired", rows)
     return visible
 
 
