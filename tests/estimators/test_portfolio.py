@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from propall import PartialLabelClassifier, PartialLabelPortfolio
 from propall.estimators.mixture import ClassifierMixture
@@ -20,6 +21,7 @@ def forest(name, start=""):
     return PortfolioMember(name, PartialLabelClassifier(Forest(trees=20), standardize=False), start)
 
 
+BAGS = "rows that are listed twice may be in different bags"
 MEMBERS = [
     member("linear"),
     member("peers", "proden", net="mlp", targets="peer"),
@@ -28,6 +30,18 @@ MEMBERS = [
     forest("forest from linear", "linear"),
     forest("forest from all", MIXTURE),
 ]
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [PartialLabelPortfolio(members=[member("linear"), forest("forest")], random_state=0)],
+    expected_failed_checks=lambda _: {
+        "check_sample_weight_equivalence_on_dense_data": BAGS,
+        "check_sample_weight_equivalence_on_sparse_data": BAGS,
+    },
+)
+def test_scikit_learn_checks(estimator, check) -> None:
+    check(estimator)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +65,7 @@ def test_predictions_are_the_weighted_mean(fitted, tmp_path) -> None:
     np.testing.assert_allclose(
         fitted.predict_proba(X), sharpened / sharpened.sum(1, keepdims=True), rtol=1e-6
     )
-    assert (fitted.predict(X) == truth).mean() > 0.65
+    assert (fitted.predict(X) == truth).mean() == fitted.score(X, truth) > 0.65
     mixture.save(tmp_path / "mixture.safetensors")
     loaded = ClassifierMixture.load(tmp_path / "mixture.safetensors")
     np.testing.assert_array_equal(loaded.predict_proba(X), mixture.predict_proba(X))

@@ -23,7 +23,7 @@ def test_tensors_predict_like_the_trees() -> None:
     forest = ExtraTreesRegressor(7, min_samples_leaf=3, random_state=0).fit(x.float().numpy(), target)
     trees = _tree_ensemble(forest.estimators_, torch.device("cpu"))
     new = torch.randn(50, 4, generator=torch.Generator().manual_seed(1)).double()
-    expected = forest.predict(new.float().numpy())
+    expected = (7 * forest.predict(new.float().numpy()) + 1 / 3) / 8  # one leaf of equal probabilities
     # The values of the leaves are stored in half precision.
     np.testing.assert_allclose(trees.probabilities(new).numpy(), expected, atol=1e-3)
 
@@ -36,6 +36,7 @@ def test_out_of_bag_predictions_say_how_good_it_is() -> None:
     assert accuracy > 0.8
     assert abs((out_of_bag.argmax(1) == truth).mean() - accuracy) < 0.08
     np.testing.assert_allclose(out_of_bag.sum(1), 1)
+    assert out_of_bag.min() > 0.005
 
 
 def test_an_anchor_decides_what_the_features_do_not() -> None:
@@ -44,5 +45,5 @@ def test_an_anchor_decides_what_the_features_do_not() -> None:
     start = torch.tensor([[0.9, 0.1]]).expand(100, -1)
     _, anchored = Forest(trees=20).fit_from(x, mask, start, 0)
     _, free = Forest(trees=20).fit_from(x, mask, None, 0)
-    assert anchored[:, 0].min() > 0.9
+    assert anchored[:, 0].min() > 0.85
     assert 0.4 < free[:, 0].mean() < 0.6

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from propall.estimators.calibration import cross_calibrate, fit_temperature, log_softmax
+from propall.estimators.candidate_mixin import CandidateMixin
 from propall.estimators.classifier import PartialLabelClassifier
 from propall.estimators.cross_fitting import CrossFitting
 from propall.estimators.ensemble import RandomState, Scaling, Standardization, seed_from
@@ -166,7 +167,7 @@ class _Deadline(Monitor):
 
 
 @dataclass(eq=False, repr=False)
-class PartialLabelPortfolio(ClassifierMixin, BaseEstimator):
+class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
     """A weighted mean of different learners; the weights are chosen without true labels.
 
     Every member leaves each row out of some of its bags. These out-of-bag probabilities are calibrated, and
@@ -267,21 +268,17 @@ class PartialLabelPortfolio(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable class of every row."""
-        return self._mixture(X).predict(X)
+        return self._mixture().predict(X)
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return calibrated class probabilities."""
-        return self._mixture(X).predict_proba(X)
+        return self._mixture().predict_proba(X)
 
     def predict_log_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return log-probabilities."""
-        return self._mixture(X).predict_log_proba(X)
+        return self._mixture().predict_log_proba(X)
 
-    def resolve(self, X: ArrayLike, candidates: Any) -> Resolution:
-        """Select the most probable candidate of every row; for the rows fitted on, see `out_of_fold_`."""
-        return self._mixture(X).resolve(X, candidates)
-
-    def _mixture(self, X: ArrayLike) -> ClassifierMixture:
+    def _mixture(self) -> ClassifierMixture:
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
 
@@ -392,6 +389,7 @@ class _PortfolioFitting:
         criteria = {
             key: criterion(np.exp(self.out_of_bag[name]), self.mask, self.weight)
             for key, criterion in CRITERIA.items()
+            if key != "tempered_log_likelihood"  # the probabilities are at their best temperature
         }
         score = criteria["cooccurrence_log_likelihood"]
         row = {"name": name, "weight": 0.0, "score": score, "seconds": seconds, "refusal": ""}

@@ -1,5 +1,6 @@
 """Forest: extremely randomized trees on soft labels that follow the out-of-bag predictions."""
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from propall.methods._classical import ClassicalAlgorithm, as_rows
 from propall.numerics import uniform_weights
 from propall.training.contract import Classifier
 
+#: Share of the trees whose bootstrap sample does not contain a row, on average.
+OUT_OF_BAG = 1 / math.e
 #: Maximum number of pairs of a row and a tree that are followed at once.
 PAIRS_AT_ONCE = 1 << 20
 
@@ -49,7 +52,10 @@ class TreeEnsemble(Classifier):
         return self.probabilities(x)
 
     def probabilities(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
-        """Mean of the leaves that a row reaches."""
+        """Mean of the leaves that a row reaches and of one leaf with equal probabilities.
+
+        So no class has probability 0, which would rule out candidate sets that no tree expects.
+        """
         rows = as_rows(x.to(self.roots.device).float())
         means = [self._means(part) for part in rows.split(max(1, PAIRS_AT_ONCE // len(self.roots)))]
         return torch.cat(means) if means else rows.new_zeros(0, self.values.shape[1])
@@ -62,7 +68,7 @@ class TreeEnsemble(Classifier):
             if torch.equal(child, node):
                 break
             node = child
-        total = rows.new_zeros(len(rows), self.values.shape[1])
+        total = rows.new_full((len(rows), self.values.shape[1]), 1 / self.values.shape[1])
         for leaves in self.leaf[node].long().unbind(1):
             total += self.values[leaves]
         return total / total.sum(1, keepdim=True)
@@ -145,7 +151,10 @@ class Forest(ClassicalAlgorithm):
             target = _restricted(out_of_bag * anchor, mask, target)
         missing = ~(out_of_bag.sum(1) > 0)
         out_of_bag[missing] = uniform[missing]
-        return _tree_ensemble(model.estimators_, x.device), out_of_bag / out_of_bag.sum(1, keepdims=True)
+        # As in `TreeEnsemble.probabilities`, for the trees that a row is out of bag of.
+        usual = OUT_OF_BAG * self.trees
+        out_of_bag = usual * out_of_bag / out_of_bag.sum(1, keepdims=True) + 1 / mask.shape[1]
+        return _tree_ensemble(model.estimators_, x.device), out_of_bag / (usual + 1)
 
 
 def _restricted(
