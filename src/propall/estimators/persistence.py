@@ -321,7 +321,7 @@ def _build_classifier(
     if member["classifier"] != NetClassifier.name:
         raise ValueError(f"members hold {member['classifier']!r}; expected {NetClassifier.name!r}")
     weights = _with_prefix(tensors, "net/")
-    module = _build_net(ensemble.net, weights, in_shape, n_classes)
+    module = _build_net(method.fitted_net(ensemble.net), weights, in_shape, n_classes)
     objective = method.scoring_objective()
     state = State(*(_with_prefix(tensors, f"{part}/") for part in State._fields))
     return NetClassifier(module.to(ensemble.device), objective, state)

@@ -207,8 +207,8 @@ def _restricted(targets: Float[Tensor, "n k"], kept: Bool[Tensor, "n k"]) -> Flo
 
 
 def with_views(objective: Objective, views: Views | None) -> Objective:
-    """The objective trained with views, if there are any."""
-    return objective if views is None else ConsistentObjective(objective, views)
+    """The objective trained with views, if there are any and it does not handle them itself."""
+    return objective if views is None or objective.handles_views else ConsistentObjective(objective, views)
 
 
 def without_views(objective: Objective, state: State) -> tuple[Objective, State]:

@@ -62,6 +62,8 @@ class Step(NamedTuple):
         teacher: (b, k) logits of an averaged network or of the other runs, if the recipe's views take their
             targets from there.
         mixing: (b,) weights of the rows in mixup, if the recipe's views use it.
+        outputs: (n, m) outputs of the network for all training rows, not augmented, in evaluation mode, at the
+            end of an epoch if the objective `needs_outputs`.
     """
 
     progress: Tensor
@@ -70,6 +72,7 @@ class Step(NamedTuple):
     weight: Tensor | None = None
     teacher: Tensor | None = None
     mixing: Tensor | None = None
+    outputs: Tensor | None = None
 
 
 def weighted_mean(losses: Float[Tensor, "*r b"], weight: Float[Tensor, "*r b"] | None) -> Float[Tensor, "*r"]:
@@ -151,6 +154,10 @@ class Method(ABC):
     def with_training(self, setup: TrainingSetup) -> "Algorithm":
         """The algorithm that fits this method in the given setup."""
 
+    def fitted_net(self, net: NetFactory | nn.Module) -> NetFactory | nn.Module:
+        """The network that a fitted classifier holds, given that of the setup; the same by default."""
+        return net
+
     def scoring_objective(self) -> "Objective":
         """The objective that decodes the outputs of a network fitted by this method."""
         raise TypeError(f"{self.title} trains no network.")
@@ -172,6 +179,10 @@ class Objective(Method):
     needs_noise: ClassVar[bool] = False
     #: Whether `update` receives logits recomputed after the optimizer's step.
     fresh_logits: ClassVar[bool] = False
+    #: Whether the objective takes the outputs for all views of a row itself; otherwise the engine wraps it.
+    handles_views: ClassVar[bool] = False
+    #: Whether `end_epoch` receives `step.outputs`.
+    needs_outputs: ClassVar[bool] = False
 
     def with_training(self, setup: TrainingSetup) -> "Algorithm":
         """A `Trainer` of this objective."""
@@ -206,6 +217,22 @@ class Objective(Method):
         return state
 
     @property
+    def makes_inputs(self) -> bool:
+        """Whether the objective overrides `network_inputs`."""
+        return type(self).network_inputs is not Objective.network_inputs
+
+    def network_inputs(
+        self, x: Float[Tensor, "v ..."], uniform: Float[Tensor, "b k"] | None
+    ) -> Float[Tensor, "w ..."]:
+        """What the network sees of a batch: its views, unless the objective mixes or repeats them.
+
+        Args:
+            x: all views of the batch, one after the other.
+            uniform: as `step.uniform`.
+        """
+        return x
+
+    @property
     def ends_epochs(self) -> bool:
         """Whether the objective overrides `end_epoch`."""
         return type(self).end_epoch is not Objective.end_epoch
@@ -218,7 +245,7 @@ class Objective(Method):
         Args:
             candidates: candidate matrix of the whole training set.
             state: with the rows of the whole training set.
-            step: the time at the end of the epoch.
+            step: the time at the end of the epoch, and the outputs if the objective `needs_outputs`.
         """
         return state
 

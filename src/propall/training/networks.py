@@ -23,6 +23,15 @@ class InitializedFromData(Protocol):
         """Set the weights that depend on the training inputs."""
 
 
+@runtime_checkable
+class NetAround(Protocol):
+    """A factory of networks around a given one."""
+
+    @property
+    def inner(self) -> NetFactory | nn.Module:
+        """The given network."""
+
+
 #: Maximum number of rows scored at once.
 SCORING_CHUNK = 4096
 
@@ -56,6 +65,9 @@ def build(net: NetFactory | nn.Module, run: Run) -> nn.Module:
 
 def starting_weights(net: NetFactory | nn.Module) -> list[Tensor]:
     """Weights of a module that runs start from; none for a factory, whose networks follow from the seeds."""
+    around: object = net
+    if isinstance(around, NetAround):
+        return starting_weights(around.inner)
     return list(net.state_dict().values()) if isinstance(net, nn.Module) else []
 
 

@@ -73,7 +73,7 @@ class SingleBackend(Backend):
         after = self.objective.update(seen, section_inputs.candidates, state, section_inputs.step)
         return map_leaves(lambda t: t.unsqueeze(0), after)  # type: ignore[no-any-return]
 
-    def logits(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b k"]:
+    def logits(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "b k"]:
         """Outputs in training mode; batch norm writes to the stack's buffers."""
         device = x.device.type
         if self._half or torch.is_autocast_enabled(device):

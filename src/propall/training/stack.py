@@ -1,6 +1,7 @@
 """Many runs as one set of tensors with a leading run axis, and the step that trains them."""
 
 import copy
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
@@ -70,6 +71,8 @@ class Stack:
         self._updating = [i for i, section in enumerate(self.sections) if section.objective.updates_state]
         self._ending = [i for i, section in enumerate(self.sections) if section.objective.ends_epochs]
         self._noisy = [section.runs if section.objective.needs_noise else None for section in self.sections]
+        self._makes_inputs = self.sections[0].objective.makes_inputs
+        assert not self._makes_inputs or len(self.sections) == 1, "one network cannot have several inputs"
         self._traceable = StackedBackend(self)
         self._eager = SingleBackend(self, nets[0]) if len(runs) == 1 else self._traceable
         self.dense = dense_backend(self, nets[0])
@@ -129,6 +132,9 @@ class Stack:
         time = self.time()
         if self.averages.is_used:
             batch = self.averages.with_teacher(batch)
+        if self._makes_inputs:
+            make = self.sections[0].objective.network_inputs
+            batch = dataclasses.replace(batch, x=over_runs(make, batch.x, noises[0]))
         inputs = [backend.section_inputs(i, batch, time, noise) for i, noise in enumerate(noises)]
         losses, logits, gradients = backend.losses_and_gradients(batch, inputs)
         for group, group_gradients in zip(backend.groups, gradients, strict=True):
@@ -229,15 +235,29 @@ class Stack:
         if not self._ending:
             return
         step = Step(torch.tensor(done / self.recipe.epochs), torch.tensor(float(done)))
+        needed = any(self.sections[i].objective.needs_outputs for i in self._ending)
+        outputs = self.training_outputs() if needed else None
         for i in self._ending:
             section, state = self.sections[i], self.states[i]
             for j, objective in enumerate(section.objectives):
                 old, run = _of_run(j, state), section.runs.start + j
                 shared = self.stream.candidates.dim() == 2
                 candidates = self.stream.candidates if shared else self.stream.candidates[run]
-                new = objective.end_epoch(candidates, old, step)
+                seen = None if outputs is None else outputs[run]
+                new = objective.end_epoch(candidates, old, step._replace(outputs=seen))
                 write(old.rows, new.rows)
                 write(old.shared, new.shared)
+
+    @torch.no_grad()
+    def training_outputs(self) -> Float[Tensor, "r n m"]:
+        """Outputs of all runs for their training rows, not augmented, in evaluation mode."""
+        x, in_shape = self.stream.x, self.runs[0].train.in_shape
+        rows = x.dim() - len(in_shape) - 1
+        parts = [
+            self.forward(self.parameters, self.buffers, part, training=False)[0]
+            for part in x.split(SCORING_CHUNK, rows)
+        ]
+        return torch.cat(parts, dim=1)
 
     # --- predictions ----------------------------------------------------------------------------------------
 
