@@ -339,6 +339,114 @@ def pop_purify(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterat
     yield Check("new_state/entries_changed", lambda: int((candidates != stored.rows[KEPT]).sum()), EXACT)
 
 
+def pico(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
+    from propall.methods._label_weights import weighted_cross_entropy
+    from propall.methods._prototypes import predicted_labels
+    from propall.methods.pico import ContrastivePhase, instance_contrast, supervised_contrast
+
+    inputs, hyper = case["inputs"], case["hyper"]
+    logits, weights, queries, keys, queue, prototypes = (
+        numbers(inputs[name], dtype)
+        for name in ("logits", "weights", "query_features", "key_features", "queue_features", "prototypes")
+    )
+    candidates, queue_labels = mask(inputs["candidate_mask"]), torch.tensor(inputs["queue_pseudo_labels"])
+    phi, temperature = float(hyper["phi"]), float(hyper["temperature"])
+    phase = ContrastivePhase(
+        views=2,
+        epochs=10,
+        dimension=queries.shape[1],
+        queue=len(queue),
+        start=1,
+        temperature=temperature,
+        prototype_momentum=float(hyper["proto_momentum"]),
+        first_momentum=phi,
+        last_momentum=phi,
+        contrast=float(hyper["contrastive_weight"]),
+    )
+    shared = {
+        "prototypes": prototypes,
+        "queue": queue,
+        "queue_labels": queue_labels.long(),
+        "position": torch.tensor(0),
+    }
+    state = State(rows={"weights": weights}, shared=shared)
+    step = Step(progress=torch.tensor(0.3, dtype=dtype), epoch=torch.tensor(3.0, dtype=dtype))
+    labels = predicted_labels(logits, candidates)
+    everything = torch.cat([queries, keys, queue])
+    all_labels = torch.cat([labels, labels, queue_labels.long()])
+
+    def run() -> Evaluated:
+        leaf = logits.clone().requires_grad_()
+        loss = phase.loss(torch.cat([leaf, queries, keys], -1), candidates, state, step)
+        return Evaluated(loss.detach(), torch.autograd.grad(loss, leaf)[0])
+
+    def contrast(features: Tensor) -> Tensor:
+        return supervised_contrast(features, all_labels, len(labels), temperature).mean()
+
+    def of_features() -> Tensor:
+        leaf = everything.clone().requires_grad_()
+        return torch.autograd.grad(contrast(leaf), leaf)[0]
+
+    after = phase.update(torch.cat([logits, queries, keys], -1), candidates, state, step)
+    yield from loss_and_gradient(run, tolerances)
+    yield Check("pseudo_labels", lambda: labels, EXACT)
+    yield Check("prototype_scores", lambda: (queries @ prototypes.mT).softmax(-1), tolerances.state)
+    yield Check("supcon_loss", lambda: contrast(everything), tolerances.loss)
+    yield Check("supcon_grad_features", of_features, tolerances.gradient)
+    yield Check(
+        "moco_loss_warmup",
+        lambda: instance_contrast(queries, keys, queue, queue_labels >= 0, temperature).mean(),
+        tolerances.loss,
+    )
+    for name, used in (("before", weights), ("after", after.rows["weights"])):
+        yield Check(
+            f"classification_loss_{name}_update",
+            lambda used=used: weighted_cross_entropy(logits, used).mean(),
+            tolerances.loss,
+        )
+    yield Check("new_state/weights", lambda: after.rows["weights"], tolerances.state)
+    yield Check("new_state/prototypes", lambda: after.shared["prototypes"], tolerances.state)
+
+
+def able(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
+    from propall.methods import able as method
+    from propall.methods._label_weights import weighted_cross_entropy
+    from propall.methods._prototypes import predicted_labels
+
+    inputs, hyper = case["inputs"], case["hyper"]
+    logits, features, all_weights = (
+        numbers(inputs[name], dtype)
+        for name in ("logits_two_views", "features_two_views", "weights_all_instances")
+    )
+    candidates = mask(inputs["candidate_mask"])
+    weights, temperature = all_weights[torch.tensor(inputs["batch_indices"])], float(hyper["temperature"])
+    assert float(hyper["base_temperature"]) == method.BASE_TEMPERATURE
+    phase = method.AmbiguityPhase(
+        base=None,
+        views=2,
+        dimension=features.shape[1],
+        temperature=temperature,
+        contrast=float(hyper["contrastive_weight"]),
+    )
+    state = State(rows={"weights": weights})
+    step = Step(progress=torch.tensor(0.3, dtype=dtype), epoch=torch.tensor(3.0, dtype=dtype))
+    outputs = torch.cat(torch.cat([logits, features], -1).chunk(2), -1)
+    weak = logits[: len(weights)]
+    labels = predicted_labels(weak, candidates)
+    yield Check("loss", lambda: phase.loss(outputs, candidates, state, step), tolerances.loss)
+    yield Check(
+        "contrastive_loss",
+        lambda: method.ambiguity_contrast(features, labels, weights, temperature).mean(),
+        tolerances.loss,
+    )
+    yield Check("classification_loss", lambda: weighted_cross_entropy(weak, weights).mean(), tolerances.loss)
+    yield Check(
+        "new_state/weights",
+        lambda: phase.update(outputs, candidates, state, step).rows["weights"],
+        tolerances.state,
+    )
+
+
 def valen(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Check]:
     from propall.methods import _autoencoder as autoencoder
     from propall.methods import _dirichlet as dirichlet
@@ -774,12 +882,8 @@ def folds(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterator[Ch
     yield Check("sum_of_test_indices", lambda: [int(part.sum()) for part in parts], EXACT)
 
 
-NOT_A_METHOD_HERE = "not a method of this library"
-
 #: Files (by stem) or fields (as stem/field) that are not compared, and why.
 NOT_YET: dict[str, str] = {
-    "able": NOT_A_METHOD_HERE,
-    "pico": NOT_A_METHOD_HERE,
     "cll_ure_libcll": "another library's estimator, not the paper's; not a method of this library",
     "cll_libcll_pc_dm_fwd": "another library's scales of PC, L-W and Forward, which have files of their own",
 }
@@ -843,6 +947,8 @@ FILES: dict[str, File] = {
     "cll_scarce": complementary(plain("scarce", "SCARCE")),
     "cll_cpe": complementary(cpe),
     "valen": File(valen, DEEP, DEEP_32),
+    "pico": File(pico, DEEP, DEEP_32),
+    "able": File(able, DEEP, DEEP_32),
     "statistics_friedman_nemenyi": File(statistics, DEEP),
     "classical_plknn": File(plknn, DEEP),
     "classical_ipal": File(ipal, DEEP),

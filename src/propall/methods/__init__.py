@@ -2,11 +2,13 @@
 
 from propall.methods._classical import LinearClassifier as LinearClassifier
 from propall.methods._pruning import prune_candidates as prune_candidates
+from propall.methods.able import ABLE
 from propall.methods.abs import ABS
 from propall.methods.cavl import CAVL
 from propall.methods.cc import CC
 from propall.methods.clpl import CLPL
 from propall.methods.cpe import CPE
+from propall.methods.crosel import CroSel
 from propall.methods.d2cnn import D2CNN
 from propall.methods.forest import Forest
 from propall.methods.forward import Forward
@@ -28,8 +30,10 @@ from propall.methods.non_candidates import NonCandidates
 from propall.methods.op import OP
 from propall.methods.op_w import OPW
 from propall.methods.ova import OVA
+from propall.methods.papi import PaPi
 from propall.methods.pc import PC
 from propall.methods.pc_ishida import PCIshida
+from propall.methods.pico import PiCO
 from propall.methods.pl_knn import PLKNN
 from propall.methods.pl_svm import PLSVM
 from propall.methods.plle import PLLE
@@ -44,12 +48,13 @@ from propall.registry import Registry, by_name
 from propall.training.contract import Algorithm, Objective
 
 _PARTIAL_LABELS = (ProPaLL, CC, PRODEN, RC, D2CNN, VALEN, LWS, LWC, CAVL, ABS, NonCandidates)
+_TWO_VIEWS = (PiCO, PaPi, CroSel, ABLE)
 _COMPLEMENTARY_LABELS = (PC, OVA, PCIshida, Forward, Free, NN, GA, LW, LUW, KatsuraCE)
 _MORE_COMPLEMENTARY = (SCLNL, SCLEXP, MCLLog, MCLExp, MCLMAE, MCLMSE, MCLGCE, OP, OPW, SCARCE, CPE)
 _CLASSICAL = (CLPL, PLSVM, PLKNN, IPAL, PLLE, Forest)
 
 METHODS: Registry[type[Objective] | type[Algorithm]] = by_name(
-    "method", *_PARTIAL_LABELS, *_COMPLEMENTARY_LABELS, *_MORE_COMPLEMENTARY, *_CLASSICAL
+    "method", *_PARTIAL_LABELS, *_TWO_VIEWS, *_COMPLEMENTARY_LABELS, *_MORE_COMPLEMENTARY, *_CLASSICAL
 )
 
 

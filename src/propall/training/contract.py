@@ -62,8 +62,8 @@ class Step(NamedTuple):
         teacher: (b, k) logits of an averaged network or of the other runs, if the recipe's views take their
             targets from there.
         mixing: (b,) weights of the rows in mixup, if the recipe's views use it.
-        outputs: (n, m) outputs of the network for all training rows, not augmented, in evaluation mode, at the
-            end of an epoch if the objective `needs_outputs`.
+        outputs: (n, m) outputs of the network for all training rows, not augmented, in evaluation mode, at
+            the end of an epoch if the objective `needs_outputs`.
     """
 
     progress: Tensor
