@@ -97,13 +97,9 @@ def images() -> Problem:
     return dataclasses.replace(data, train=train, test_x=data.test_x.view(-1, 1, 8, 8))
 
 
-def narrow(in_shape: tuple[int, ...], n_classes: int) -> MLP:
-    return MLP(in_shape, n_classes, widths=(64,))
-
-
 def accuracy(method: Algorithm | Objective, recipe: Recipe) -> float:
     data = images()
-    (fitted,) = method.with_training(TrainingSetup(narrow, recipe)).fit([Run(data.train, 0)])
+    (fitted,) = method.with_training(TrainingSetup(MLP, recipe)).fit([Run(data.train, 0)])
     return (fitted.predict(data.test_x) == data.test_truth).double().mean().item()
 
 
