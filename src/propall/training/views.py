@@ -58,7 +58,8 @@ class Views:
         one_hot: replace a target by its largest entry, the first of several.
         teacher_view: the view that the teacher sees: the "weak" one, or the first "strong" one.
         cleaning: removes candidates after epochs, for targets and base loss alike; None: never.
-        tolerance_from: share of training before "auto" raises the tolerance above 0.
+        tolerance_from: share of training before "auto" raises the tolerance above 0; too early, mistakes of
+            the network pass for missing truth.
         widen_base: show the base loss the labels outside the set that outweigh the set under the tolerance.
         mixup: shape a of the Beta(a, a) distribution of mixing weights, a whole number; adds a view that
             mixes the weak views of two rows, with their targets mixed alike. 0: none.
@@ -90,7 +91,7 @@ class Views:
     one_hot: bool = False
     teacher_view: Literal["weak", "strong"] = "weak"
     cleaning: Cleaning | None = None
-    tolerance_from: float = 0.3
+    tolerance_from: float = 0.5
     widen_base: bool = False
     mixup: int = 0
 
