@@ -31,6 +31,7 @@ from propall.data import load
 from propall.data.corruption import InstanceDependent
 from propall.data.dataset import Problem
 from propall.methods import METHODS
+from propall.methods.propall import ProPaLL
 from propall.nets import NETS
 from propall.numerics import restricted_softmax
 from propall.paper.custom_runs import choose_setting
@@ -123,7 +124,7 @@ class Condition:
         )
         return Spec(
             setting.data,
-            METHODS[self.base](),
+            _base_loss(self.base),
             net,
             recipe if self.with_views else weak_only,
             InstanceDependent(self.teacher.rate),
@@ -132,6 +133,13 @@ class Condition:
             protocol="base-losses",
             seed=setting.seed,
         )
+
+
+def _base_loss(name: str) -> Objective:
+    """Return a base loss; ProPaLL without noise, as in the table of images with views."""
+    method = ProPaLL(noise=0.0) if name == ProPaLL.name else METHODS[name]()
+    assert isinstance(method, Objective)
+    return method
 
 
 def list_conditions(only: Sequence[str] | None = None) -> list[Condition]:
