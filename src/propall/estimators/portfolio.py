@@ -357,7 +357,7 @@ class _PortfolioFitting:
             start = torch.from_numpy(self._posterior(member.start))
         method = model.ensemble().method
         assert isinstance(method, Forest)
-        rows = torch.from_numpy(self.features.reshape(len(self.features), -1))
+        rows = Standardization().apply(self.features).flatten(1)
         trees, out_of_bag = method.fit_from(rows, self.labels.mask, start, self.seed)
         classes = self.labels.decode(range(self.labels.n_classes))
         model.adopt([trees], classes, tuple(self.features.shape[1:]), Standardization())
