@@ -58,3 +58,10 @@ def test_segmentation_with_candidate_masks(output_of) -> None:
 def test_views_in_a_custom_loop(output_of) -> None:
     out = output_of("views_in_a_custom_loop")
     assert number("with views:", out) > number("without views:", out) + 0.05
+
+
+def test_lists_from_a_language_model(output_of) -> None:
+    out = output_of("lists_from_a_language_model")
+    assert "'Customer Happiness'" in out
+    assert number("lists with the right topic:", out) < 0.92
+    assert number("accuracy of the resolved topics:", out) > number("a random topic of each list:", out) + 0.2

@@ -116,3 +116,14 @@ def test_claims_and_times_are_those_of_the_results():
     for first, last in (("## Claims\n\n", "\n\n###"), ("## Time\n\n", "\n\n## Tables")):
         part = generated.partition(first)[2].partition(last)[0]
         assert part in doc, "refresh it: propall report --results results/ --markdown docs/reproduction.md"
+
+
+def test_the_code_about_crowds_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "crowds.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "crowds.md", "exec"), {})
+    links = re.findall(r"\]\(([^)#]+)\)", text)
+    assert all((ROOT / "docs" / link).exists() for link in links)

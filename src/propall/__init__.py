@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from propall.estimators import Resolution as Resolution
     from propall.estimators import resolve_out_of_fold as resolve_out_of_fold
     from propall.labels import CandidateLabels as CandidateLabels
+    from propall.labels.annotators import combine_answers as combine_answers
     from propall.losses import ConsistencyLoss as ConsistencyLoss
     from propall.losses import PartialLabelLoss as PartialLabelLoss
     from propall.losses import ProPaLLLoss as ProPaLLLoss
     from propall.methods.propall import propall_loss as propall_loss
     from propall.numerics import log1mexp as log1mexp
-    from propall.tables.consensus import combine_answers as combine_answers
     from propall.training.image_views import ImageViews as ImageViews
     from propall.training.views import Views as Views
 
@@ -39,7 +39,7 @@ _HOMES = {
     "ProPaLLLoss": "propall.losses",
     "Resolution": "propall.estimators",
     "Views": "propall.training.views",
-    "combine_answers": "propall.tables.consensus",
+    "combine_answers": "propall.labels.annotators",
     "log1mexp": "propall.numerics",
     "propall_loss": "propall.methods.propall",
     "resolve_out_of_fold": "propall.estimators",

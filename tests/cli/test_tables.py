@@ -11,6 +11,8 @@ from propall.cli import main
 from propall.tables import fitting
 from propall.tables.model import TableModel
 from tests.fixtures.tables import write_birds
+from tests.tables.test_crowd import answers_of, long_form
+from tests.tables.test_trust import blobs, corrupted
 
 
 def settings(**values):
@@ -247,7 +249,9 @@ def test_flags_that_are_settings_are_answered(run, birds_file, flags, hint) -> N
     assert hint in " ".join(err.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("command", ["inspect", "fit", "resolve", "predict", "evaluate", "export"])
+@pytest.mark.parametrize(
+    "command", ["inspect", "fit", "resolve", "consensus", "predict", "evaluate", "export"]
+)
 def test_help_is_short_and_has_an_example(run, command) -> None:
     code, out, _ = run(command, "--help")
     assert code == 0
@@ -425,3 +429,44 @@ def test_a_wide_table_is_not_listed_in_full(run, tmp_path) -> None:
     assert "and 51 more columns; --json lists all" in out
     assert "c99 " in out
     assert "c100" not in out
+
+
+def test_consensus_of_answers(run, tmp_path) -> None:
+    _, _, wide = answers_of(n=300)
+    wide.to_csv(tmp_path / "wide.csv", index=False)
+    wide_file, long_file = tmp_path / "wide.csv", tmp_path / "long.csv"
+    code, out, _ = run("consensus", wide_file, "--annotators", "a,b,c", "--out", tmp_path / "out.csv")
+    assert code == 0
+    assert "accuracy %" in out
+    assert "Krippendorff's alpha" in out
+    assert "Ask again first: row" in out
+    assert "300 rows labeled" in out
+    names = {path.name for path in tmp_path.iterdir()} - {"wide.csv"}
+    assert names == {"out.csv", "out.html", "out_annotators.csv", "out_confusions.csv", "out_questions.csv"}
+    long_form(wide).to_csv(long_file, index=False)
+    code, out, _ = run("consensus", long_file, "--out", tmp_path / "long_out.csv", "--json", *NO_PAGE)
+    assert code == 0
+    found = json.loads(out)
+    assert found["resolved"] == 300
+    assert 0 < found["alpha"] < 1
+    assert {row["name"] for row in found["annotators"]} == {"a", "b", "c"}
+    code, _, err = run("consensus", tmp_path / "wide.csv", "--out", tmp_path / "no.csv")
+    assert code != 0
+    assert "which columns hold the answers" in err
+
+
+def test_fit_says_how_far_labels_are_trusted(run, tmp_path) -> None:
+    frame, truth = blobs(300)
+    said, _ = corrupted(truth, 0.3)
+    for name in ("cat", "dog", "emu"):
+        frame[f"p_{name}"] = 0.1 + 0.8 * (said == name)
+    frame.to_csv(tmp_path / "scores.csv", index=False)
+    options = settings(sets="top_k=1", net="linear", epochs=100, members=1, folds=2, search="false")
+    words = ("fit", tmp_path / "scores.csv", "--scores", "p_cat,p_dog,p_emu", *options)
+    code, out, _ = run(*words, "--out", tmp_path / "m", *NO_PAGE)
+    assert code == 0
+    assert "1.00 candidates per row; share of sets without the true label: estimated at" in out
+    assert "The labels are trusted to" in out
+    code, _, err = run(*words, "--trust", "2", "--out", tmp_path / "m2")
+    assert code != 0
+    assert "trust: got '2'; expected auto, full or a number" in err

@@ -56,6 +56,13 @@ class LabelOptions:
         str | None,
         _label(help="One column of votes (0/1 or a number) per class, separated by commas."),
     ] = None
+    scores: Annotated[
+        str | None, _label(help="One column of a model's probabilities per class, separated by commas.")
+    ] = None
+    lists: Annotated[
+        str | None,
+        _label(help="Column of lists of class names, such as a language model writes; needs classes=..."),
+    ] = None
     item: Annotated[str | None, _label(help="Column with the item's name, if each row is one answer.")] = None
     annotator: Annotated[
         str | None, _label(help="Column with the annotator's name, if each row is one answer.")
@@ -65,6 +72,9 @@ class LabelOptions:
         _label(help="Class hierarchy: nested .json, .csv of parent and child, .txt of paths a/b/c."),
     ] = None
     encoding: Encoding = None
+    sets: Annotated[
+        str, Setting("Candidates by --scores: top_k=2, or mass=0.9 for classes that have this probability")
+    ] = "mass=0.9"
     separator: Annotated[str, Setting("Separator between the labels of a cell")] = "|"
     rule: Annotated[
         str, Setting("How answers become candidates: union, plurality, or a minimum number of votes")
@@ -81,7 +91,7 @@ class LabelOptions:
     @property
     def name_columns(self) -> bool:
         """Whether the options say where the labels are."""
-        return bool(self.label or self.annotators or self.votes)
+        return bool(self.label or self.annotators or self.votes or self.scores or self.lists)
 
     def source(self) -> LabelSource:
         """The label source that these options describe."""
@@ -91,6 +101,9 @@ class LabelOptions:
             label=self.label,
             annotators=_names(self.annotators),
             votes=_names(self.votes),
+            scores=_names(self.scores),
+            lists=self.lists,
+            sets=self.sets,
             item=self.item,
             annotator=self.annotator,
             separator=self.separator,
@@ -147,6 +160,13 @@ class TrainingOptions:
         float | None, _model(help="Seconds after which no further model is tried.", min=0)
     ] = None
     strict: Annotated[bool, Setting("Stop if a row cannot be used, instead of leaving it out")] = False
+    trust: Annotated[
+        str | None,
+        _model(
+            help="Share of correct labels, if known; auto to estimate it, full to believe every label "
+            "(default: auto for annotators and models, full for one label column)."
+        ),
+    ] = None
     net: Annotated[
         tuple[str, ...],
         Setting("Network: linear, mlp, small_cnn, ...; several to search over; the default suits the table"),
@@ -163,6 +183,7 @@ class TrainingOptions:
     def fit_options(self, *, verbose: bool, report: Callable[[str], None] | None = None) -> FitOptions:
         """The options of `fit_table`."""
         from propall.tables.fitting import FitOptions
+        from propall.tables.trust import parse_trust
 
         return FitOptions(
             methods=tuple(self.method or ()),
@@ -173,12 +194,27 @@ class TrainingOptions:
             search=self.search,
             effort=self.effort,
             time_limit=self.time_limit,
+            trust=parse_trust(self.trust),
             seed=self.seed,
             device=self.device,
             verbose=verbose,
             strict=self.strict,
             report=report,
         )
+
+
+@dataclass(frozen=True)
+class CrowdOptions:
+    """How annotators' answers are combined."""
+
+    errors: Annotated[
+        Literal["shrunk", "dawid_skene", "one_coin"],
+        Setting("Annotators' errors: shrunk (a matrix each, as far as known), dawid_skene or one_coin"),
+    ] = "shrunk"
+    class_priors: Annotated[
+        Literal["estimated", "uniform"], Setting("uniform if all classes are known to be equally frequent")
+    ] = "estimated"
+    questions: Annotated[int, Setting("Number of rows suggested for another answer", minimum=1)] = 50
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Commands for a table with ambiguous labels: inspect, fit, resolve, predict, evaluate, export."""
+"""Commands for a table with ambiguous labels: inspect, fit, resolve, consensus, predict, evaluate, export."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from propall.cli.option_groups import as_dict, as_words, grouped_command
 from propall.cli.table_options import (
     LABELS,
     OUTPUT,
+    CrowdOptions,
     Embeddings,
     Encoding,
     FeatureOptions,
@@ -36,6 +37,7 @@ from propall.cli.terminal import print_json, print_line, print_note, print_table
 from propall.wording import duration, plural
 
 if TYPE_CHECKING:
+    from propall.tables.crowd import CrowdReport
     from propall.tables.evaluation import Evaluation
     from propall.tables.fitting import Fitted
     from propall.tables.reading import DataNote
@@ -112,9 +114,12 @@ def fit(
     replaces = (check_model_folder(out) / CONTENTS).exists()
     saved_early = []
     verbose = not (output.quiet or output.json)
+    table = open_table(file, labels.source(), encoding=labels.encoding)
+    if table.labeled is not None and table.labeled.from_model and verbose:
+        _print_notes([note for note in table.labeled.notes if note.kind == "candidate sets of a model"])
     try:
         fitted = fit_table(
-            open_table(file, labels.source(), encoding=labels.encoding),
+            table,
             training.fit_options(verbose=verbose, report=print_note if verbose else None),
             **features.arguments(),
             first_model=lambda model: saved_early.append(model.save(out)),
@@ -180,6 +185,7 @@ def resolve(
     Example: propall resolve birds.csv --model model --out resolved.csv
     """
     from propall.report.model_pages import resolve_page
+    from propall.tables.crowd import report_crowd
     from propall.tables.fitting import load_embedding
     from propall.tables.model import TableModel
     from propall.tables.reading import read_table
@@ -202,6 +208,8 @@ def resolve(
         resolved = resolve_file(loaded, read(file), source, embedding=embedding)
         write_table(resolved.frame(output.alternatives), out, separator=resolved.raw.separator)
         page = resolve_page(resolved).write(out.with_suffix(".html")) if output.page else None
+        if output.page and (crowd_report := report_crowd(resolved)) is not None:
+            crowd_report.write(out)
     if output.json:
         print_json({**resolved.as_dict(), "out": out, "page": page})
         return
@@ -213,6 +221,54 @@ def resolve(
     print_line(
         f"{plural(resolved.ambiguous, 'ambiguous row')} resolved, {resolved.sure} of them with a probability "
         f"of at least {SURE}{doubted if resolved.doubted else ''}. Table: {out}{_report_at(page)}"
+    )
+
+
+@grouped_command(app)
+def consensus(
+    file: TableFile, labels: LabelOptions, crowd: CrowdOptions, out: OutFile, output: OutputOptions
+) -> None:
+    """Estimate the true label of each row from annotators' answers alone, and who is reliable.
+
+    Columns named item, annotator and answer are recognized. To use the other columns of the table too, fit a
+    model: propall fit, then propall resolve.
+
+    Added columns are those of `propall resolve`. Three more files describe the annotators
+    (OUT_annotators.csv), their confusions (OUT_confusions.csv), and rows to ask again (OUT_questions.csv).
+
+    Example: propall consensus answers.csv --annotators ann,bob,eve --out labels.csv
+    """
+    from propall.report.annotator_pages import consensus_page
+    from propall.tables.crowd import combine_table, report_crowd, with_usual_answers
+    from propall.tables.label_columns import open_table
+    from propall.tables.reading import read_table
+    from propall.tables.resolution import SURE
+    from propall.tables.writing import write_table
+
+    _check_out(out, file)
+    source = labels.source()
+    if not labels.name_columns:
+        source = with_usual_answers(source, read_table(file))
+    table = open_table(file, source)
+    resolved = combine_table(table, errors=crowd.errors, class_priors=crowd.class_priors)
+    report = report_crowd(resolved, most=crowd.questions)
+    assert report is not None
+    write_table(resolved.frame(), out, separator=resolved.raw.separator)
+    files = report.write(out)
+    page = consensus_page(resolved).write(out.with_suffix(".html")) if output.page else None
+    if output.json:
+        alpha = report.agreement.alpha
+        details = {"alpha": None if alpha != alpha else alpha, "files": files, "out": out, "page": page}
+        print_json({**resolved.as_dict(), **details})
+        return
+    if not output.quiet:
+        _print_crowd(report)
+        _print_notes([note for note in resolved.notes if note.action == "row dropped"])
+        print_line()
+    best = resolved.resolution.probabilities.max(1)
+    print_line(
+        f"{plural(len(best), 'row')} labeled, {100 * float(best.mean()):.1f} % expected to be correct; "
+        f"{int((best >= SURE).sum())} with a probability of at least {SURE}. Table: {out}{_report_at(page)}"
     )
 
 
@@ -375,6 +431,13 @@ def _print_fit(fitted: Fitted) -> None:
         _print_portfolio(account)
     else:
         _print_settings(account)
+    if fitted.trust is not None:
+        trust = fitted.trust
+        print_line(
+            f"The labels are trusted to {100 * trust.share:.1f} %: {plural(trust.widened, 'row')} trained "
+            f"with further candidates, {trust.narrowed} with fewer; "
+            f"{_candidates(trust.mean_candidates)} per row."
+        )
     if account["doubted"]:
         rows = plural(account["doubted"], "row")
         print_line(f"In {rows} all candidates are probably wrong; see the report or `propall resolve`.")
@@ -426,6 +489,36 @@ def _print_resolved(resolved: ResolvedTable | ResolutionSummary) -> None:
         print_line(f"\nEstimated accuracy: {', '.join(shares)}")
     _print_notes([note for note in resolved.notes if note.action == "row dropped"])
     print_line()
+
+
+def _print_crowd(report: CrowdReport) -> None:
+    rows = [
+        (
+            row["annotator"],
+            row["answers"],
+            f"{100 * row['accuracy']:.1f}",
+            f"{100 * row['standard_error']:.1f}",
+            row["most_frequent_confusion"],
+        )
+        for row in report.annotators.head(MOST_CLASSES).to_dict("records")
+    ]
+    columns = ("annotator", "answers", "accuracy %", "±", "most frequent confusion")
+    print_table(columns, rows, numbers=slice(1, 4))
+    if len(report.annotators) > MOST_CLASSES:
+        print_line(f"and {len(report.annotators) - MOST_CLASSES} more annotators; --json lists all")
+    agreement = report.agreement
+    if agreement.alpha == agreement.alpha:  # not NaN
+        print_line(
+            f"\nAgreement: {100 * agreement.pairwise:.1f} % of pairs of answers are equal, "
+            f"Krippendorff's alpha {agreement.alpha:.2f} (1: full agreement, 0: chance)"
+        )
+    if len(report.questions):
+        first = report.questions.iloc[0]
+        gain = 100 * float(first["expected_gain"])
+        print_line(
+            f"Ask again first: row {first['row']}, {first['ask']}; "
+            f"expected gain {gain:.1f} points of probability"
+        )
 
 
 def _print_confusion(result: Evaluation) -> None:

@@ -13,13 +13,14 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from propall.labels import hierarchy, parsing, votes
+from propall.labels import hierarchy, parsing, predictions, votes
 from propall.labels.inputs import (
     Classes,
     category_names,
     class_names,
     column_names,
     describe_type,
+    is_frame,
     is_matrix,
     reject_empty,
     set_sizes,
@@ -29,6 +30,10 @@ from propall.wording import list_names, plural
 
 #: How to treat a row without a label: raise an error, or make every class a candidate.
 Empty = Literal["refuse", "all"]
+
+
+class UnknownNamesWarning(UserWarning):
+    """Some names in free-text lists match no class."""
 
 
 class UninformativeRowsWarning(UserWarning):
@@ -59,8 +64,9 @@ class CandidateLabels:
     """Candidate labels: a set of classes per instance, one of which is the true one.
 
     The constructors `from_labels`, `from_sets`, `from_matrix`, `from_strings`, `from_complementary`,
-    `from_votes`, `from_annotators`, `from_hierarchy` and `from_label_studio` read one form of data each;
-    `from_any` recognizes the form. Errors name the first bad row (counted from 0) and what to do about it.
+    `from_votes`, `from_annotators`, `from_hierarchy`, `from_label_studio`, `from_scores` and `from_lists`
+    read one form of data each; `from_any` recognizes the form. Errors name the first bad row (counted from 0)
+    and what to do about it.
     Rows with every class are kept, with one warning unless `empty="all"` produced them.
 
     Classes are in the order of `classes=` if given, else of a categorical column's categories or a data
@@ -288,6 +294,81 @@ class CandidateLabels:
         tasks = votes.label_studio_tasks(export, "export")
         answers = votes.label_studio_answers(tasks, name, "export")
         return cls._accept(votes.tally(answers, classes, rule, "export"), "export", empty)
+
+    @classmethod
+    def from_scores(
+        cls,
+        scores: Any,
+        classes: Classes = None,
+        *,
+        top_k: int | None = None,
+        mass: float | None = None,
+        conformal: predictions.Conformal | None = None,
+    ) -> Self:
+        """Build from a model's scores: the classes that the model considers possible.
+
+        Args:
+            scores: (n, k), in any form `from_matrix` accepts, or (j, n, k) of several models or prompts,
+                whose sets are united.
+            classes: names of the columns, as in `from_matrix`.
+            top_k: keep this many classes with the highest scores.
+            mass: keep the most probable classes that together have at least this probability; scores must be
+                probabilities.
+            conformal: keep classes with scores as high as those of true classes in calibration rows.
+
+        Examples:
+            >>> scores = [[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]]
+            >>> CandidateLabels.from_scores(scores, ["cat", "dog", "emu"], mass=0.7).strings()
+            ['cat', 'cat|dog']
+        """
+        first = None if is_frame(scores) or hasattr(scores, "tocoo") or not len(scores) else scores[0]
+        several = first is not None and (is_frame(first) or np.ndim(first) == 2)
+        models = list(scores) if several else [scores]
+        rule = {"top_k": top_k, "mass": mass, "conformal": conformal}
+        masks = [predictions.select_candidates(part, **rule) for part in models]  # type: ignore[arg-type]
+        shapes = {mask.shape for mask in masks}
+        if len(shapes) != 1:
+            raise ValueError(
+                f"scores: models have shapes {sorted(shapes)}; expected one score per row and class of each."
+            )
+        names = list(models[0].columns) if is_frame(models[0]) else None
+        union = torch.from_numpy(np.logical_or.reduce(masks))
+        return cls._accept(parsing.name_columns(union, names, classes, "scores"), "scores")
+
+    @classmethod
+    def from_lists(cls, lists: Any, classes: Classes, *, empty: Empty = "refuse") -> Self:
+        """Build from lists of class names in free text, such as a language model writes.
+
+        Names are matched to classes regardless of case, punctuation and small misspellings; names that match
+        no class are ignored, with one warning that lists them.
+
+        Args:
+            lists: one text (`cat, dog`), JSON list or list of names per row, or a list of lists, one per
+                prompt or model, which are united.
+            classes: names of all classes in order.
+            empty: "all" gives rows that name no class every class; "refuse" raises an error.
+
+        Examples:
+            >>> lists = ["1. Cat, 2. dog", ["EMU"], "a sea-lion or a cat"]
+            >>> CandidateLabels.from_lists(lists, ["cat", "dog", "emu", "sea lion"]).strings()
+            ['cat|dog', 'emu', 'cat|sea lion']
+        """
+        if classes is None:
+            raise ValueError(
+                "classes: missing; free-text names are matched to classes. Pass all their names."
+            )
+        names = class_names(classes)
+        parsed = predictions.parse_lists(list(lists), names)
+        if parsed.unknown:
+            common = [name for name, _ in parsed.unknown.most_common()]
+            warnings.warn(
+                f"lists: {plural(sum(parsed.unknown.values()), 'name')} in "
+                f"{plural(len(parsed.unknown_rows), 'row')} match no class: {list_names(common)}. They are "
+                "ignored.",
+                UnknownNamesWarning,
+                stacklevel=2,
+            )
+        return cls._accept(ParsedLabels(torch.from_numpy(parsed.mask), names), "lists", empty)
 
     @classmethod
     def from_any(

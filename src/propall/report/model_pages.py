@@ -13,6 +13,7 @@ from propall import __version__
 from propall.estimators.search import PartialLabelClassifierCV
 from propall.labels.parsing import as_text
 from propall.methods import METHODS
+from propall.report.annotator_pages import annotator_sections
 from propall.report.charts.bars import BarChart
 from propall.report.charts.examples import ExampleSheet
 from propall.report.charts.heat import Grid, HeatMap
@@ -288,8 +289,7 @@ def _options_sections(options: Mapping[str, Any]) -> list[PageSection]:
 
 def _resolution_sections(resolved: ResolvedTable) -> list[PageSection]:
     sections = [_count_section(resolved), _confidence_section(resolved)]
-    if resolved.annotators:
-        sections.append(_annotator_section(resolved))
+    sections += annotator_sections(resolved)
     return [*sections, *_confusion_sections(resolved), *_review_sections(resolved)]
 
 
@@ -342,19 +342,6 @@ def _answered_by(resolved: ResolvedTable) -> str:
         how = "at a temperature fitted to the candidate sets of the other rows"
         return f"Each row is resolved by models that did not see it, {how}."
     return "Training rows are resolved by models that did not see them, all other rows by the final model."
-
-
-def _annotator_section(resolved: ResolvedTable) -> PageSection:
-    annotators = sorted(resolved.annotators, key=lambda annotator: -annotator[1])
-    rows = [TableRow.of(name, 100 * accuracy) for name, accuracy in annotators]
-    caption = "Estimated without true labels, from the model and the other annotators' answers."
-    table = _table("annotator", [Column("estimated accuracy (%)", decimals=1)], rows, caption)
-    name, share = annotators[0][0], format_percent(100 * annotators[0][1], 0)
-    heading = f"{name} is the most accurate annotator, with {share} correct answers"
-    if len(annotators) == 1:
-        heading = f"{share} of the answers are estimated to be correct"
-    text = "Resolved labels combine all answers, weighted by this accuracy, with the model's prediction."
-    return PageSection(heading, table, text)
 
 
 def _confusion_sections(resolved: ResolvedTable) -> list[PageSection]:

@@ -1,6 +1,6 @@
-"""Combine a model's probabilities with what annotators said, estimating how reliable each source is."""
+"""Combine a model's probabilities with the labels of a table, and estimate how reliable these are."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,75 +8,21 @@ from scipy.special import expit, log_softmax, logit
 
 from propall.estimators.calibration import log_mass
 from propall.estimators.resolution import Resolution
+from propall.labels.annotators import (
+    MAX_ACCURACY,
+    CrowdAnswers,
+    Posterior,
+    combine_answers,
+    credible_sets,
+)
 from propall.tables.label_columns import LabeledRows
 
-#: Upper bound on an annotator's accuracy: at 1, a single mistake would rule out the truth.
-MAX_ACCURACY = 0.999
 #: Maximum number of iterations, and the change below which they stop.
 MAX_ITERATIONS, TOLERANCE = 200, 1e-6
 #: Number of rows that an error rate from an earlier file counts as.
 PRIOR_ROWS = 50
 #: Above this probability that no candidate is correct, a row is reported as doubtful.
 DOUBTFUL = 0.5
-
-
-class Posterior(NamedTuple):
-    """Class probabilities given a model and annotators' answers.
-
-    Attributes:
-        log_probabilities: (n, k) log-probability of every class.
-        accuracy: (m,) estimated accuracy of each annotator; a single number for anonymous votes.
-    """
-
-    log_probabilities: NDArray[np.float64]
-    accuracy: NDArray[np.float64]
-
-
-def combine_answers(log_probabilities: NDArray[np.floating], answers: NDArray[np.int64]) -> Posterior:
-    r"""Combine a model's probabilities with the answers of known annotators.
-
-    .. math:: q_i(y) \propto p_i(y) \prod_m a_m^{[z_{im} = y]}
-        \Bigl(\frac{1 - a_m}{k - 1}\Bigr)^{[z_{im} \ne y]}, \qquad a_m = \frac{\sum_i q_i(z_{im})}{n_m}
-
-    alternating until convergence. Each annotator is judged by the model and the other annotators. Answers
-    are assumed to be independent given the class, and wrong answers uniform over the other classes.
-
-    Args:
-        log_probabilities: (n, k) from a model that was not fitted on these rows.
-        answers: (n, m) class indices, -1 for no answer.
-
-    References:
-        Dawid and Skene, Maximum likelihood estimation of observer error-rates using the EM algorithm (1979),
-        with one error rate per annotator and a model instead of class frequencies.
-    """
-    n, k = log_probabilities.shape
-    counts = np.zeros((answers.shape[1], n, k))
-    for votes, column in zip(counts, answers.T, strict=True):
-        answered = np.flatnonzero(column >= 0)
-        votes[answered, column[answered]] = 1.0
-    return _expectation_maximization(np.asarray(log_probabilities, dtype=np.float64), counts)
-
-
-def combine_votes(log_probabilities: NDArray[np.floating], counts: NDArray[np.int64]) -> Posterior:
-    """Combine a model's probabilities with (n, k) counts of anonymous votes, assumed equally accurate."""
-    votes = counts[None].astype(np.float64)
-    return _expectation_maximization(np.asarray(log_probabilities, dtype=np.float64), votes)
-
-
-def _expectation_maximization(logs: NDArray[np.float64], counts: NDArray[np.float64]) -> Posterior:
-    k = logs.shape[1]
-    n_answers = counts.sum((1, 2))
-    accuracy = np.full(len(counts), (1 + 1 / k) / 2)
-    posterior = logs
-    for _ in range(MAX_ITERATIONS):
-        weight = np.log(accuracy * (k - 1) / (1 - accuracy))
-        posterior = log_softmax(logs + np.tensordot(weight, counts, 1), axis=1)
-        n_correct = np.tensordot(counts, np.exp(posterior), 2)
-        estimate = np.divide(n_correct, n_answers, out=accuracy.copy(), where=n_answers > 0)
-        previous, accuracy = accuracy, np.clip(estimate, 1 / k, MAX_ACCURACY)
-        if np.abs(accuracy - previous).max() < TOLERANCE:
-            break
-    return Posterior(posterior, accuracy)
 
 
 class SetErrors(NamedTuple):
@@ -142,29 +88,106 @@ def doubt_at(odds: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
     return doubt
 
 
+def weigh_sets(
+    log_probabilities: NDArray[np.floating], candidates: NDArray[np.bool_], rate: float
+) -> NDArray[np.float64]:
+    r"""Return the log-posterior (n, k) of all classes if a share `rate` of the sets lacks the true label.
+
+    .. math:: q_i(y) \propto p_i(y) \Bigl(\frac{1 - \varepsilon}{\varepsilon} \cdot
+        \frac{k - |S_i|}{|S_i|}\Bigr)^{[y \in S_i]}
+    """
+    sizes, k = candidates.sum(1), candidates.shape[1]
+    rate = float(np.clip(rate, 1e-6, 1 - 1e-6))
+    odds = np.log(np.maximum(k - sizes, 1)) - np.log(sizes) - logit(rate)
+    weight = np.where(sizes < k, odds, 0.0)[:, None]
+    posterior: NDArray[np.float64] = log_softmax(log_probabilities + weight * candidates, axis=1)
+    return posterior
+
+
 class Consensus(NamedTuple):
     """A model's resolution of candidate sets, combined with the annotators' answers."""
 
-    resolution: Resolution
+    resolution: Resolution  # its candidates include probable classes that nobody answered
     doubt: NDArray[np.float64]  # (n,) probability that the true label is not a candidate
     rate: float | None = None  # estimated share of sets without the true label; None for individual answers
     annotators: tuple[tuple[str, float], ...] = ()  # name and estimated accuracy
+    posterior: Posterior | None = None  # given the annotators' answers, if there are any
 
 
-def reach_consensus(resolution: Resolution, labeled: LabeledRows, rate: float | None = None) -> Consensus:
+def crowd_answers(labeled: LabeledRows) -> CrowdAnswers | None:
+    """Return who answered what; None if the labels are not answers of annotators."""
+    if labeled.counts is None:
+        return None
+    if labeled.answers is None:
+        return CrowdAnswers.from_votes(labeled.counts)
+    return CrowdAnswers.from_matrix(labeled.answers, labeled.labels.n_classes)
+
+
+def reach_consensus(
+    resolution: Resolution,
+    labeled: LabeledRows,
+    rate: float | None = None,
+    *,
+    trust: float | None = None,
+    like_0_1_0: bool = False,
+) -> Consensus:
     """Combine the resolution by a model that was not fitted on these rows with what annotators said.
 
-    `rate` is the error rate of candidate sets in an earlier file; see `estimate_set_errors`.
+    A single answer is not certain: if the annotators' estimated errors and the model make another class
+    probable, it becomes a candidate too.
+
+    Args:
+        resolution: by a model that was not fitted on these rows.
+        labeled: the labels.
+        rate: error rate of candidate sets in an earlier file; see `estimate_set_errors`.
+        trust: known accuracy of every annotator; estimated by default.
+        like_0_1_0: weigh answers as version 0.1.0 did, so that the labels by its models do not change.
     """
-    logs = resolution.log_probabilities
-    if labeled.counts is None:
+    logs, answers = resolution.log_probabilities, crowd_answers(labeled)
+    if answers is None:
         errors = estimate_set_errors(logs, resolution.candidates, rate)
+        if labeled.from_model:
+            # People may have ruled the other classes out; a model has only found them less likely.
+            weighed = weigh_sets(logs, resolution.candidates, errors.rate)
+            widened = resolution.candidates | credible_sets(np.exp(weighed))
+            resolution = Resolution(weighed, widened, resolution.classes)
         return Consensus(resolution, errors.doubt, errors.rate)
+    if like_0_1_0:
+        return _weigh_like_0_1_0(resolution, labeled)
+    posterior = combine_answers(logs, answers, accuracy=trust)
+    return decide(posterior, labeled, resolution.candidates, resolution.classes)
+
+
+def decide(
+    posterior: Posterior, labeled: LabeledRows, candidates: NDArray[np.bool_], classes: NDArray[Any]
+) -> Consensus:
+    """Return the most probable class of every row, given what annotators said."""
+    widened = candidates | credible_sets(posterior.probabilities)
+    doubt = Resolution(posterior.log_probabilities, candidates, classes).doubt
     names = labeled.annotators or ("every answer",)
-    if labeled.answers is None:
-        posterior = combine_votes(logs, labeled.counts)
-    else:
-        posterior = combine_answers(logs, labeled.answers)
-    combined = Resolution(posterior.log_probabilities, resolution.candidates, resolution.classes)
     annotators = tuple(zip(names, posterior.accuracy.tolist(), strict=True))
-    return Consensus(combined, combined.doubt, None, annotators)
+    combined = Resolution(posterior.log_probabilities, widened, classes)
+    return Consensus(combined, doubt, None, annotators, posterior)
+
+
+def _weigh_like_0_1_0(resolution: Resolution, labeled: LabeledRows) -> Consensus:
+    """One accuracy per annotator, and the model's probabilities as they are; every label is an answer."""
+    logs, counts = resolution.log_probabilities.astype(np.float64), labeled.counts
+    assert counts is not None
+    k = logs.shape[1]
+    votes = counts[None].astype(np.float64)
+    if labeled.answers is not None:
+        votes = (labeled.answers.T[:, :, None] == np.arange(k)).astype(np.float64)
+    n_answers, accuracy = votes.sum((1, 2)), np.full(len(votes), (1 + 1 / k) / 2)
+    posterior = logs
+    for _ in range(MAX_ITERATIONS):
+        weight = np.log(accuracy * (k - 1) / (1 - accuracy))
+        posterior = log_softmax(logs + np.tensordot(weight, votes, 1), axis=1)
+        n_correct = np.tensordot(votes, np.exp(posterior), 2)
+        estimate = np.divide(n_correct, n_answers, out=accuracy.copy(), where=n_answers > 0)
+        previous, accuracy = accuracy, np.clip(estimate, 1 / k, MAX_ACCURACY)
+        if np.abs(accuracy - previous).max() < TOLERANCE:
+            break
+    combined = Resolution(posterior, resolution.candidates, resolution.classes)
+    names = labeled.annotators or ("every answer",)
+    return Consensus(combined, combined.doubt, None, tuple(zip(names, accuracy.tolist(), strict=True)))

@@ -108,7 +108,8 @@ def evaluate(
         place = np.searchsorted(known, labeled.rows)
         mask = labeled.labels.to_numpy()
         resolution = Resolution(predictions.log_probabilities[place], mask, model.classes)
-        resolved = reach_consensus(resolution, labeled).resolution
+        consensus = reach_consensus(resolution, labeled, like_0_1_0=model.is_of_0_1_0)
+        resolved = consensus.resolution
         evaluation.resolved = float((resolved.column == true[place]).mean())
         evaluation.covered = float(mask[np.arange(len(mask)), true[place]].mean())
         evaluation.with_candidates = len(mask)
@@ -157,8 +158,10 @@ def read_candidates(
     labels = model.labels if source is None else source
     if source is None and raw.tasks is None and not all(name in raw.frame.columns for name in labels.columns):
         return None
-    if labels.hierarchy is None:
+    if labels.hierarchy is None and not labels.scores:
         labels = replace(labels, classes=tuple(map(str, model.classes)))
     if labels.votes and set(labels.votes) != set(map(str, model.classes)):
         raise ValueError("votes: these columns are not the model's classes; pass one column per class.")
+    if labels.scores and set(labels.score_classes) != set(map(str, model.classes)):
+        raise ValueError("scores: these columns are not the model's classes; pass one column per class.")
     return read_label_columns(raw, labels)

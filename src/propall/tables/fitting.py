@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from propall.estimators.classifier import PartialLabelClassifier
-from propall.estimators.folds import group_equal_rows
+from propall.estimators.folds import CandidateStratifiedKFold, group_equal_rows
 from propall.estimators.portfolio import BLOCK, Effort, PartialLabelPortfolio
 from propall.estimators.scorers import CRITERIA
-from propall.estimators.search import PartialLabelClassifierCV
+from propall.estimators.search import PartialLabelClassifierCV, resolve_out_of_fold
 from propall.input_files import check_input_file
-from propall.labels.candidates import UninformativeRowsWarning
+from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.provenance import hardware
@@ -29,6 +30,7 @@ from propall.tables.label_source import LabelSource
 from propall.tables.learning_curves import LearningCurves, measure_curves
 from propall.tables.model import HeldOut, TableModel
 from propall.tables.reading import DataNote
+from propall.tables.trust import Refit, Trust, TrustReport, choose_trust, train_tolerantly
 from propall.wording import plural
 
 
@@ -69,6 +71,7 @@ class FitOptions:
     search: bool = True  # compare several settings; otherwise use the default setting
     effort: Effort = "normal"  # of the portfolio
     time_limit: float | None = None  # seconds for the portfolio; at least one learner is always fitted
+    trust: Trust | None = None  # in the labels; by default those of one column completely, see `choose_trust`
     seed: int = 0
     device: str = "auto"
     verbose: bool = False  # show progress bars on a terminal
@@ -93,6 +96,7 @@ class Fitted:
     search: PartialLabelClassifierCV | PartialLabelPortfolio
     notes: list[DataNote] = field(default_factory=list)
     curves: LearningCurves | None = None  # of the selected setting; None for methods without a network
+    trust: TrustReport | None = None  # how far the labels were trusted; None if completely
     seconds: float = 0.0
     hardware: str = ""
 
@@ -166,11 +170,22 @@ def fit_table(
                 first_model(TableModel(settings.default_model().fit(X, labels), features, source))
             search = settings.search(len(labels)).fit(X, labels)
             curves = measure_curves(search, X, labels, options.seed)
-    model = TableModel(search.best_estimator_, features, source)
-    logs = search.out_of_fold_.log_probabilities.astype(np.float32)
+        trust = choose_trust(options.trust, labeled)
+        known = trust if isinstance(trust, float) else None
+        consensus = reach_consensus(search.out_of_fold_, labeled, trust=known)
+        tolerant = None
+        if trust != "full":
+            tolerant = train_tolerantly(
+                _refitting(search, options, X), labeled, consensus, search.out_of_fold_, trust=trust
+            )
+    classifier, out_of_fold = search.best_estimator_, search.out_of_fold_
+    if tolerant is not None:
+        classifier, consensus, out_of_fold = tolerant.classifier, tolerant.consensus, tolerant.out_of_fold
+    model = TableModel(classifier, features, source)
+    logs = out_of_fold.log_probabilities.astype(np.float32)
     model.held_out = HeldOut(model.keys(table.frame, embedding, table.raw.folder), logs)
-    consensus = reach_consensus(search.out_of_fold_, labeled)
     fitted = Fitted(model, table, X, consensus, search, notes, curves)
+    fitted.trust = None if tolerant is None else tolerant.report
     fitted.hardware = hardware(search.best_estimator_.ensemble().device)
     fitted.seconds = time.perf_counter() - start
     model.account = account(fitted)
@@ -250,6 +265,23 @@ def _portfolio(options: FitOptions) -> PartialLabelPortfolio:
     )
 
 
+def _refitting(
+    search: PartialLabelClassifierCV | PartialLabelPortfolio, options: FitOptions, X: NDArray[Any]
+) -> Refit:
+    """Return a function that fits the selected model, or the portfolio, to other candidate sets."""
+
+    def refit(labels: CandidateLabels) -> tuple[Any, NDArray[np.float64]]:
+        if isinstance(search, PartialLabelPortfolio):
+            portfolio = _portfolio(options).fit(X, labels)
+            return portfolio.best_estimator_, portfolio.out_of_fold_.log_probabilities
+        model = clone(search.best_estimator_)
+        folds = CandidateStratifiedKFold(search.n_splits_, random_state=options.seed)
+        held_out = resolve_out_of_fold(model, X, labels, cv=folds, calibrate=False)
+        return model.fit(X, labels), held_out.log_probabilities
+
+    return refit
+
+
 def _choose_settings(options: FitOptions, X: NDArray[Any]) -> _Settings:
     """Complete the options with defaults for the kind and number of rows."""
     defaults = TABLE_DEFAULTS if X.ndim == 2 else IMAGE_DEFAULTS
@@ -294,11 +326,12 @@ def account(fitted: Fitted) -> dict[str, Any]:
         "columns": [list(row) for row in fitted.model.features.describe()],
         "features": list(fitted.features.shape[1:]),
         **(_weighed(search) if isinstance(search, PartialLabelPortfolio) else _searched(search)),
-        "temperature": float(search.temperature_),
+        "temperature": float(fitted.model.classifier.temperature_),
         "seed": search.random_state,
         "resolved": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
         "sets_without_truth": fitted.consensus.rate,
         "doubted": int((fitted.consensus.doubt > DOUBTFUL).sum()),
+        "trust": None if fitted.trust is None else fitted.trust._asdict(),
         "remarks": [note.as_dict() for note in fitted.notes],
         "curves": None if fitted.curves is None else fitted.curves.as_dict(),
         "seconds": round(fitted.seconds, 2),

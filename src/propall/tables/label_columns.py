@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
 from propall.labels.hierarchy import read_tree
 from propall.labels.parsing import CellGrammar, LabelCell, as_text, visible_text
+from propall.labels.predictions import estimate_miss_rate, parse_lists, select_candidates
 from propall.labels.votes import (
     apply_rule,
     is_count,
@@ -59,6 +60,8 @@ class LabeledRows:
     counts: NDArray[np.int64] | None = None  # (n, k) votes, if any
     answers: NDArray[np.int64] | None = None  # (n, m) class index each known annotator answered, -1 for none
     annotators: tuple[str, ...] = ()
+    from_model: bool = False  # whether a model made the candidate sets
+    miss_rate: float | None = None  # estimated share of these sets that lack the true label, if known
     notes: list[DataNote] = field(default_factory=list)  # on dropped and repaired rows
 
     def select(self, kept: NDArray[np.bool_], notes: Sequence[DataNote] = ()) -> Self:
@@ -200,6 +203,10 @@ def read_label_columns(raw: RawTable, source: LabelSource) -> LabeledRows:
         return _read_answers(raw, list(zip(*columns, strict=True)), source, annotators=names)
     if source.votes:
         return _read_votes(raw, source)
+    if source.scores:
+        return _read_scores(raw, source)
+    if source.lists is not None:
+        return _read_lists(raw, source)
     if source.label is None:
         known = list_names([str(name) for name in raw.frame.columns], 12)
         suggestion = suggest_label_column(raw)
@@ -491,6 +498,59 @@ def _note_odd_classes(
             text = f"{name!r} is a class ({size}); leave cells empty if it means no label"
             notes.append(DataNote("unclear class", text, "noted", tuple(rows[mask[:, i] & named].tolist())))
     return notes
+
+
+def _read_scores(raw: RawTable, source: LabelSource) -> LabeledRows:
+    draft = _Draft()
+    columns = [pd.to_numeric(raw.column(name, "scores"), errors="coerce") for name in source.scores]
+    values = np.stack([column.to_numpy(dtype=float) for column in columns], axis=1)
+    usable = np.isfinite(values).all(1) & (values >= 0).all(1) & (values.sum(1) > 0)
+    index = [int(row) for row in raw.frame.index]
+    fault = "the scores are not all non-negative numbers"
+    draft.faults = {index[i]: fault for i in np.flatnonzero(~usable)}
+    if not usable.any():
+        raise ValueError(f"scores: no row of {raw.source} has probabilities in {list_names(source.scores)}.")
+    mask = select_candidates(values[usable], **source.selection())
+    for i, row_mask in zip(np.flatnonzero(usable), mask, strict=True):
+        draft.mask[index[i]] = row_mask
+        draft.kinds[index[i]] = SEVERAL if row_mask.sum() > 1 else ONE
+    miss_rate = estimate_miss_rate(mask, [values[usable]])
+    return _from_model(_finish(raw, source, source.score_classes, draft), miss_rate)
+
+
+def _read_lists(raw: RawTable, source: LabelSource) -> LabeledRows:
+    assert source.lists is not None
+    assert source.classes is not None
+    draft = _Draft()
+    cells = raw.column(source.lists, "lists")
+    index = [int(row) for row in raw.frame.index]
+    parsed = parse_lists(list(cells), source.classes)
+    for name, row_mask in zip(index, parsed.mask, strict=True):
+        draft.mask[name] = row_mask if row_mask.any() else ~row_mask
+        draft.kinds[name] = (NOTHING, ONE, SEVERAL)[min(2, int(row_mask.sum()))]
+    if parsed.unknown:
+        shown = ", ".join(f"{name!r} ({count})" for name, count in parsed.unknown.most_common(8))
+        more = f" and {len(parsed.unknown) - 8} more" if len(parsed.unknown) > 8 else ""
+        rows = tuple(index[i] for i in parsed.unknown_rows)
+        draft.notes.append(DataNote("unknown names", f"{shown}{more} match no class", "noted", rows))
+    renamed = [
+        f"{name!r} as {to!r}" for name, to in parsed.matched.items() if name.casefold() != to.casefold()
+    ]
+    if renamed:
+        more = f" and {len(renamed) - 8} more" if len(renamed) > 8 else ""
+        draft.notes.append(DataNote("names", f"read {', '.join(renamed[:8])}{more}", "repaired"))
+    return _from_model(_finish(raw, source, source.classes, draft), parsed.miss_rate)
+
+
+def _from_model(labeled: LabeledRows, miss_rate: float | None) -> LabeledRows:
+    """Mark candidate sets as made by a model, and note how large and how reliable they are."""
+    size = float(labeled.labels.sizes.double().mean())
+    missing = "unknown before training"
+    if miss_rate is not None:
+        missing = f"estimated at {100 * miss_rate:.1f} % before training, without true labels"
+    text = f"{size:.2f} candidates per row; share of sets without the true label: {missing}"
+    labeled.notes.append(DataNote("candidate sets of a model", text))
+    return replace(labeled, from_model=True, miss_rate=miss_rate)
 
 
 def _finish(raw: RawTable, source: LabelSource, classes: Sequence[str], draft: _Draft) -> LabeledRows:

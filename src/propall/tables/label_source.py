@@ -1,5 +1,6 @@
 """Describe or guess where the labels of a table are."""
 
+import itertools
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -35,6 +36,12 @@ class LabelSource:
         votes: one column per class, with 0 and 1 or numbers of votes.
         item: in long form, the column with the instance each answer belongs to.
         annotator: in long form, the column with the annotator who gave each answer, if any.
+        scores: one column per class with a model's probability of it. Whatever the names of the columns have
+            in common, such as `p_`, is not part of the class.
+        lists: the column of free-text lists of class names, such as a language model writes; `classes` is
+            required.
+        sets: which classes the scores make candidates: `top_k=2`, or `mass=0.9` for the most probable classes
+            that together have this probability.
         separator: the text between two names.
         rule: how the answers of several annotators are combined, see `CandidateLabels.from_votes`.
         classes: all class names in order; by default those seen.
@@ -54,9 +61,13 @@ class LabelSource:
     hierarchy: Any = None
     unlabeled: Literal["keep", "drop"] = "keep"
     repair: bool = True
+    scores: tuple[str, ...] = ()
+    lists: str | None = None
+    sets: str = "mass=0.9"
 
     def __post_init__(self) -> None:
-        places = {"label": self.label, "annotators": self.annotators, "votes": self.votes}
+        names = ("label", "annotators", "votes", "scores", "lists")
+        places = {name: getattr(self, name) for name in names}
         chosen = [f"--{name}" for name, columns in places.items() if columns]
         if len(chosen) > 1:
             raise ValueError(f"label: {join_names(chosen)} are mutually exclusive. Choose one of them.")
@@ -73,14 +84,37 @@ class LabelSource:
         if self.annotators and isinstance(self.rule, int) and self.rule > len(self.annotators):
             n = len(self.annotators)
             raise ValueError(f"rule: got {self.rule} votes for {n} annotators; expected 1 to {n}.")
+        if self.lists and not self.classes:
+            raise ValueError(
+                "classes: missing; names in free-text lists are matched to classes. Pass all class names, "
+                "such as --options classes=cat,dog."
+            )
+        self.selection()  # raises if it cannot be read
         if self.unlabeled not in ("keep", "drop"):
             raise ValueError(f"unlabeled: got {self.unlabeled!r}; expected keep or drop.")
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns with labels, items or annotators, none of which is a feature."""
-        single = (name for name in (self.label, self.item, self.annotator) if name)
-        return (*single, *self.annotators, *self.votes)
+        single = (name for name in (self.label, self.item, self.annotator, self.lists) if name)
+        return (*single, *self.annotators, *self.votes, *self.scores)
+
+    def selection(self) -> dict[str, Any]:
+        """Return `sets` as arguments of `CandidateLabels.from_scores`."""
+        rule, _, number = self.sets.partition("=")
+        try:
+            return {rule: {"top_k": int, "mass": float}[rule](number)}
+        except (KeyError, ValueError):
+            problem = "expected top_k= and a number of classes, or mass= and a probability"
+            raise ValueError(f"sets: got {self.sets!r}; {problem}.") from None
+
+    @property
+    def score_classes(self) -> tuple[str, ...]:
+        """The class of each column of scores: its name without what all names have in common."""
+        letters = itertools.takewhile(lambda signs: len(set(signs)) == 1, zip(*self.scores, strict=False))
+        shared = "".join(signs[0] for signs in letters) if len(self.scores) > 1 else ""
+        cut = max(shared.rfind(sign) for sign in "_:/ ") + 1
+        return tuple(name[cut:] for name in self.scores)
 
     @property
     def grammar(self) -> CellGrammar:
@@ -94,13 +128,20 @@ class LabelSource:
             return f"{len(self.annotators)} annotators ({', '.join(self.annotators)}), {self.rule}"
         if self.votes:
             return f"votes in {len(self.votes)} columns, {self.rule}"
+        if self.scores:
+            return f"a model's scores in {len(self.scores)} columns, {self.sets}"
+        if self.lists:
+            return f"lists in column {self.lists!r}"
         if self.item:
             return f"answers in {self.label!r}, one per line, items in {self.item!r}, {self.rule}"
         return f"column {self.label!r}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all fields; `unlabeled` has the key of version 0.1.0."""
+        """Return the fields; `unlabeled` has the key of version 0.1.0, later ones are omitted at defaults."""
         values = asdict(self)
+        for name in ("scores", "lists", "sets"):
+            if values[name] == type(self).__dataclass_fields__[name].default:
+                del values[name]
         return values | {"unlabelled": values.pop("unlabeled")}
 
     @classmethod
@@ -109,8 +150,9 @@ class LabelSource:
         fields = {name: value for name, value in values.items() if name != "unlabelled"}
         fields["unlabeled"] = values.get("unlabelled", "keep")
         check_fields(fields, cls, "labels")
-        names = [name for name in ("annotators", "votes", "classes") if fields.get(name) is not None]
-        return cls(**{**fields, **{name: tuple(fields[name]) for name in names}})
+        names = ("annotators", "votes", "classes", "scores")
+        tuples = {name: tuple(fields[name]) for name in names if fields.get(name) is not None}
+        return cls(**{**fields, **tuples})
 
 
 def read_hierarchy(path: str | Path) -> Any:

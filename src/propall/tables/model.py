@@ -80,6 +80,11 @@ class TableModel:
         """Class names, in the order of the probability columns."""
         return self.classifier.classes_
 
+    @property
+    def is_of_0_1_0(self) -> bool:
+        """Whether version 0.1.0 fitted the model, which weighed annotators' answers differently."""
+        return bool(self.account) and "trust" not in self.account
+
     def log_probabilities(
         self, frame: pd.DataFrame, *, embedding: NDArray[Any] | None = None, folder: Path | None = None
     ) -> NDArray[np.float64]:

@@ -46,6 +46,7 @@ class ResolvedTable:
     images: ImageColumn | None = None
     curves: LearningCurves | None = None
     unfinished: bool = False  # the fit was interrupted, so the model itself resolves its training rows
+    resolver: str = "the model"  # what resolves rows that are not in the training data
 
     @property
     def resolution(self) -> Resolution:
@@ -98,7 +99,7 @@ class ResolvedTable:
             "doubt": self.doubt.round(6),
             "alternatives": [format_alternatives(row) for row in self.resolution.alternatives(alternatives)],
             "note": notes[self.labeled.rows],
-            "by": np.where(self.seen, "models that did not see it", "the model"),
+            "by": np.where(self.seen, "models that did not see it", self.resolver),
         }
         out = add_columns(self.raw.frame, self.labeled.rows, columns)
         position = len(self.raw.frame.columns) + list(columns).index("note")
@@ -181,7 +182,7 @@ def resolve_file(
     return ResolvedTable(
         raw,
         labeled,
-        reach_consensus(resolution, labeled, rate),
+        reach_consensus(resolution, labeled, rate, like_0_1_0=model.is_of_0_1_0),
         seen,
         model.account,
         [*raw.notes, *labeled.notes, *model.features.check_new_rows(frame)],

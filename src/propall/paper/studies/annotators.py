@@ -31,10 +31,10 @@ from propall.data.dataset import PartialDataset, Source
 from propall.estimators.calibration import cross_calibrate, log_softmax, reliability
 from propall.estimators.folds import CandidateStratifiedKFold, Fold
 from propall.estimators.resolution import Resolution
+from propall.labels.annotators import CrowdAnswers, combine_answers
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.provenance import commit, hardware
-from propall.tables.consensus import combine_answers
 from propall.training.checkpoint import write_tensors
 from propall.training.compiled import best_device
 from propall.training.contract import Classifier, Monitor, Objective, Run, RunScores
@@ -161,9 +161,20 @@ class AnnotatedImages:
             "majority": float((self.majority == truth).double().mean()),
             # Expected value over the random ties.
             "majority_expected": float((most.gather(1, truth[:, None])[:, 0] / most.sum(1)).double().mean()),
+            **self._answers_alone(),
             "without_truth": float((~covered).double().mean()),
             "by_size": _by_size(sizes.numpy(), (self.majority == truth).numpy()),
         }
+
+    def _answers_alone(self) -> dict[str, float]:
+        """Share of correct labels from the answers alone, with class frequencies estimated or known."""
+        answers = CrowdAnswers.from_matrix(self.answers.numpy(), self.source.n_classes)
+        truth = self.source.truth.numpy()
+        shares = {}
+        for priors in ("estimated", "uniform"):
+            labels = combine_answers(None, answers, class_priors=priors).log_probabilities.argmax(1)
+            shares[f"answers_alone_{priors}_classes"] = float((labels == truth).mean())
+        return shares
 
 
 def _by_size(sizes: NDArray[Any], correct: NDArray[Any]) -> dict[str, dict[str, float]]:
@@ -279,7 +290,7 @@ def score_resolution(
     tempered = cross_calibrate(before.log_probabilities, candidates, folds)
     after = Resolution(tempered, candidates, before.classes)
     correct = after.column == truth
-    combined = combine_answers(tempered, answers)
+    combined = combine_answers(before.log_probabilities, answers)
     lacks = ~candidates[np.arange(len(truth)), truth]
     return {
         "resolved": float(correct.mean()),
@@ -349,6 +360,10 @@ def table_rows(report: dict[str, Any]) -> dict[str, list[tuple[str, float]]]:
     people = report["people"]
     labels = [(f"annotator {i}", accuracy) for i, accuracy in enumerate(people["annotators"], 1)]
     labels += [("majority vote, ties broken at random", people["majority_expected"])]
+    names = {"estimated": "answers alone, weighed", "uniform": "answers alone, classes known to be balanced"}
+    for priors, name in names.items():  # results of version 0.1.0 lack them
+        if (share := people.get(f"answers_alone_{priors}_classes")) is not None:
+            labels.append((name, share))
     labels += [("any annotator", 1 - people["without_truth"])]
     tests = []
     for job in report["jobs"].values():

@@ -1,0 +1,536 @@
+"""Who answered what, how reliable each annotator is, and which class is probably true."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize_scalar
+from scipy.sparse import csr_array
+from scipy.special import digamma, expit, gammaln, log_softmax, logit, logsumexp, softmax
+
+#: How annotators' errors are described: a confusion matrix each, shrunk to one skill by how much is known
+#: (`shrunk`), not shrunk (`dawid_skene`), or one accuracy each (`one_coin`).
+ErrorModel = Literal["shrunk", "dawid_skene", "one_coin"]
+#: What the posterior is computed from.
+Evidence = Literal["both", "model", "answers"]
+
+#: Upper bound on an annotator's accuracy: at 1, a single mistake would rule out the truth.
+MAX_ACCURACY = 0.999
+#: Maximum number of iterations, and the change of a probability below which they stop.
+MAX_ITERATIONS, TOLERANCE = 200, 1e-4
+#: Number of answers that the accuracy expected of an annotator counts as.
+SKILL_ANSWERS = 4.0
+#: Number of answers that a row of a confusion matrix's prior may count as.
+CONCENTRATIONS = 10.0 ** np.arange(-0.5, 4.1, 0.5)
+#: Iterations between two choices of the concentrations.
+CHOOSE_EVERY = 5
+#: Maximum number of entries of all confusion matrices. Beyond it, annotators with few answers share one.
+MAX_ENTRIES = 20_000_000
+#: Number of parts that the rows are divided into for held-out evidence.
+PARTS = 2
+#: Number of standard errors by which one source alone must predict better than both.
+MIN_LEAD = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class CrowdAnswers:
+    """Answers of annotators in sparse form.
+
+    Attributes:
+        votes: (n, m k) how often annotator a gave row i the class z, in column a k + z.
+        n_annotators: number of annotators m.
+        n_classes: number of classes k.
+    """
+
+    votes: csr_array
+    n_annotators: int
+    n_classes: int
+
+    @classmethod
+    def from_lists(
+        cls, rows: ArrayLike, annotators: ArrayLike, labels: ArrayLike, shape: tuple[int, int, int]
+    ) -> Self:
+        """Build from one entry per answer; `shape` is the number of rows, annotators and classes."""
+        n, m, k = shape
+        row, annotator, label = (np.asarray(values, dtype=np.int64) for values in (rows, annotators, labels))
+        for name, values, size in (("rows", row, n), ("annotators", annotator, m), ("labels", label, k)):
+            if values.size and not (values.min() >= 0 and values.max() < size):
+                wrong = values.min() if values.min() < 0 else values.max()
+                raise ValueError(f"{name}: got index {wrong}; expected 0 to {size - 1}.")
+        columns = annotator * k + label
+        return cls(csr_array((np.ones(len(row)), (row, columns)), shape=(n, m * k)), m, k)
+
+    @classmethod
+    def from_matrix(cls, answers: Int[np.ndarray, "n m"], n_classes: int) -> Self:
+        """Build from one column per annotator with class indices, -1 for no answer."""
+        rows, annotators = np.nonzero(answers >= 0)
+        labels = answers[rows, annotators]
+        return cls.from_lists(rows, annotators, labels, (*answers.shape, n_classes))
+
+    @classmethod
+    def from_votes(cls, counts: NDArray[np.integer]) -> Self:
+        """Build from (n, k) counts of anonymous votes, as the answers of a single annotator."""
+        return cls(csr_array(counts.astype(np.float64)), 1, counts.shape[1])
+
+    def __len__(self) -> int:
+        return int(self.votes.shape[0])
+
+    @property
+    def counts(self) -> Float[np.ndarray, "n k"]:
+        """Number of votes of each row for each class."""
+        every = np.tile(np.eye(self.n_classes), (self.n_annotators, 1))
+        counts: NDArray[np.float64] = self.votes @ every
+        return counts
+
+    @property
+    def n_answers(self) -> Float[np.ndarray, "m"]:
+        """Number of answers of each annotator."""
+        per_column = np.asarray(self.votes.sum(0), dtype=np.float64)
+        total: NDArray[np.float64] = per_column.reshape(self.n_annotators, self.n_classes).sum(1)
+        return total
+
+    def of_rows(self, rows: NDArray[np.integer]) -> Self:
+        """Return the answers on some rows."""
+        return type(self)(self.votes[rows], self.n_annotators, self.n_classes)
+
+    def of_groups(self, group: NDArray[np.int64]) -> Self:
+        """Return the answers with annotators replaced by groups of annotators."""
+        entries = self.votes.tocoo()
+        annotator, label = np.divmod(entries.col, self.n_classes)
+        columns, m = group[annotator] * self.n_classes + label, int(group.max()) + 1
+        votes = csr_array((entries.data, (entries.row, columns)), shape=(len(self), m * self.n_classes))
+        return type(self)(votes, m, self.n_classes)
+
+
+class AnnotatorErrors(NamedTuple):
+    """How annotators err.
+
+    Attributes:
+        confusion: (m, k, k) probability that annotator a answers z if the true class is y, at [a, y, z].
+        log_confusion: expected logarithm of these probabilities, which is lower where less is known.
+        accuracy: (m,) share of correct answers, shrunk to what is expected of anybody.
+    """
+
+    confusion: Float[np.ndarray, "m k k"]
+    log_confusion: Float[np.ndarray, "m k k"]
+    accuracy: Float[np.ndarray, "m"]
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Class probabilities given annotators' answers and, if there is one, a model.
+
+    Attributes:
+        log_probabilities: (n, k) log-probability of every class.
+        accuracy: (m,) estimated share of correct answers of each annotator.
+        confusion: (m, k, k) estimated probability of answer z by annotator a for class y, at [a, y, z].
+        n_answers: (m,) number of answers of each annotator.
+        class_priors: (k,) estimated share of each class.
+        temperature: divisor of the model's log-probabilities; None without a model.
+        evidence: what the posterior is computed from.
+        held_out: mean log-probability of an answer given everything else on its row, for each kind of
+            evidence; empty if nothing was compared.
+    """
+
+    log_probabilities: Float[np.ndarray, "n k"]
+    accuracy: Float[np.ndarray, "m"]
+    confusion: Float[np.ndarray, "m k k"]
+    n_answers: Float[np.ndarray, "m"]
+    class_priors: Float[np.ndarray, "k"]
+    temperature: float | None = None
+    evidence: Evidence = "answers"
+    held_out: dict[str, float] | None = None
+
+    @property
+    def probabilities(self) -> Float[np.ndarray, "n k"]:
+        """Probabilities of every class; rows sum to one."""
+        probabilities: NDArray[np.float64] = np.exp(self.log_probabilities)
+        return probabilities
+
+    @property
+    def standard_error(self) -> Float[np.ndarray, "m"]:
+        """Standard error of each accuracy."""
+        known = self.n_answers + SKILL_ANSWERS
+        error: NDArray[np.float64] = np.sqrt(self.accuracy * (1 - self.accuracy) / known)
+        return error
+
+    def expected_gain(self, rows: NDArray[np.integer]) -> Float[np.ndarray, "r m"]:
+        r"""Expected increase of the chance that a row's label is right if an annotator is asked once more.
+
+        .. math:: \sum_z \max_y q_i(y)\,\theta_a(z \mid y) - \max_y q_i(y)
+        """
+        q = self.probabilities[rows]
+        joint = q[:, None, :, None] * self.confusion[None]
+        gain: NDArray[np.float64] = joint.max(2).sum(2) - q.max(1)[:, None]
+        return np.maximum(gain, 0.0)
+
+
+def combine_answers(
+    log_probabilities: ArrayLike | None,
+    answers: CrowdAnswers | Int[np.ndarray, "n m"],
+    *,
+    errors: str = "shrunk",
+    accuracy: float | None = None,
+    class_priors: ArrayLike | Literal["estimated", "uniform"] = "estimated",
+) -> Posterior:
+    r"""Estimate the true classes, how reliable annotators are, and how far to trust a model, all at once.
+
+    .. math:: q_i(y) \propto p_i(y)^{1/T} \prod_{(a, z) \in \mathcal A_i} \theta_a(z \mid y), \qquad
+        \theta_a(\cdot \mid y) \sim \operatorname{Dirichlet}\bigl(\kappa_a\, \mu_a(\cdot \mid y)\bigr)
+
+    by variational expectation maximization. The prior mean :math:`\mu_a` is the confusion matrix of all
+    annotators together with its diagonal moved to the annotator's one skill; the concentrations
+    :math:`\kappa_a` maximize the evidence, so that someone with few answers is described by a skill and
+    someone with many by a matrix. The temperature maximizes the likelihood of the answers. Without a model,
+    the class priors :math:`\pi_y` take the place of :math:`p_i`. Answers are assumed to be independent given
+    the class.
+
+    With a model, each answer is also predicted from the rest of its row, with parameters estimated on other
+    rows: by model and answers together, by the model alone, and by the answers alone. The posterior is
+    computed from both unless one source alone predicts significantly better.
+
+    Args:
+        log_probabilities: (n, k) from a model that was not fitted on these rows; None for answers alone.
+        answers: who answered what: `CrowdAnswers`, or one column per annotator with class indices, -1 for no
+            answer.
+        errors: see `ErrorModel`. `dawid_skene` and `one_coin` are maximum-likelihood estimates.
+        accuracy: share of correct answers of every annotator, if it is known; nothing is estimated then.
+        class_priors: share of each class, "uniform" if the classes are known to be balanced, or "estimated".
+            Used without a model only.
+
+    References:
+        [dawid1979maximum]; [kim2012bayesian] for the variational form.
+    """
+    logs = None if log_probabilities is None else np.asarray(log_probabilities, dtype=np.float64)
+    if not isinstance(answers, CrowdAnswers):
+        k = logs.shape[1] if logs is not None else max(2, int(np.max(answers, initial=0)) + 1)
+        answers = CrowdAnswers.from_matrix(np.asarray(answers), k)
+    n, k = len(answers), answers.n_classes
+    if accuracy is not None and not 0 < accuracy < 1:
+        raise ValueError(f"accuracy: got {accuracy}; expected a number between 0 and 1.")
+    if logs is not None and logs.shape != (n, k):
+        raise ValueError(
+            f"log_probabilities: got shape {logs.shape}; expected {(n, k)}, one row per row with answers and "
+            "one column per class."
+        )
+    group = _share_matrices(answers)
+    grouped = answers if group is None else answers.of_groups(group)
+    if errors not in _ERROR_MODELS:
+        raise ValueError(f"errors: got {errors!r}; expected {', '.join(_ERROR_MODELS)}.")
+    task = _Task(errors, _fixed_priors(class_priors, k), accuracy)
+    state = task.fit(grouped, logs)
+    evidence: Evidence = "answers" if logs is None else "both"
+    held_out: dict[str, float] = {}
+    if logs is not None and accuracy is None:
+        evidence, held_out = _compare_evidence(task, grouped, logs)
+    if evidence == "answers" and logs is not None:
+        state = task.fit(grouped, None)
+    # As accurate as the posterior at convergence, and less overconfident.
+    state = task.apply(state, grouped, logs if evidence != "answers" else None)
+    posterior = state.log_prior if evidence == "model" else state.log_posterior
+    members = slice(None) if group is None else group
+    return Posterior(
+        posterior,
+        state.errors.accuracy[members],
+        state.errors.confusion[members],
+        answers.n_answers,
+        np.exp(posterior).mean(0),
+        None if logs is None else state.temperature,
+        evidence,
+        held_out,
+    )
+
+
+def credible_sets(probabilities: Float[np.ndarray, "n k"], least: float = 0.05) -> NDArray[np.bool_]:
+    """Return which classes are probable enough to be the true one: at least `least`, and the best."""
+    likely: NDArray[np.bool_] = probabilities >= least
+    likely[np.arange(len(likely)), probabilities.argmax(1)] = True
+    return likely
+
+
+def _fixed_priors(priors: ArrayLike | str, k: int) -> NDArray[np.float64] | None:
+    if isinstance(priors, str):
+        if priors not in ("estimated", "uniform"):
+            raise ValueError(f"class_priors: got {priors!r}; expected estimated, uniform or {k} numbers.")
+        return np.full(k, 1 / k) if priors == "uniform" else None
+    values = np.asarray(priors, dtype=np.float64)
+    if values.shape != (k,) or not (values > 0).all():
+        raise ValueError(f"class_priors: got {values}; expected {k} positive numbers.")
+    shares: NDArray[np.float64] = values / values.sum()
+    return shares
+
+
+def _share_matrices(answers: CrowdAnswers) -> NDArray[np.int64] | None:
+    """Group annotators with few answers if all confusion matrices would not fit into memory."""
+    m = answers.n_annotators
+    most = max(1, MAX_ENTRIES // answers.n_classes**2)
+    if m <= most:
+        return None
+    rank = np.empty(m, dtype=np.int64)
+    rank[np.argsort(-answers.n_answers, kind="stable")] = np.arange(m)
+    return np.minimum(rank, most - 1)
+
+
+class _State(NamedTuple):
+    """Estimates at convergence."""
+
+    log_prior: NDArray[np.float64]  # (n, k) of the classes before any answer
+    log_posterior: NDArray[np.float64]
+    errors: AnnotatorErrors
+    class_priors: NDArray[np.float64]
+    temperature: float
+
+
+@dataclass(frozen=True)
+class _Task:
+    """How to estimate; `class_priors` is None if they are to be estimated."""
+
+    error_model: str
+    class_priors: NDArray[np.float64] | None
+    accuracy: float | None = None
+
+    def fit(self, answers: CrowdAnswers, logs: NDArray[np.float64] | None) -> _State:
+        counts = answers.counts
+        # A model that is sure of everything and an answer should start with comparable weights.
+        start = np.log(counts + 0.01) if logs is None else log_softmax(logs, axis=1) + 2 * counts
+        posterior = log_softmax(start, axis=1)
+        estimator = _ERROR_MODELS[self.error_model](answers)
+        if self.accuracy is not None:
+            estimator = _KnownAccuracy(answers, self.accuracy)
+        temperature = 1.0
+        for iteration in range(MAX_ITERATIONS):
+            q = np.exp(posterior)
+            errors = estimator.estimate(q, iteration)
+            likelihood = _log_likelihood(answers, errors)
+            priors = self._priors(q)
+            if logs is not None:
+                temperature = _fit_temperature(logs, likelihood, temperature)
+            prior = self._log_prior(logs, priors, temperature)
+            previous, posterior = q, log_softmax(prior + likelihood, axis=1)
+            change = np.abs(np.exp(posterior) - previous).max()
+            if change < TOLERANCE and iteration > 2 * CHOOSE_EVERY:
+                break
+        return _State(log_softmax(prior + 0 * likelihood, axis=1), posterior, errors, priors, temperature)
+
+    def apply(self, state: _State, answers: CrowdAnswers, logs: NDArray[np.float64] | None) -> _State:
+        """Return the estimates for other rows, with the same parameters."""
+        # The expected logarithm rules out answers that were rarely seen; new rows may well have them.
+        errors = state.errors._replace(log_confusion=np.log(state.errors.confusion))
+        likelihood = _log_likelihood(answers, errors)
+        prior = self._log_prior(logs, state.class_priors, state.temperature) + 0 * likelihood
+        posterior = log_softmax(prior + likelihood, axis=1)
+        return state._replace(log_prior=log_softmax(prior, axis=1), log_posterior=posterior, errors=errors)
+
+    def _priors(self, q: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self.class_priors is not None:
+            return self.class_priors
+        priors: NDArray[np.float64] = (q.sum(0) + 1) / (len(q) + q.shape[1])
+        return priors
+
+    def _log_prior(
+        self, logs: NDArray[np.float64] | None, priors: NDArray[np.float64], temperature: float
+    ) -> NDArray[np.float64]:
+        if logs is None:
+            return np.log(priors)[None]
+        prior: NDArray[np.float64] = log_softmax(logs / temperature, axis=1)
+        return prior
+
+
+def _log_likelihood(answers: CrowdAnswers, errors: AnnotatorErrors) -> NDArray[np.float64]:
+    """Log-likelihood (n, k) of each row's answers for every class."""
+    k = answers.n_classes
+    likelihood: NDArray[np.float64] = answers.votes @ errors.log_confusion.transpose(0, 2, 1).reshape(-1, k)
+    return likelihood
+
+
+def _fit_temperature(logs: NDArray[np.float64], likelihood: NDArray[np.float64], temperature: float) -> float:
+    """Maximize the likelihood of the answers near the current temperature; the prior weighs one row."""
+
+    def cost(log_temperature: float) -> float:
+        prior = log_softmax(logs * np.exp(-log_temperature), axis=1)
+        return float(log_temperature**2 / 2 - logsumexp(prior + likelihood, axis=1).sum())
+
+    middle = float(np.log(temperature))
+    # A few steps are enough: the next iteration continues from here.
+    found = minimize_scalar(
+        cost, bounds=(middle - 0.4, middle + 0.4), method="bounded", options={"xatol": 0.01, "maxiter": 8}
+    )
+    return float(np.exp(np.clip(found.x, -4.0, 4.0)))
+
+
+def _compare_evidence(
+    task: _Task, answers: CrowdAnswers, logs: NDArray[np.float64]
+) -> tuple[Evidence, dict[str, float]]:
+    """Return what predicts held-out answers best, and their mean log-probability for each kind of evidence.
+
+    One source alone is preferred if it is better than both together by more than chance explains.
+    """
+    part = np.arange(len(answers)) % PARTS
+    predicted: dict[Evidence, list[NDArray[np.float64]]] = {"both": [], "model": [], "answers": []}
+    weights = []
+    for held_out in range(PARTS):
+        fit, hold = np.flatnonzero(part != held_out), np.flatnonzero(part == held_out)
+        seen, rest = answers.of_rows(fit), answers.of_rows(hold)
+        both = task.apply(task.fit(seen, logs[fit]), rest, logs[hold])
+        alone = task.apply(task.fit(seen, None), rest, None)
+        weights.append(rest.votes.tocoo().data)
+        predicted["both"].append(_predict_answers(rest, both))
+        model = both._replace(log_posterior=both.log_prior)
+        predicted["model"].append(_predict_answers(rest, model, use_others=False))
+        predicted["answers"].append(_predict_answers(rest, alone))
+    weight = np.concatenate(weights)
+    total = max(1.0, float(weight.sum()))
+    by_answer = {name: weight * np.concatenate(values) for name, values in predicted.items()}
+    means = {str(name): float(values.sum() / total) for name, values in by_answer.items()}
+    best: Evidence = "both"
+    for name in ("model", "answers"):
+        lead = by_answer[name] - by_answer[best]
+        if lead.sum() > MIN_LEAD * np.sqrt((lead**2).sum()):
+            best = name
+    return best, means
+
+
+def _predict_answers(answers: CrowdAnswers, state: _State, *, use_others: bool = True) -> NDArray[np.float64]:
+    """Log-probability of every answer given the prior of its row and, if used, the other answers on it."""
+    entries, k = answers.votes.tocoo(), answers.n_classes
+    annotator, label = np.divmod(entries.col, k)
+    logs = state.log_posterior[entries.row]
+    if use_others:
+        logs = log_softmax(logs - state.errors.log_confusion[annotator, :, label], axis=1)
+    predicted: NDArray[np.float64] = logsumexp(
+        logs + np.log(state.errors.confusion[annotator, :, label]), axis=1
+    )
+    return predicted
+
+
+def _confusion_counts(answers: CrowdAnswers, q: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Expected number (m, k, k) of answers z by annotator a for class y, at [a, y, z]."""
+    k = answers.n_classes
+    counts: NDArray[np.float64] = (answers.votes.T @ q).reshape(-1, k, k).transpose(0, 2, 1)
+    return counts
+
+
+def _matrix_of(correct: NDArray[np.float64], wrong: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Confusion matrices with a diagonal (..., k) and a distribution (k, k) of the wrong answers."""
+    k = correct.shape[-1]
+    matrix: NDArray[np.float64] = np.where(
+        np.eye(k, dtype=bool), correct[..., None], (1 - correct)[..., None] * wrong
+    )
+    return matrix
+
+
+class _OneCoin:
+    """Every annotator has one accuracy; wrong answers are uniform."""
+
+    def __init__(self, answers: CrowdAnswers) -> None:
+        self.answers, k = answers, answers.n_classes
+        self.wrong = (1 - np.eye(k)) / (k - 1)
+
+    def estimate(self, q: NDArray[np.float64], iteration: int) -> AnnotatorErrors:
+        """Maximize the likelihood given the class probabilities q."""
+        k, total = self.answers.n_classes, self.answers.n_answers
+        counts = _confusion_counts(self.answers, q)
+        correct = np.einsum("ayy->a", counts)
+        # Nobody is expected to be worse than chance: otherwise two opposite explanations would be equal.
+        accuracy = np.clip(
+            np.divide(correct, total, out=np.full(len(total), 0.5), where=total > 0), 1 / k, MAX_ACCURACY
+        )
+        confusion = _matrix_of(np.repeat(accuracy[:, None], k, 1), self.wrong)
+        return AnnotatorErrors(confusion, np.log(confusion), accuracy)
+
+
+class _KnownAccuracy(_OneCoin):
+    """Every annotator has the same known accuracy."""
+
+    def __init__(self, answers: CrowdAnswers, accuracy: float) -> None:
+        super().__init__(answers)
+        values = np.full(answers.n_annotators, min(accuracy, MAX_ACCURACY))
+        confusion = _matrix_of(np.repeat(values[:, None], answers.n_classes, 1), self.wrong)
+        self.errors = AnnotatorErrors(confusion, np.log(confusion), values)
+
+    def estimate(self, q: NDArray[np.float64], iteration: int) -> AnnotatorErrors:
+        """Return what is known."""
+        return self.errors
+
+
+class _DawidSkene:
+    """Every annotator has a confusion matrix of its own."""
+
+    def __init__(self, answers: CrowdAnswers) -> None:
+        self.answers = answers
+
+    def estimate(self, q: NDArray[np.float64], iteration: int) -> AnnotatorErrors:
+        """Maximize the likelihood given the class probabilities q."""
+        counts = _confusion_counts(self.answers, q) + 0.01  # so that no answer rules a class out
+        confusion = counts / counts.sum(2, keepdims=True)
+        accuracy = np.einsum("ayy->a", counts) / counts.sum((1, 2))
+        return AnnotatorErrors(confusion, np.log(confusion), accuracy)
+
+
+class _Shrunk:
+    """Confusion matrices shrunk to one skill, and the matrix of all annotators shrunk to one accuracy."""
+
+    def __init__(self, answers: CrowdAnswers) -> None:
+        self.answers = answers
+        self.concentration = np.full(answers.n_annotators, 10.0)
+        self.share = np.full(len(CONCENTRATIONS), 1 / len(CONCENTRATIONS))
+
+    def estimate(self, q: NDArray[np.float64], iteration: int) -> AnnotatorErrors:
+        """Return the posterior of the confusion matrices given the class probabilities q."""
+        counts = _confusion_counts(self.answers, q)
+        pooled, overall = _pool(counts)
+        k = len(pooled)
+        diagonal = np.clip(np.diag(pooled), 1e-4, MAX_ACCURACY)
+        wrong = pooled * (1 - np.eye(k))
+        wrong /= wrong.sum(1, keepdims=True)
+        per_class = counts.sum(2)
+        total, correct = per_class.sum(1), np.einsum("ayy->a", counts)
+        known = total + SKILL_ANSWERS
+        # The accuracy of an ordinary annotator on the classes that this one was asked about.
+        expected = np.clip((per_class @ diagonal + SKILL_ANSWERS * overall) / known, 1e-4, MAX_ACCURACY)
+        accuracy = np.clip((correct + SKILL_ANSWERS * expected) / known, 0.01 / k, MAX_ACCURACY)
+        skill = (logit(accuracy) - logit(expected))[:, None]
+        mean = _matrix_of(expit(logit(diagonal) + skill), wrong)
+        if iteration % CHOOSE_EVERY == CHOOSE_EVERY - 1:
+            self._choose_concentrations(counts, mean)
+        evidence = counts + self.concentration[:, None, None] * mean
+        total_evidence = evidence.sum(2, keepdims=True)
+        logs = digamma(evidence) - digamma(total_evidence)
+        return AnnotatorErrors(evidence / total_evidence, logs, accuracy)
+
+    def _choose_concentrations(self, counts: NDArray[np.float64], mean: NDArray[np.float64]) -> None:
+        """Choose each annotator's concentration by evidence, those of many annotators being more likely."""
+        evidence = np.stack([_log_evidence(counts, c * mean).sum(1) for c in CONCENTRATIONS], axis=1)
+        responsibility = softmax(evidence + np.log(self.share), axis=1)
+        self.share = (responsibility.sum(0) + 0.1) / (len(counts) + 0.1 * len(CONCENTRATIONS))
+        self.concentration = CONCENTRATIONS[(evidence + np.log(self.share)).argmax(1)]
+
+
+def _pool(counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """The confusion matrix and the accuracy of all annotators together."""
+    together = counts.sum(0)
+    k, total = len(together), together.sum()
+    overall = float(np.clip((np.trace(together) + 1) / (total + 2), 1 / k, MAX_ACCURACY))
+    coin = _matrix_of(np.full(k, overall), np.full((k, k), 1 / (k - 1)))
+    evidence = [_log_evidence(together, c * coin).sum() for c in CONCENTRATIONS]
+    weight = CONCENTRATIONS[int(np.argmax(evidence))]
+    pooled = (together + weight * coin) / (together.sum(1, keepdims=True) + weight)
+    return pooled, overall
+
+
+def _log_evidence(counts: NDArray[np.float64], prior: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log-probability of counts (..., k) of answers under a Dirichlet prior over their distribution."""
+    rest = gammaln(prior.sum(-1)) - gammaln((prior + counts).sum(-1))
+    evidence: NDArray[np.float64] = rest + (gammaln(prior + counts) - gammaln(prior)).sum(-1)
+    return evidence
+
+
+_ErrorEstimator = _Shrunk | _DawidSkene | _OneCoin
+_ERROR_MODELS: dict[str, Callable[[CrowdAnswers], _ErrorEstimator]] = {
+    "shrunk": _Shrunk,
+    "dawid_skene": _DawidSkene,
+    "one_coin": _OneCoin,
+}

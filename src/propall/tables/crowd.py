@@ -1,0 +1,175 @@
+"""Labels from annotators' answers alone, and what the answers say about annotators and rows."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from propall import atomic_files
+from propall.labels.annotators import ErrorModel, Posterior, combine_answers
+from propall.tables.consensus import crowd_answers, decide
+from propall.tables.label_columns import LabeledTable
+from propall.tables.label_source import USUAL_NAMES, LabelSource
+from propall.tables.reading import RawTable
+from propall.tables.resolution import ResolvedTable
+from propall.tables.summary import Agreement, measure_agreement
+
+#: Usual names of the columns of a table in long form.
+ITEM_NAMES = ("item", "task", "image", "example", "question", "row", "id")
+ANNOTATOR_NAMES = ("annotator", "worker", "rater", "user", "who", "performer")
+ANSWER_NAMES = ("answer", *USUAL_NAMES)
+#: Number of rows that are suggested for another answer.
+QUESTIONS = 50
+#: A confusion with fewer expected answers than this may be chance.
+MIN_CONFUSED = 2.0
+
+
+def guess_answer_columns(raw: RawTable) -> LabelSource | None:
+    """Return the columns of item, annotator and answer if all three have usual names."""
+    by_name = {str(name).lower(): str(name) for name in raw.frame.columns}
+    usual = (ITEM_NAMES, ANNOTATOR_NAMES, ANSWER_NAMES)
+    item, annotator, answer = (next((by_name[n] for n in names if n in by_name), None) for names in usual)
+    if item is None or annotator is None or answer is None:
+        return None
+    return LabelSource(label=answer, item=item, annotator=annotator)
+
+
+def combine_table(
+    table: LabeledTable,
+    *,
+    errors: ErrorModel = "shrunk",
+    class_priors: Literal["estimated", "uniform"] = "estimated",
+) -> ResolvedTable:
+    """Estimate the true label of every row from annotators' answers alone."""
+    labeled = table.labeled
+    answers = None if labeled is None else crowd_answers(labeled)
+    if labeled is None or answers is None:
+        raise ValueError(
+            "annotators: the labels are one column, not answers of annotators. Name one column per "
+            "annotator, columns of votes, or the columns of item, annotator and answer."
+        )
+    posterior = combine_answers(None, answers, errors=errors, class_priors=class_priors)
+    classes = labeled.labels.decode(range(labeled.labels.n_classes))
+    consensus = decide(posterior, labeled, labeled.labels.to_numpy(), classes)
+    nothing = np.zeros(len(labeled.rows), dtype=bool)
+    return ResolvedTable(table.raw, labeled, consensus, nothing, notes=table.notes, resolver="the answers")
+
+
+@dataclass(frozen=True)
+class CrowdReport:
+    """Who is reliable, who confuses what, how far annotators agree, and which rows to ask about again."""
+
+    annotators: pd.DataFrame  # annotator, answers, accuracy, standard_error, confusion; most accurate first
+    confusions: pd.DataFrame  # annotator, true, answered, probability, answers; most frequent first
+    questions: pd.DataFrame  # row, label, probability, ask, gain; the largest gain first
+    agreement: Agreement
+
+    def write(self, out: Path) -> list[Path]:
+        """Write three CSV files next to a file, with its name as prefix."""
+        frames = {"annotators": self.annotators, "confusions": self.confusions, "questions": self.questions}
+        paths = []
+        for name, frame in frames.items():
+            paths.append(out.with_name(f"{out.stem}_{name}.csv"))
+            atomic_files.write_text(paths[-1], frame.to_csv(index=False, float_format="%.6g"))
+        return paths
+
+
+def report_crowd(resolved: ResolvedTable, *, most: int = QUESTIONS) -> CrowdReport | None:
+    """Summarize the annotators of a resolved table; None if there are none."""
+    posterior, labeled = resolved.consensus.posterior, resolved.labeled
+    if posterior is None or labeled.counts is None:
+        return None
+    names = [name for name, _ in resolved.annotators]
+    classes = [str(name) for name in resolved.resolution.classes]
+    confusions = _confusions(posterior, labeled.answers, labeled.counts, names, classes)
+    return CrowdReport(
+        _reliability(posterior, names, confusions),
+        confusions,
+        _questions(resolved, posterior, names, most),
+        measure_agreement(labeled.counts, labeled.answers, labeled.annotators),
+    )
+
+
+def _reliability(posterior: Posterior, names: list[str], confusions: pd.DataFrame) -> pd.DataFrame:
+    worst = confusions.drop_duplicates("annotator").set_index("annotator")
+    texts = (worst["true"] + " answered as " + worst["answered"]).to_dict()
+    frame = pd.DataFrame(
+        {
+            "annotator": names,
+            "answers": posterior.n_answers.astype(int),
+            "accuracy": posterior.accuracy,
+            "standard_error": posterior.standard_error,
+            "most_frequent_confusion": [texts.get(name, "") for name in names],
+        }
+    )
+    return frame.sort_values(["accuracy", "answers"], ascending=False, kind="stable", ignore_index=True)
+
+
+def _confusions(
+    posterior: Posterior,
+    answers: NDArray[np.int64] | None,
+    counts: NDArray[np.int64],
+    names: list[str],
+    classes: list[str],
+) -> pd.DataFrame:
+    """Pairs of classes that an annotator confuses, with the expected number of such answers."""
+    q, k = posterior.probabilities, len(classes)
+    rows: list[tuple[Any, ...]] = []
+    for a, name in enumerate(names):
+        if answers is None:
+            expected = q.T @ counts
+        else:
+            asked = np.flatnonzero(answers[:, a] >= 0)
+            given = np.eye(k)[answers[asked, a]]
+            expected = q[asked].T @ given
+        np.fill_diagonal(expected, 0.0)
+        for y, z in np.argwhere(expected >= MIN_CONFUSED):
+            rows.append((name, classes[y], classes[z], posterior.confusion[a, y, z], expected[y, z]))
+    columns = ["annotator", "true", "answered", "probability", "answers"]
+    frame = pd.DataFrame(rows, columns=columns)
+    return frame.sort_values("answers", ascending=False, kind="stable", ignore_index=True)
+
+
+def _questions(resolved: ResolvedTable, posterior: Posterior, names: list[str], most: int) -> pd.DataFrame:
+    """The rows on which another answer is expected to help most, and who should give it."""
+    labeled = resolved.labeled
+    best = posterior.probabilities.max(1)
+    rows = np.argsort(best, kind="stable")[:most]
+    rows = rows[best[rows] < 1 - 1e-6]
+    gain = posterior.expected_gain(rows) if len(rows) else np.zeros((0, len(names)))
+    if labeled.answers is not None:
+        # Somebody who has answered would say the same again, unless everybody has.
+        asked = labeled.answers[rows] >= 0
+        gain = np.where(asked & ~asked.all(1, keepdims=True), -1.0, gain)
+    ask, value = gain.argmax(1), gain.max(1, initial=0.0)
+    frame = pd.DataFrame(
+        {
+            "row": resolved.raw.frame.index[labeled.rows[rows]].astype(int) + 1,
+            "label": resolved.resolution.classes[posterior.probabilities[rows].argmax(1)].astype(str),
+            "probability": best[rows],
+            "ask": [names[a] for a in ask],
+            "expected_gain": value,
+        }
+    )
+    if (item := _item_column(resolved)) is not None:
+        frame.insert(1, "item", resolved.raw.frame.iloc[labeled.rows[rows]][item].astype(str).to_list())
+    return frame.sort_values("expected_gain", ascending=False, kind="stable", ignore_index=True)
+
+
+def _item_column(resolved: ResolvedTable) -> str | None:
+    return next((str(n) for n in resolved.raw.frame.columns if str(n).lower() in ITEM_NAMES), None)
+
+
+def with_usual_answers(source: LabelSource, raw: RawTable) -> LabelSource:
+    """Complete a source that names nothing with columns of usual names."""
+    guess = guess_answer_columns(raw)
+    if guess is None:
+        raise ValueError(
+            "annotators: which columns hold the answers? Use --annotators A,B,C for one column per "
+            "annotator, --votes A,B,C for one column per class, or --label ANSWER --item ITEM --annotator "
+            "WHO for one answer per line."
+        )
+    return replace(source, label=guess.label, item=guess.item, annotator=guess.annotator)

@@ -1,0 +1,241 @@
+"""Estimating the truth and the annotators from answers, with and without a model."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from propall.labels.annotators import CrowdAnswers, combine_answers, credible_sets
+
+
+def calibrated_model(n, k, sure, draw):
+    """True classes, and log-probabilities of a mediocre but calibrated model."""
+    logits = sure * draw.normal(size=(n, k))
+    logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    return (np.exp(logs).cumsum(1) > draw.random((n, 1))).argmax(1), logs
+
+
+def confusions(skills, k, draw, focus=0.8):
+    """One matrix per annotator, in which most errors on a class are the same other class."""
+    matrices = np.zeros((len(skills), k, k))
+    for matrix, skill in zip(matrices, skills, strict=True):
+        for y in range(k):
+            matrix[y] = (1 - skill) * (1 - focus) / (k - 2)
+            matrix[y, (y + draw.integers(1, k)) % k] = (1 - skill) * focus
+            matrix[y, y] = skill
+    return matrices / matrices.sum(2, keepdims=True)
+
+
+def ask(truth, matrices, draw, answered=1.0):
+    """Answers (n, m) with these confusion matrices, -1 where nobody was asked."""
+    chance = matrices[:, truth].cumsum(2)  # (m, n, k)
+    answers = (chance > draw.random((*chance.shape[:2], 1))).argmax(2).T
+    return np.where(draw.random(answers.shape) < answered, answers, -1)
+
+
+def crowd(n=3000, k=5, skills=(0.9, 0.7, 0.5), sure=1.5, seed=0, answered=1.0, focus=0.8):
+    draw = np.random.default_rng(seed)
+    truth, logs = calibrated_model(n, k, sure, draw)
+    matrices = confusions(skills, k, draw, focus)
+    return truth, ask(truth, matrices, draw, answered), logs, matrices
+
+
+def right(posterior, truth):
+    return (posterior.log_probabilities.argmax(1) == truth).mean()
+
+
+def test_accuracies_confusions_and_temperature_are_those_of_the_simulation() -> None:
+    truth, answers, logs, matrices = crowd()
+    posterior = combine_answers(logs * 3, answers)  # an overconfident model
+    np.testing.assert_allclose(posterior.accuracy, (answers == truth[:, None]).mean(0), atol=0.02)
+    np.testing.assert_allclose(posterior.confusion, matrices, atol=0.06)
+    np.testing.assert_allclose(posterior.confusion.sum(2), 1)
+    assert posterior.temperature == pytest.approx(3, rel=0.15)
+    assert posterior.evidence == "both"
+    assert right(posterior, truth) > max(
+        (logs.argmax(1) == truth).mean(), right(combine_answers(None, answers), truth)
+    )
+    # Calibrated: of what it says with probability p, a share of p is true.
+    assert posterior.probabilities.max(1).mean() == pytest.approx(right(posterior, truth), abs=0.02)
+    np.testing.assert_allclose(posterior.probabilities.sum(1), 1)
+    np.testing.assert_allclose(posterior.class_priors, np.bincount(truth) / len(truth), atol=0.02)
+
+
+@pytest.mark.parametrize("errors", ["shrunk", "dawid_skene", "one_coin"])
+def test_answers_alone(errors) -> None:
+    truth, answers, _, _ = crowd(skills=(0.9, 0.8, 0.7, 0.6), answered=0.9, focus=0.25)
+    posterior = combine_answers(None, answers, errors=errors)
+    asked = answers >= 0
+    actual = (asked & (answers == truth[:, None])).sum(0) / asked.sum(0)
+    np.testing.assert_allclose(posterior.accuracy, actual, atol=0.03)
+    votes = CrowdAnswers.from_matrix(answers, 5).counts
+    assert right(posterior, truth) > (votes.argmax(1) == truth).mean()
+    assert posterior.temperature is None
+    assert posterior.n_answers.tolist() == asked.sum(0).tolist()
+
+
+def test_the_posterior_is_bayes_rule() -> None:
+    """One accuracy each: the posterior is the normalized product of model and answers."""
+    _, answers, logs, _ = crowd(n=40, skills=(0.8, 0.6))
+    posterior = combine_answers(logs, answers, errors="one_coin")
+    expected = np.empty_like(logs)
+    for i, y in itertools.product(range(40), range(5)):
+        chance = np.exp(logs[i, y] / posterior.temperature)
+        for m, a in enumerate(posterior.accuracy):
+            chance *= a if answers[i, m] == y else (1 - a) / 4
+        expected[i, y] = chance
+    expected /= expected.sum(1, keepdims=True)
+    np.testing.assert_allclose(posterior.probabilities, expected, atol=2e-3)
+
+
+def test_a_known_accuracy_is_taken_as_it_is() -> None:
+    logs = np.log([[0.5, 0.3, 0.2]] * 4)
+    posterior = combine_answers(logs, np.array([[1], [1], [-1], [0]]), accuracy=0.8)
+    assert posterior.accuracy.tolist() == [0.8]
+    p = np.exp(logs[0] / posterior.temperature)
+    expected = p * [0.1, 0.8, 0.1] / (p * [0.1, 0.8, 0.1]).sum()
+    np.testing.assert_allclose(posterior.probabilities[0], expected)
+    with pytest.raises(ValueError, match="accuracy: got 1"):
+        combine_answers(logs, np.array([[1]] * 4), accuracy=1)
+
+
+def test_few_answers_are_shrunk_to_a_skill_and_many_are_not() -> None:
+    """With confusions of their own, matrices beat one accuracy; with few answers they lose nothing."""
+    truth, answers, logs, _ = crowd(n=1500, skills=(0.7, 0.6, 0.6), focus=0.9, sure=1.0)
+    assert (
+        right(combine_answers(logs, answers), truth)
+        > right(combine_answers(logs, answers, errors="one_coin"), truth) + 0.01
+    )
+    truth, answers, logs, matrices = crowd(n=60, skills=(0.9, 0.7, 0.5), focus=0.25, seed=3)
+    few = combine_answers(logs, answers)
+    unshrunk = combine_answers(logs, answers, errors="dawid_skene")
+    assert np.abs(few.confusion - matrices).mean() < np.abs(unshrunk.confusion - matrices).mean()
+
+
+def test_a_misleading_source_costs_little() -> None:
+    truth, answers, logs, _ = crowd(n=1000, skills=(0.95, 0.9, 0.9), seed=1)
+    shuffled = np.random.default_rng(0).permutation(logs) * 4  # says nothing about its rows, with confidence
+    alone, both = combine_answers(None, answers), combine_answers(shuffled, answers)
+    assert right(both, truth) >= right(alone, truth) - 0.002
+    assert both.held_out["both"] > both.held_out["model"]
+    noise = np.random.default_rng(1).integers(0, 5, answers.shape)
+    useless = combine_answers(logs, noise)
+    # Answers at random cost little: what is estimated of them is close to chance.
+    assert right(useless, truth) >= (logs.argmax(1) == truth).mean() - 0.02
+    np.testing.assert_allclose(useless.accuracy, 0.2, atol=0.05)
+
+
+def test_both_sources_unless_one_predicts_better() -> None:
+    draw = np.random.default_rng(5)
+    truth, logs = calibrated_model(2000, 4, 4.0, draw)
+    both = combine_answers(logs, ask(truth, confusions((0.8, 0.8), 4, draw), draw))
+    assert both.evidence == "both"
+    assert both.held_out["both"] > max(both.held_out["model"], both.held_out["answers"])
+    # A model that is sure of the classes of other rows.
+    wrong_rows = draw.permutation(2000)
+    sure = np.log(np.full((2000, 4), 1e-6) + np.eye(4)[truth[wrong_rows]])
+    answers = ask(truth, confusions((0.9, 0.9, 0.9), 4, draw), draw)
+    misled = combine_answers(sure, answers)
+    assert right(misled, truth) >= right(combine_answers(None, answers), truth) - 0.002
+
+
+def test_rows_without_answers_keep_the_tempered_model() -> None:
+    _, answers, logs, _ = crowd(n=200)
+    answers[:50] = -1
+    posterior = combine_answers(logs, answers)
+    scaled = np.exp(logs[:50] / posterior.temperature)
+    np.testing.assert_allclose(posterior.probabilities[:50], scaled / scaled.sum(1, keepdims=True))
+
+
+def test_votes_equal_answers_of_equally_accurate_annotators() -> None:
+    _truth, answers, logs, _ = crowd(skills=(0.7, 0.7, 0.7), focus=0.25)
+    counts = np.stack([(answers == y).sum(1) for y in range(5)], axis=1)
+    one, other = combine_answers(logs, CrowdAnswers.from_votes(counts)), combine_answers(logs, answers)
+    assert one.accuracy[0] == pytest.approx(other.accuracy.mean(), abs=0.01)
+    assert (one.log_probabilities.argmax(1) == other.log_probabilities.argmax(1)).mean() > 0.98
+
+
+def test_balanced_classes_may_be_known() -> None:
+    _truth, answers, _, _ = crowd(skills=(0.6, 0.5), answered=0.8, seed=2)
+    uniform = combine_answers(None, answers, class_priors="uniform")
+    given = combine_answers(None, answers, class_priors=np.full(5, 2.0))
+    np.testing.assert_allclose(uniform.log_probabilities, given.log_probabilities)
+    with pytest.raises(ValueError, match="class_priors: got 'flat'"):
+        combine_answers(None, answers, class_priors="flat")
+    with pytest.raises(ValueError, match="expected 5 positive numbers"):
+        combine_answers(None, answers, class_priors=[1, 1])
+
+
+def test_expected_gain_is_that_of_asking() -> None:
+    """Against a simulation: ask again, update by Bayes' rule, and compare the mean best probability."""
+    _, answers, logs, _ = crowd(n=300, skills=(0.9, 0.5))
+    posterior = combine_answers(logs, answers)
+    gain = posterior.expected_gain(np.arange(20))
+    assert gain.shape == (20, 2)
+    assert (gain[:, 0] >= gain[:, 1] - 1e-9).mean() > 0.9  # the better one is worth more
+    draw = np.random.default_rng(0)
+    for i, a in ((0, 0), (7, 1)):
+        q = posterior.probabilities[i]
+        classes = draw.choice(5, p=q, size=4000)
+        given = [draw.choice(5, p=posterior.confusion[a, y]) for y in classes]
+        updated = [q * posterior.confusion[a, :, z] for z in given]
+        best = np.mean([u.max() / u.sum() for u in updated])
+        assert best - q.max() == pytest.approx(gain[i, a], abs=0.01)
+
+
+def test_annotator_who_always_answers_the_same() -> None:
+    truth, answers, logs, _ = crowd(n=1000, skills=(0.8, 0.8, 0.8))
+    answers[:, 1] = 3
+    posterior = combine_answers(logs, answers)
+    np.testing.assert_allclose(posterior.confusion[1, :, 3], 1, atol=0.05)
+    without = combine_answers(logs, np.delete(answers, 1, axis=1))
+    assert right(posterior, truth) >= right(without, truth) - 0.012
+
+
+@pytest.mark.parametrize("model", [True, False])
+def test_extreme_answers_stay_finite(model) -> None:
+    draw = np.random.default_rng(0)
+    truth, logs = calibrated_model(40, 3, 2.0, draw)
+    cases = {
+        "all agree": np.tile(truth[:, None], (1, 4)),
+        "one annotator per row": np.where(np.eye(40, dtype=bool), truth[:, None], -1),
+        "contradictions": np.stack([truth, (truth + 1) % 3, (truth + 2) % 3], axis=1),
+        "one row has 500 answers": np.vstack([np.full((1, 500), 1), np.full((39, 500), -1)]),
+        "nobody answered": np.full((40, 2), -1),
+        "a class nobody else answers": np.stack([np.full(40, 2), truth % 2], axis=1),
+    }
+    for name, answers in cases.items():
+        posterior = combine_answers(logs if model else None, CrowdAnswers.from_matrix(answers, 3))
+        assert np.isfinite(posterior.log_probabilities).all(), name
+        np.testing.assert_allclose(posterior.probabilities.sum(1), 1, err_msg=name)
+        assert ((posterior.accuracy > 0) & (posterior.accuracy < 1)).all(), name
+        assert np.isfinite(posterior.confusion).all(), name
+        if name == "all agree":
+            assert right(posterior, truth) == 1
+            assert posterior.accuracy.min() > 0.9
+        if name == "one row has 500 answers":
+            assert posterior.probabilities[0].argmax() == 1
+
+
+def test_many_annotators_share_matrices(monkeypatch) -> None:
+    truth, answers, logs, _ = crowd(n=400, skills=(0.9,) * 4 + (0.6,) * 16, answered=0.2)
+    monkeypatch.setattr("propall.labels.annotators.MAX_ENTRIES", 5 * 25)
+    posterior = combine_answers(logs, answers)
+    assert posterior.accuracy.shape == (20,)
+    assert len(np.unique(posterior.accuracy.round(9))) == 5
+    assert right(posterior, truth) > (logs.argmax(1) == truth).mean()
+
+
+def test_credible_sets() -> None:
+    sets = credible_sets(np.array([[0.97, 0.02, 0.01], [0.5, 0.45, 0.05], [0.04, 0.03, 0.93]]))
+    assert sets.tolist() == [[True, False, False], [True, True, True], [False, False, True]]
+    assert credible_sets(np.full((1, 30), 1 / 30)).sum() == 1
+
+
+def test_wrong_input_is_named() -> None:
+    with pytest.raises(ValueError, match="labels: got index 3; expected 0 to 2"):
+        CrowdAnswers.from_lists([0], [0], [3], (1, 1, 3))
+    with pytest.raises(ValueError, match=r"log_probabilities: got shape \(2, 3\); expected \(1, 3\)"):
+        combine_answers(np.zeros((2, 3)), np.array([[0]]))
+    with pytest.raises(ValueError, match="errors: got 'glad'; expected shrunk, dawid_skene, one_coin"):
+        combine_answers(None, np.array([[0, 1]]), errors="glad")

@@ -1,0 +1,122 @@
+"""Labels from answers alone, and what they say about annotators."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from propall.report.annotator_pages import consensus_page
+from propall.tables.crowd import combine_table, guess_answer_columns, report_crowd, with_usual_answers
+from propall.tables.label_columns import open_table
+from propall.tables.label_source import LabelSource
+from propall.tables.reading import read_table
+from tests.labels.test_annotators import ask, confusions
+
+CLASSES = np.array(["cat", "dog", "emu", "fox"])
+
+
+def answers_of(n=600, skills=(0.95, 0.8, 0.6), answered=0.8, seed=0):
+    """True labels, confusion matrices, and a wide table of answers."""
+    draw = np.random.default_rng(seed)
+    truth = draw.integers(0, 4, n)
+    matrices = confusions(skills, 4, draw)
+    answers = ask(truth, matrices, draw, answered)
+    answers[answers.max(1) < 0, 0] = truth[answers.max(1) < 0]
+    cells = np.where(answers >= 0, CLASSES[answers], "")
+    return CLASSES[truth], matrices, pd.DataFrame(cells, columns=list("abc"))
+
+
+def long_form(wide):
+    rows = [(f"x{i}", name, cell) for i, row in wide.iterrows() for name, cell in row.items() if cell]
+    return pd.DataFrame(rows, columns=["Item", "worker", "answer"])
+
+
+WIDE = LabelSource(annotators=("a", "b", "c"))
+
+
+def test_long_and_wide_form_give_the_same_labels() -> None:
+    truth, _, wide = answers_of()
+    one = combine_table(open_table(wide, WIDE))
+    raw = read_table(long_form(wide))
+    source = guess_answer_columns(raw)
+    assert source == LabelSource(label="answer", item="Item", annotator="worker")
+    other = combine_table(open_table(long_form(wide), source))
+    assert (one.resolution.label == other.resolution.label).all()
+    assert (one.resolution.label == truth).mean() > 0.9
+    assert set(one.frame()["propall_by"]) == {"the answers"}
+
+
+def test_the_report_agrees_with_the_simulation() -> None:
+    truth, matrices, wide = answers_of(n=2000)
+    report = report_crowd(combine_table(open_table(wide, WIDE)))
+    by_name = report.annotators.set_index("annotator")
+    actual = {name: (wide[name] == truth)[wide[name] != ""].mean() for name in wide}
+    for name, share in actual.items():
+        assert by_name.loc[name, "accuracy"] == pytest.approx(share, abs=0.03)
+        assert by_name.loc[name, "answers"] == (wide[name] != "").sum()
+    assert report.annotators["annotator"].tolist() == ["a", "b", "c"]  # most accurate first
+    # The most frequent confusion of the worst annotator is one that the simulation gave it.
+    worst = report.confusions[report.confusions["annotator"] == "c"].iloc[0]
+    y, z = (int(np.flatnonzero(worst[side] == CLASSES)[0]) for side in ("true", "answered"))
+    assert matrices[2, y, z] == pytest.approx(0.32, abs=0.01)
+    assert worst["probability"] == pytest.approx(matrices[2, y, z], abs=0.08)
+    assert 0 < report.agreement.alpha < 1
+
+
+def test_questions_go_to_somebody_who_has_not_answered() -> None:
+    _, _, wide = answers_of(answered=0.6)
+    resolved = combine_table(open_table(wide, WIDE))
+    questions = report_crowd(resolved, most=30).questions
+    assert 0 < len(questions) <= 30
+    assert questions["expected_gain"].is_monotonic_decreasing
+    assert (questions["expected_gain"] >= 0).all()
+    unanswered = [
+        wide.loc[row - 1, who] == "" for row, who in zip(questions["row"], questions["ask"], strict=True)
+    ]
+    everybody = [(wide.loc[row - 1] != "").all() for row in questions["row"]]
+    assert all(open_ or full for open_, full in zip(unanswered, everybody, strict=True))
+
+
+def test_the_report_is_written_and_shown(tmp_path) -> None:
+    _, _, wide = answers_of(n=200)
+    resolved = combine_table(open_table(wide, WIDE), errors="dawid_skene", class_priors="uniform")
+    paths = report_crowd(resolved).write(tmp_path / "out.csv")
+    assert [path.name for path in paths] == ["out_annotators.csv", "out_confusions.csv", "out_questions.csv"]
+    assert list(pd.read_csv(paths[0])["annotator"]) == ["a", "b", "c"]
+    page = consensus_page(resolved).to_html()
+    assert "Krippendorff" in page
+    assert "to ask about again first" in page
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [["cat", "cat"], ["dog", "dog"]] * 5,  # all agree
+        [["cat", "dog"], ["dog", "cat"]] * 5,  # contradictions
+        [["cat", ""], ["cat", "dog"], ["cat", "emu"], ["cat", ""]],  # one always answers the same
+        [["cat", "fox"], ["dog", ""], ["cat", ""], ["dog", ""]],  # an answer that nobody else has
+    ],
+)
+def test_odd_answers(cells) -> None:
+    table = open_table(pd.DataFrame(cells, columns=["a", "b"]), LabelSource(annotators=("a", "b")))
+    resolved = combine_table(table)
+    assert np.isfinite(resolved.resolution.probability).all()
+    report = report_crowd(resolved)
+    assert len(report.annotators) == 2
+    assert consensus_page(resolved).to_html()
+
+
+def test_one_row_with_many_answers_and_one_annotator_per_row() -> None:
+    many = [("x0", f"w{i}", "cat" if i % 5 else "dog") for i in range(500)]
+    rows = [*many, *((f"x{i}", f"v{i}", "dog") for i in range(1, 40))]
+    frame = pd.DataFrame(rows, columns=["item", "annotator", "answer"])
+    resolved = combine_table(open_table(frame, guess_answer_columns(read_table(frame))))
+    assert resolved.resolution.label[0] == "cat"
+    assert (resolved.resolution.label[1:] == "dog").all()
+
+
+def test_a_table_without_answers_is_refused() -> None:
+    frame = pd.DataFrame({"label": ["a", "b", "a|b"], "x": [1, 2, 3]})
+    with pytest.raises(ValueError, match="annotators: the labels are one column"):
+        combine_table(open_table(frame, LabelSource(label="label")))
+    with pytest.raises(ValueError, match="annotators: which columns hold the answers"):
+        with_usual_answers(LabelSource(), read_table(frame))
