@@ -405,9 +405,11 @@ class ResolutionSummary:
 
 
 def can_resolve_in_parts(model: TableModel, source: LabelSource | None) -> bool:
-    """Whether rows can be resolved without knowing all answers of all annotators."""
+    """Whether rows can be resolved without knowing all answers of all annotators or models."""
     labels = model.labels if source is None else source
-    return not (labels.item or labels.votes or labels.annotators) and model.features.images is None
+    by_people = labels.item or labels.votes or labels.annotators
+    by_models = labels.scores or labels.lists
+    return not (by_people or by_models) and model.features.images is None
 
 
 def resolve_to_file(
