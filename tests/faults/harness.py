@@ -147,9 +147,9 @@ def judge(door: Door, case: Case) -> Verdict:
         path = Path(folder) / f"input{case.suffix}"
         path.write_bytes(case.content)
         before = time.monotonic()
-        status, megabytes, ended = _forked(lambda: _child(door, case, path, Path(folder)), Path(folder))
+        status, megabytes, ended = run_forked(lambda: _child(door, case, path, Path(folder)), Path(folder))
         seconds = time.monotonic() - before
-        errors = _text(Path(folder) / ".stderr")
+        errors = read_text(Path(folder) / ".stderr")
         outcome, message = _classified(door, path, status, ended, errors, Path(folder))
     return Verdict(case, outcome, message, seconds, megabytes)
 
@@ -166,7 +166,7 @@ def _classified(
         return "traceback", errors.strip().splitlines()[-1]
     code = os.waitstatus_to_exitcode(status)
     if code == 0:
-        wrong = _text(folder / ".wrong")
+        wrong = read_text(folder / ".wrong")
         return ("wrong", wrong) if wrong else ("accepted", "")
     line = " ".join(errors.split())
     if "error:" not in line.lower():
@@ -195,7 +195,7 @@ def _child(door: Door, case: Case, path: Path, folder: Path) -> int:
     return 0
 
 
-def _forked(action: Callable[[], int], folder: Path) -> tuple[int | None, float, bool]:
+def run_forked(action: Callable[[], int], folder: Path) -> tuple[int | None, float, bool]:
     """Run an action in a forked child; its wait status, peak memory in MB, and whether it ended in time."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -240,7 +240,7 @@ def _redirect(folder: Path) -> None:
     sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), encoding="utf-8", errors="replace")  # noqa: SIM115
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 

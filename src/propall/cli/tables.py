@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from propall.atomic_files import write_text
 from propall.cli.app import app
 from propall.cli.option_groups import as_dict, as_words, grouped_command
 from propall.cli.table_options import (
@@ -100,8 +99,9 @@ def fit(
 ) -> None:
     """Fit a model to a table with ambiguous labels.
 
-    The model's settings are chosen by cross-validation without true labels. If interrupted during the search,
-    the folder holds a model with default settings. The file options.json in the folder repeats the fit.
+    The model's settings are chosen by cross-validation without true labels. An older model in the folder
+    stays until the new one is complete. If there is none and a search is interrupted, the folder holds a
+    model with default settings. The file options.json in the folder repeats the fit.
 
     Example: propall fit birds.csv --label species --out model
     """
@@ -122,7 +122,7 @@ def fit(
             table,
             training.fit_options(verbose=verbose, report=print_note if verbose else None),
             **features.arguments(),
-            first_model=lambda model: saved_early.append(model.save(out)),
+            first_model=None if replaces else lambda model: saved_early.append(model.save(out)),
         )
     except KeyboardInterrupt:
         if saved_early:
@@ -130,9 +130,11 @@ def fit(
         raise
     account = fitted.model.account
     account["options"] = as_dict(labels, features, training)
-    fitted.model.save(out)
-    write_text(out / OPTIONS, json.dumps(account["options"], indent=1, ensure_ascii=False) + "\n")
-    page = fit_page(fitted).write(out / PAGE) if output.page else None
+    attachments = {OPTIONS: json.dumps(account["options"], indent=1, ensure_ascii=False) + "\n"}
+    page = out / PAGE if output.page else None
+    if page is not None:
+        attachments[PAGE] = fit_page(fitted).to_html()
+    fitted.model.save(out, attachments=attachments)
     if output.json:
         print_json({**account, "model": out, "page": page})
         return

@@ -175,7 +175,8 @@ class Store(AbstractContextManager["Store"]):
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise StoreError(f"store: cannot use {self.path} ({error}).") from error
+            remedy = "Check the path, its permissions and the free space; results already stored are kept."
+            raise StoreError(f"store: cannot use {self.path} ({error}). {remedy}") from error
         except sqlite3.DatabaseError as error:
             message = f"{problem} or is damaged ({error}), and was not changed; choose another file."
             raise StoreError(f"store: {self.path} {message}") from error

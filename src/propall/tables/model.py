@@ -137,8 +137,13 @@ class TableModel:
         digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in joined]
         return np.frombuffer(b"".join(digests), dtype=np.int64)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the model to a folder; an older model there is replaced."""
+    def save(self, folder: str | Path, *, attachments: Mapping[str, str] | None = None) -> Path:
+        """Write the model to a folder; an older model there is replaced when the new one is complete.
+
+        Args:
+            folder: a new folder, or one with an older model.
+            attachments: text of further files by name: `PAGE`, `OPTIONS`.
+        """
         folder = check_model_folder(folder)
         with atomic_files.replacing_folder(folder) as part:
             self.classifier.save(part / CLASSIFIER)
@@ -159,12 +164,25 @@ class TableModel:
             text = json.dumps(contents, indent=1, ensure_ascii=False)
             first_line = json.dumps({"digest": counter_rng.digest(text)})
             (part / CONTENTS).write_text(f"{first_line}\n{text}\n", encoding="utf-8")
+            for name, attachment in (attachments or {}).items():
+                (part / name).write_text(attachment, encoding="utf-8")
         return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read a model written by `save`; damaged, modified and newer ones are rejected."""
         folder = Path(folder)
+        while True:
+            before = _identity(folder)
+            try:
+                return cls._load(folder)
+            except ValueError:
+                # Its files may be of two models if another process replaced it meanwhile.
+                if _identity(folder) == before:
+                    raise
+
+    @classmethod
+    def _load(cls, folder: Path) -> Self:
         contents = _read_contents(folder)
         path = folder / CONTENTS
         try:
@@ -245,6 +263,14 @@ def _read_held_out(path: Path, n_classes: int) -> HeldOut:
 def _invalid(path: Path, reason: object) -> ValueError:
     text = str(reason).rstrip(".")
     return ValueError(f"model: {path} is not a valid propall model ({text}). Use an unmodified copy.")
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        state = folder.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino
 
 
 def _digest(path: Path) -> str:
