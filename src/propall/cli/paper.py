@@ -205,8 +205,13 @@ def reproduce(
         print_json(reproduction.as_dicts(results))
     else:
         _print_tables(results, path)
-    if plan.failures:
-        raise RuntimeError("; ".join(map(str, plan.failures)))
+    _raise_failures(plan.failures)
+
+
+def _raise_failures(failures: Sequence[object]) -> None:
+    if failures:
+        remedy = "Run the same command again after removing the cause; finished runs are kept."
+        raise RuntimeError(f"{'; '.join(map(str, failures)).rstrip('.')}. {remedy}")
 
 
 def _reproduce_modern(selection: CellOptions, execution: ExecutionOptions, json_output: bool) -> None:
@@ -239,8 +244,7 @@ def _reproduce_modern(selection: CellOptions, execution: ExecutionOptions, json_
         print_line(f"{modern.summarize_rows(results)} Results: {path}")
         for data in sorted({spec.data for spec in plan.absent}):
             print_line(f"Data not available: {data}; see `propall data get {data}`.")
-    if plan.failures:
-        raise RuntimeError("; ".join(map(str, plan.failures)))
+    _raise_failures(plan.failures)
 
 
 def _print_modern(results: Sequence[RowResult]) -> None:

@@ -1,5 +1,7 @@
 """Self-contained HTML pages: title, finding, key figures and sections, without network requests."""
 
+import base64
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +15,13 @@ from markupsafe import Markup
 
 from propall import __version__, atomic_files
 from propall.report.colors import DARK, LIGHT, css_variables
+
+
+#: Sets the theme that was chosen before, ahead of the first drawing.
+THEME_SCRIPT = (
+    'try { const theme = localStorage.getItem("propall-theme"); '
+    "if (theme) document.documentElement.dataset.theme = theme; } catch {}"
+)
 
 
 @runtime_checkable
@@ -76,13 +85,15 @@ class Page:
             }
             for number, section in enumerate(self.sections, 1)
         ]
+        style = _color_rules() + here.joinpath("page.css").read_text(encoding="utf-8")
+        script = here.joinpath("page.js").read_text(encoding="utf-8")
         return template.render(
             page=self,
             sections=sections,
-            light=Markup(css_variables(LIGHT)),
-            dark=Markup(css_variables(DARK)),
-            style=Markup(here.joinpath("page.css").read_text(encoding="utf-8")),
-            script=Markup(here.joinpath("page.js").read_text(encoding="utf-8")),
+            policy=Markup(content_security_policy(style, THEME_SCRIPT, script)),
+            style=Markup(style),
+            theme_script=Markup(THEME_SCRIPT),
+            script=Markup(script),
         )
 
     def write(self, path: str | Path) -> Path:
@@ -90,6 +101,44 @@ class Page:
         path = Path(path)
         atomic_files.write_text(path, self.to_html())
         return path
+
+
+def content_security_policy(style: str, *scripts: str) -> str:
+    """Allow only these styles and scripts, by hash, so that no text of a page can become a script.
+
+    Style attributes, which charts use for colors, are allowed: they neither run code nor load anything.
+    """
+    allowed = " ".join(map(_hash_source, scripts))
+    return "; ".join(
+        [
+            "default-src 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "img-src data:",
+            f"script-src {allowed}",
+            "style-src 'unsafe-inline'",  # for browsers that do not know the next two
+            f"style-src-elem {_hash_source(style)}",
+            "style-src-attr 'unsafe-inline'",
+        ]
+    )
+
+
+def _hash_source(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _color_rules() -> str:
+    """CSS variables of both themes; printed pages are light."""
+    light = f"color-scheme: light; {css_variables(LIGHT)}"
+    dark = f"color-scheme: dark; {css_variables(DARK)}"
+    not_light = ':root:not([data-theme="light"])'
+    return (
+        f":root {{ {light} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ {not_light} {{ {dark} }} }}\n"
+        f':root[data-theme="dark"] {{ {dark} }}\n'
+        f"@media print {{ :root, :root[data-theme], {not_light} {{ {light} }} }}\n"
+    )
 
 
 def format_provenance(provenance: Mapping[str, str]) -> str:
