@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 WITH_SHAPES := PROPALL_CHECK_SHAPES=1
 
-.PHONY: demo test test-all faults lint format clean
+.PHONY: demo test test-all faults interruptions lint format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/propall demo
@@ -23,6 +23,10 @@ test-all: $(VENV)/.installed-dev
 # Hundreds of malformed files through every door, each in a process of its own; ends with a table.
 faults: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --inputs 300
+
+# Commands killed, out of space, without permission or robbed of their output at up to 30 changes of files.
+interruptions: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.interruptions --moments 30
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check src tests

@@ -78,7 +78,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Name the path in errors of the operating system, which name a temporary file or nothing (a full disk)."""
+    """Name the path in errors of the system, which name a temporary file or nothing (a full disk)."""
     try:
         yield
     except OSError as error:
@@ -192,7 +192,7 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def _lock(part: Path) -> int | None:
-    """Lock a file or folder until the descriptor is closed or the process ends; None if that is impossible."""
+    """Lock a file or folder until the descriptor is closed or the process ends; None if impossible."""
     if sys.platform == "win32":
         return None
     import fcntl

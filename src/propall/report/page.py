@@ -16,7 +16,6 @@ from markupsafe import Markup
 from propall import __version__, atomic_files
 from propall.report.colors import DARK, LIGHT, css_variables
 
-
 #: Sets the theme that was chosen before, ahead of the first drawing.
 THEME_SCRIPT = (
     'try { const theme = localStorage.getItem("propall-theme"); '

@@ -9,7 +9,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from tests.faults.harness import CommandError, read_text, run_forked
@@ -18,7 +20,17 @@ from tests.faults.interruptions.scenarios import NotWholeError, Parts, Scenario
 #: Interruptions, in the order of the interposer's numbers: the process is killed; the disk is full from then
 #: on; writing is not permitted from then on; the output is moved away. Two processes write at once.
 KINDS = ("kill", "disk full", "no permission", "output deleted", "two at once")
-HEADINGS = ("command", "interruption", "moments", "old", "new", "between", "damaged", "bad message", "differs")
+HEADINGS = (
+    "command",
+    "interruption",
+    "moments",
+    "old",
+    "new",
+    "between",
+    "damaged",
+    "bad message",
+    "differs",
+)
 
 
 @dataclass
@@ -72,31 +84,21 @@ def examine(scenario: Scenario, moments: int, kinds: Sequence[str] = KINDS) -> I
         yield row
 
 
-class _prepared:
-    """A temporary folder with the inputs and old outputs of a command; they are prepared once and copied."""
+@contextmanager
+def _prepared(scenario: Scenario) -> Iterator[Path]:
+    """A temporary folder with the inputs and old outputs of a command."""
+    with tempfile.TemporaryDirectory(prefix="interrupted") as name:
+        folder = Path(name).resolve()
+        shutil.copytree(_original(scenario.name, scenario.prepare).name, folder, dirs_exist_ok=True)
+        yield folder
 
-    _originals: dict[str, Path] = {}
-    _holder: tempfile.TemporaryDirectory[str] | None = None
 
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-
-    def __enter__(self) -> Path:
-        if _prepared._holder is None:
-            _prepared._holder = tempfile.TemporaryDirectory(prefix="originals")
-        original = self._originals.get(self.scenario.name)
-        if original is None:
-            original = Path(_prepared._holder.name) / str(len(self._originals))
-            original.mkdir()
-            self.scenario.prepare(original)
-            self._originals[self.scenario.name] = original
-        self._folder = tempfile.TemporaryDirectory(prefix="interrupted")
-        folder = Path(self._folder.name).resolve()
-        shutil.copytree(original, folder, dirs_exist_ok=True)
-        return folder
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
+@cache
+def _original(name: str, prepare: Callable[[Path], None]) -> "tempfile.TemporaryDirectory[str]":
+    """Inputs and old outputs, prepared once per command."""
+    folder: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory(prefix="original")
+    prepare(Path(folder.name))
+    return folder
 
 
 def _judge(
@@ -172,9 +174,7 @@ def _run(scenario: Scenario, folder: Path, action: int = 0, moment: int = 0) -> 
     victim, aside = str(folder / "work" / output), str(folder / "aside")
 
     def child() -> int:
-        interposer.fault_arm(
-            action, moment, str(folder / "work").encode(), victim.encode(), aside.encode()
-        )
+        interposer.fault_arm(action, moment, str(folder / "work").encode(), victim.encode(), aside.encode())
         return _command(scenario, folder)
 
     return _ended(child, folder)

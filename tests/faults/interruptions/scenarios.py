@@ -169,8 +169,10 @@ SCENARIOS = [
     ),
     Scenario(
         "reproduce",
-        ("reproduce", "real", "--protocol", "short", "--methods", "pl_knn,ga", "--data", "lost")
-        + ("--device", "cpu", "--store", "work/results.sqlite"),
+        (
+            *("reproduce", "real", "--protocol", "short", "--methods", "pl_knn,ga", "--data", "lost"),
+            *("--device", "cpu", "--store", "work/results.sqlite"),
+        ),
         _with_data,
         {"results.sqlite": _read_store},
         grows=True,
@@ -189,8 +191,10 @@ SCENARIOS = [
     ),
     Scenario(
         "report",
-        ("report", "--results", str(STORE / "tables"), "--out", "work/report.html")
-        + ("--markdown", "work/report.md"),
+        (
+            *("report", "--results", str(STORE / "tables"), "--out", "work/report.html"),
+            *("--markdown", "work/report.md"),
+        ),
         _with_old_files("report.html", "report.md"),
         {"report.html": _read_page, "report.md": _read_bytes},
     ),
