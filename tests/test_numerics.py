@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from propall.kernels import propall_losses
 from propall.numerics import (
+    accurate_expm1,
     full_precision,
     negative_log_mass,
     probabilities_and_complements,
@@ -87,3 +89,19 @@ def test_complements_do_not_cancel() -> None:
     p, complement = probabilities_and_complements(logits)
     torch.testing.assert_close(p + complement, torch.ones_like(p))
     assert complement[0, 0].item() == pytest.approx(2 * np.exp(-30.0), rel=1e-6)
+
+
+@pytest.mark.compiled
+@pytest.mark.filterwarnings("ignore")
+def test_small_probabilities_survive_the_compiler() -> None:
+    """`torch.compile` for a CPU evaluates `expm1` as exp(x) - 1."""
+    x = torch.tensor([-200.0, -30.0, -1e-3, -1e-6, -1e-10, -1e-20, 0.0, 1e-12, 3.0, 80.0, 2.0, 1.0] * 4)
+    compiled = torch.compile(accurate_expm1, fullgraph=True)
+    torch.testing.assert_close(compiled(x), torch.expm1(x), rtol=1e-6, atol=0)
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(compiled(x).sum(), x)
+    torch.testing.assert_close(gradient, x.detach().exp())
+    logits = 50 * torch.randn(64, 10, generator=torch.Generator().manual_seed(0))
+    candidates = torch.arange(10) < 5
+    losses = torch.compile(propall_losses, fullgraph=True)(logits, candidates.expand_as(logits))
+    torch.testing.assert_close(losses, propall_losses(logits, candidates.expand_as(logits)))

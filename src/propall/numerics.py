@@ -75,6 +75,22 @@ def probabilities_and_complements(
     return p, torch.where(top, rest, 1 - p)
 
 
+def accurate_expm1(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """exp(x) - 1 without cancellation, also in code that is compiled for a CPU.
+
+    The compiler of PyTorch 2.13 evaluates `expm1` on a CPU as exp(x) - 1, which is 0 for small x. There, the
+    quotient (u - 1) / log u with u = exp(x) is multiplied by x: its errors cancel.
+    """
+    if x.device.type != "cpu" or not is_traced():
+        return torch.expm1(x)
+    fixed, u = x.detach(), x.exp()
+    near, low = u.detach() == 1, u.detach() == 0
+    usual = u.detach().masked_fill(near | low, 2.0)
+    value = torch.where(near, fixed, torch.where(low, -1.0, (usual - 1) / usual.log() * fixed))
+    value = torch.where(torch.isinf(u.detach()), u.detach(), value)
+    return value + (u - u.detach()).nan_to_num(0.0)  # 0, with the gradient of exp
+
+
 def log1mexp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     r"""log(1 - exp(-x)) for x > 0, accurate at both ends, with a finite gradient.
 
@@ -86,4 +102,4 @@ def log1mexp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     near = x < LOG_2
     # A branch gets 1.0 where it is not taken: its gradient could be infinite there, and 0 * inf is NaN.
     small, large = x.where(near, 1.0), x.where(~near, 1.0)
-    return torch.where(near, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
+    return torch.where(near, torch.log(-accurate_expm1(-small)), torch.log1p(-torch.exp(-large)))

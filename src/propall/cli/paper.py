@@ -148,6 +148,10 @@ class ExecutionOptions:
     ] = Launcher.local
     dry_run: Annotated[bool, _execution("--dry-run", help="Show what would run, and how long.")] = False
     store: Annotated[Path, _execution(help="File of results; created if it does not exist.")] = STORE
+    compiling: Annotated[
+        bool,
+        _execution("--compile/--no-compile", help="Compile the steps of the table modern on a GPU."),
+    ] = True
 
 
 @grouped_command(app)
@@ -235,7 +239,14 @@ def _reproduce_modern(selection: CellOptions, execution: ExecutionOptions, json_
         keys = {f"{row.row.name} {row.protocol}": [spec.key for spec in row.specs] for row in rows}
         with RunProgress(keys, print_note) as progress:
             launcher: Literal["local", "ray"] = "ray" if execution.launcher is Launcher.ray else "local"
-            plan = modern.run_rows(rows, store, device=execution.device, progress=progress, launcher=launcher)
+            plan = modern.run_rows(
+                rows,
+                store,
+                device=execution.device,
+                progress=progress,
+                launcher=launcher,
+                compiling=execution.compiling,
+            )
         results = modern.row_results(rows, store.find(specs))
     if json_output:
         print_json(modern.as_dicts(results))

@@ -6,7 +6,7 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.numerics import full_precision, probabilities_and_complements
+from propall.numerics import accurate_expm1, full_precision, probabilities_and_complements
 from propall.training.contract import Candidates, Logits, RowLosses, RowwiseObjective, State, Step
 
 
@@ -45,7 +45,7 @@ def abs_gce_loss(
     References:
         [lv2024robustness].
     """
-    losses = -(q * full_precision(logits).log_softmax(-1)).expm1() / q
+    losses = -accurate_expm1(q * full_precision(logits).log_softmax(-1)) / q
     return (losses * candidates).sum(-1) / candidates.sum(-1)
 
 
