@@ -71,6 +71,12 @@ def test_reproduce_and_results(run, tmp_path):
     assert code == 0
     assert key in out
     assert json.loads(run("results", "show", key, "--json")[1])["key"] == key
+    code, _, err = run("results", "list", "--method", "gaa")
+    assert code == 1
+    assert "method: no result has method 'gaa' in runs/results.sqlite" in err
+    assert "stored: 'ga', 'pl_knn'" in " ".join(err.split())
+    code, out, _ = run("results", "list", "--method", "ga", "--data", "lost", "--protocol", "short")
+    assert "1 result in" in out
     code, _, err = run("results", "show", "zzz")
     assert code == 1
     assert "no result has key 'zzz'" in err

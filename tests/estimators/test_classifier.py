@@ -11,12 +11,14 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, LeaveOneOut, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from propall import CandidateLabels, PartialLabelClassifier
 from propall.estimators.calibration import fit_temperature
 from propall.estimators.scorers import SCORERS
+from propall.estimators.validation import weigh_rows
 from propall.methods import METHODS
 from propall.training.contract import Algorithm
 from tests.fixtures.candidates import NAMES, ONE_COMPLEMENTARY_LABEL, blurred_clouds, separate_clouds
@@ -31,6 +33,7 @@ WEIGHT_CHECKS = (
     "check_sample_weight_equivalence_on_dense_data",
     "check_sample_weight_equivalence_on_sparse_data",
     "check_classifiers_one_label_sample_weights",
+    "check_class_weight_classifiers",
 )
 FEW_ROWS = "the check has fewer rows than the method needs neighbors"
 FEW_ROWS_CHECKS = {
@@ -353,3 +356,61 @@ def test_default_learning_rates():
             for rates in ({}, {"learning_rate": rate})
         )
         assert np.array_equal(default.decision_function(X[test]), explicit.decision_function(X[test]))
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("scaling", [True, "min-max", False])
+@pytest.mark.parametrize("method", ["propall", "clpl"])
+def test_coefficients_of_a_linear_model_give_its_decision_function(method, scaling, k):
+    X, S, _ = separate_clouds(k=k)
+    clf = PartialLabelClassifier(method, epochs=3, standardize=scaling, random_state=0).fit(5 + 3 * X, S)
+    rows = 5 + 3 * X[:7]
+    expected = clf.decision_function(rows)
+    scores = rows @ clf.coef_.T + clf.intercept_
+    assert clf.coef_.shape == ((1, 4) if k == 2 else (k, 4))
+    assert np.allclose(scores[:, 0] if k == 2 else scores, expected)
+
+
+@pytest.mark.parametrize("setting", [{"net": "mlp"}, {"n_estimators": 2}, {"standardize": "square root"}])
+def test_other_models_have_no_coefficients(setting):
+    X, S, _ = separate_clouds()
+    clf = PartialLabelClassifier(epochs=1, random_state=0, **setting).fit(X, S)
+    assert not hasattr(clf, "coef_")
+    with pytest.raises(AttributeError, match="intercept_: this model is not linear"):
+        _ = clf.intercept_
+
+
+def test_partial_fit_says_why_it_is_missing():
+    assert not hasattr(PartialLabelClassifier(), "partial_fit")
+    with pytest.raises(AttributeError, match=r"partial_fit: not available, because .* Call fit"):
+        PartialLabelClassifier().partial_fit([[0.0]], ["a"])
+
+
+def test_class_weights_equal_row_weights_of_ordinary_labels():
+    X, _, truth = blurred_clouds(90)
+    y, weights = NAMES[truth], {"ape": 3.0, "cat": 0.5}
+    by_class = PartialLabelClassifier(epochs=5, class_weight=weights, random_state=0).fit(X, y)
+    by_row = [weights.get(name, 1.0) for name in y]
+    by_rows = PartialLabelClassifier(epochs=5, random_state=0).fit(X, y, sample_weight=by_row)
+    assert np.array_equal(by_class.coef_, by_rows.coef_)
+    balanced = PartialLabelClassifier(epochs=5, class_weight="balanced", random_state=0).fit(X, y)
+    by_row = compute_sample_weight("balanced", y)
+    by_rows = PartialLabelClassifier(epochs=5, random_state=0).fit(X, y, sample_weight=by_row)
+    assert np.allclose(balanced.coef_, by_rows.coef_)
+
+
+def test_a_row_has_the_mean_weight_of_its_candidates(tmp_path):
+    labels = CandidateLabels.from_any(["a|b", "b", "b|c"])
+    assert weigh_rows({"a": 3, "c": 0}, labels).tolist() == [2.0, 1.0, 0.5]
+    # b counts for half a row, a row, and half a row
+    assert np.allclose(weigh_rows("balanced", labels), [(2 + 0.5) / 2, 0.5, (0.5 + 2) / 2])
+    with pytest.raises(ValueError, match=r"class_weight: 'd' is not a class; the classes are 'a', 'b', 'c'"):
+        weigh_rows({"d": 1}, labels)
+    with pytest.raises(ValueError, match="class_weight: 'a' has -1; expected a number of at least 0"):
+        weigh_rows({"a": -1}, labels)
+    with pytest.raises(ValueError, match="class_weight: got 'even'; expected 'balanced', a dict or None"):
+        weigh_rows("even", labels)
+    X, _, truth = separate_clouds(30)
+    clf = PartialLabelClassifier(epochs=1, class_weight={1: 2.0}, random_state=0).fit(X, truth)
+    clf.save(tmp_path / "model.safetensors")
+    assert PartialLabelClassifier.load(tmp_path / "model.safetensors").class_weight == {1: 2.0}

@@ -4,12 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.linear_model import LogisticRegression, Perceptron
 from sklearn.model_selection import KFold, ShuffleSplit, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from propall import CandidateLabels, PartialLabelClassifier
+from propall import CandidateClassifier, CandidateLabels, PartialLabelClassifier
 from propall.estimators.cross_fitting import EARLY_STOPS
 from propall.estimators.folds import CandidateStratifiedKFold
 from propall.estimators.scorers import (
@@ -333,3 +334,14 @@ def test_cleanlab_finds_wrong_labels():
     issues = filters.find_label_issues(labels=noisy, pred_probs=resolution.probabilities)
     assert issues[:15].mean() > 0.8
     assert issues[15:].mean() < 0.1
+
+
+def test_resolve_out_of_fold_refuses_classifiers_for_ordinary_labels():
+    X, S, _ = separate_clouds(60)
+    for other in (LogisticRegression(), make_pipeline(StandardScaler(), LogisticRegression())):
+        with pytest.raises(ValueError, match=r"estimator: \w+ cannot be fitted to candidate sets\. Wrap"):
+            resolve_out_of_fold(other, X, S)
+    with pytest.raises(ValueError, match="estimator: Perceptron has no fit and predict_proba"):
+        resolve_out_of_fold(Perceptron(), X, S)
+    wrapped = resolve_out_of_fold(CandidateClassifier(LogisticRegression()), X, S)
+    assert len(wrapped.label) == 60

@@ -29,6 +29,12 @@ def test_a_named_recipe_brings_its_network():
     assert choose_setting("cifar10").net == "resnet32"
 
 
+def test_a_linear_network_on_pixels_has_a_lower_rate():
+    assert choose_setting("mnist", net="linear").recipe.learning_rate == 0.01
+    assert choose_setting("mnist", net="linear", changes={"learning_rate": 0.3}).recipe.learning_rate == 0.3
+    assert choose_setting("lost").recipe.learning_rate == 0.05
+
+
 def test_digits_are_not_mirrored():
     _, recipe = choose_setting("kmnist", "fast")
     assert not recipe.views.weak.flip

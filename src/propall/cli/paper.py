@@ -6,7 +6,7 @@ import json
 import sys
 import time
 import webbrowser
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -27,7 +27,7 @@ from propall.cli.terminal import (
     print_table,
     split_words,
 )
-from propall.wording import approximate_duration, plural
+from propall.wording import approximate_duration, class_hint, list_names, plural
 
 if TYPE_CHECKING:
     from propall.paper.comparison import Contender, ContenderScore
@@ -564,6 +564,8 @@ def results_list(
 
     with Store(store, read_only=True) as results:
         lines = results.lines(data=data, method=method, protocol=protocol)
+        if not lines:
+            _check_stored({"data": data, "method": method, "protocol": protocol}, results)
     if json_output:
         print_json(lines)
         return
@@ -576,6 +578,19 @@ def results_list(
     columns = ("key", "data", "method", "protocol", "fold", "seed", "accuracy %", "seconds", "date")
     print_table(columns, rows, numbers=slice(4, 8))
     print_line(f"\n{plural(len(lines), 'result')} in {store}. Show one: propall results show KEY")
+
+
+def _check_stored(filters: Mapping[str, str | None], store: Store) -> None:
+    """Raise an error for a name that no stored result has."""
+    lines = store.lines()
+    for option, name in filters.items():
+        names = sorted({line[option] for line in lines})
+        if name is not None and name not in names:
+            known = f"; stored: {list_names(names)}" if names else "; the store has no results"
+            raise ValueError(
+                f"{option}: no result has {option} {name!r} in {store.path}{class_hint(name, names)}{known}. "
+                "See `propall results list`."
+            )
 
 
 @results_app.command("show")

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
@@ -25,7 +25,7 @@ from propall.estimators.ensemble import (
     member_scores,
     out_of_bag_probabilities,
 )
-from propall.estimators.export import FittedNetwork
+from propall.estimators.export import FittedNetwork, linear_map
 from propall.estimators.persistence import load_model, save_model
 from propall.estimators.validation import check_features, check_training_data
 from propall.methods import METHODS
@@ -89,6 +89,9 @@ class PartialLabelClassifier(PartialLabelEstimator):
             to [0, 1]; "square root" for the z-score of the square root of the distance to the column's
             minimum, which suits histograms; False to leave them unchanged. With views, any but False scales
             the channels of images to zero mean and unit variance.
+        class_weight: weights of classes by name, or "balanced" for weights inversely proportional to the
+            class frequencies, where a row counts in equal parts for its candidates; None for equal weights.
+            A row has the mean weight of its candidates, multiplied by its `sample_weight`.
         classes: class names in order, for candidate matrices or to fix the order; inferred from y by default.
         device: "auto" (a GPU if available), "cpu", "cuda", ...
         verbose: show a progress bar on a terminal.
@@ -103,15 +106,16 @@ class PartialLabelClassifier(PartialLabelEstimator):
         scale_: standard deviations that the features are divided by, or None.
         floor_: column minima that are subtracted before the square root, or None.
         temperature_: divisor of the log-probabilities; 1 until `calibrate` is called.
+        coef_: (k, d) weights of the raw features for a single linear model, (1, d) for two classes:
+            `decision_function(X) = X @ coef_.T + intercept_`. Other models have no such attribute.
+        intercept_: (k,) constants of the same model, (1,) for two classes.
         out_of_bag_: (n, k) probabilities of the training rows by the members that were not trained on them,
             NaN for rows in every bag; None without bagging. It is not saved.
 
     Notes:
         Computes in the precision of X: float32 stays float32, everything else becomes float64. Shuffling and
         noise depend on the contents of a row, not its position, so results do not depend on the order of the
-        rows; if one batch holds all rows, a weight of 2 equals listing a row twice. There is no
-        `partial_fit`: methods with memory (PRODEN, RC, ...) need all rows, and ProPaLL's noise schedule needs
-        the total number of steps.
+        rows; if one batch holds all rows, a weight of 2 equals listing a row twice.
 
     Examples:
         >>> from propall import PartialLabelClassifier
@@ -131,6 +135,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
     schedule: Literal["constant", "one_cycle"] = "constant"
     bagging: float | None = None
     targets: Literal["own", "peer"] = "own"
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
 
     def fit(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the ensemble to labels or candidate sets.
@@ -262,6 +267,37 @@ class PartialLabelClassifier(PartialLabelEstimator):
         scores = self._log_probabilities(self._inputs(X)).cpu().numpy() * self.temperature_
         self.temperature_ = fit_temperature(scores, self.candidate_matrix(candidates), sample_weight)
         return self
+
+    @property
+    def coef_(self) -> NDArray[Any]:
+        """Weights of the raw features, for a single linear model."""
+        return self._linear_map("coef_")[0]
+
+    @property
+    def intercept_(self) -> NDArray[Any]:
+        """Constants of the decision function, for a single linear model."""
+        return self._linear_map("intercept_")[1]
+
+    def _linear_map(self, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+        check_is_fitted(self)
+        standardization = Standardization(self.mean_, self.scale_, self.floor_)
+        found = linear_map(self.classifiers_, standardization)
+        if found is None:
+            raise AttributeError(
+                f"{name}: this model is not linear in its features; expected net='linear', n_estimators=1 "
+                "and standardize other than 'square root'. Use `to_torch` for the weights of a network."
+            )
+        weight, bias = found
+        return (weight[1:] - weight[:1], bias[1:] - bias[:1]) if len(bias) == 2 else (weight, bias)
+
+    @property
+    def partial_fit(self) -> NoReturn:
+        """Not available; the error says why."""
+        raise AttributeError(
+            "partial_fit: not available, because methods with memory (PRODEN, RC, ...) need all rows and "
+            "ProPaLL's noise schedule needs the number of steps. Call fit with all rows, or use "
+            "propall.PartialLabelLoss in a training loop."
+        )
 
     def to_torch(self) -> nn.Module:
         """Return the fitted model as a module from raw features to logits.

@@ -2,13 +2,16 @@
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from propall.estimators.ensemble import Standardization, log_mixture
 from propall.methods import LinearClassifier
+from propall.nets.mlp import Linear
 from propall.training.contract import Classifier, State
 from propall.training.networks import NetClassifier
 
@@ -57,6 +60,31 @@ class _DecodedNet(nn.Module):
             for part, names in self._state_names.items()
         }
         return self.objective.scores(self.net(x), State(**parts))
+
+
+def linear_map(
+    classifiers: Sequence[Classifier], standardization: Standardization
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Weights (k, d) and constants (k,) from raw features to scores; None if the model is not linear."""
+    if len(classifiers) != 1 or standardization.floor is not None:
+        return None
+    classifier = classifiers[0]
+    if isinstance(classifier, LinearClassifier):
+        weight, bias = classifier.weight, classifier.bias
+    elif isinstance(classifier, NetClassifier) and isinstance(classifier.net, Linear):
+        head = classifier.net.head
+        weight, bias = head.weight, head.bias
+        # An objective may decode its outputs by another map than the identity.
+        probe = torch.eye(len(bias), dtype=weight.dtype, device=weight.device)
+        if not torch.equal(classifier.objective.scores(probe, classifier.state), probe):
+            return None
+    else:
+        return None
+    matrix, constant = (part.detach().cpu().numpy().copy() for part in (weight, bias))
+    if standardization.mean is not None and standardization.scale is not None:
+        matrix = matrix / standardization.scale.reshape(-1)
+        constant = constant - matrix @ standardization.mean.reshape(-1)
+    return matrix, constant
 
 
 def _as_module(classifier: Classifier) -> nn.Module:

@@ -140,6 +140,11 @@ def _pack(model: "PartialLabelClassifier") -> tuple[dict[str, Any], dict[str, Te
     parameters = model.get_params(deep=False) | {"method": method.name, "random_state": None}
     if not isinstance(model.net, str):
         parameters["net"] = None
+    class_weight = parameters.pop("class_weight")
+    if class_weight is not None:  # absent in files of earlier versions
+        # In pairs: the keys of a JSON object are always strings.
+        is_name = isinstance(class_weight, str)
+        parameters["class_weight"] = class_weight if is_name else [list(p) for p in class_weight.items()]
     if not parameters["views"]:
         del parameters["views"]  # as in files of earlier versions
     elif isinstance(model.views, Views):
@@ -194,7 +199,7 @@ def _unpack(
         parameters = {**header["parameters"]}
         custom = parameters["net"] is None
         # Views have a check of their own, and a custom network is not in the file.
-        separate = {"views", *(["net"] if custom else [])}
+        separate = {"views", "class_weight", *(["net"] if custom else [])}
         known = {name: value for name, value in parameters.items() if name not in separate}
         check_fields(known, estimator, "parameter")
         _check_names(header["classes"]["names"])
@@ -212,6 +217,8 @@ def _build_model(
     kind = METHODS[parameters["method"]]
     fields = {name: v for name, v in header["method_fields"].items() if name not in _TRAINING_SETTINGS}
     check_fields(fields, kind, "hyper-parameter")
+    if parameters.get("class_weight") is not None:
+        parameters["class_weight"] = _read_class_weight(parameters["class_weight"])
     if isinstance(parameters.get("views"), dict):
         parameters["views"] = Views.from_dict(parameters["views"])
     model = estimator(**parameters | {"method": kind(**fields)})
@@ -252,6 +259,15 @@ def _first_line(error: Exception) -> str:
 def _check_names(names: list[Any]) -> None:
     if not names or len({(type(name), name) for name in names}) < len(names):
         raise ValueError("header: class names are missing or repeated")
+
+
+def _read_class_weight(value: Any) -> Any:
+    if value == "balanced":
+        return value
+    check_json(value, list[list[bool | int | float | str]], "class_weight")
+    if any(len(pair) != 2 for pair in value):
+        raise ValueError("class_weight: expected pairs of a class and its weight")
+    return dict(value)
 
 
 def _scaling(tensors: dict[str, Tensor], name: str, in_shape: tuple[int, ...]) -> Any:

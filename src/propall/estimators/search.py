@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from propall.estimators.calibration import cross_calibrate, fit_temperature
+from propall.estimators.candidate_mixin import CandidateMixin
 from propall.estimators.classifier import PartialLabelClassifier, PartialLabelEstimator
 from propall.estimators.cross_fitting import CrossFitting
 from propall.estimators.ensemble import seed_from
@@ -72,6 +73,11 @@ def resolve_out_of_fold(
         ['cat', 'dog']
     """
     trains_together = isinstance(estimator, PartialLabelClassifier)
+    if not hasattr(estimator, "fit") or not hasattr(estimator, "predict_proba"):
+        raise ValueError(
+            f"estimator: {type(estimator).__name__} has no fit and predict_proba; expected a classifier for "
+            "candidate sets, such as propall.PartialLabelClassifier()."
+        )
     labels = read_candidates(candidates, estimator.classes if trains_together else None)
     mask = labels.to_numpy()
     folds = make_partition(CandidateStratifiedKFold() if cv is None else cv, X, labels)
@@ -82,18 +88,40 @@ def resolve_out_of_fold(
         logs = clipped_log(out_of_bag)
     elif trains_together:
         model = clone(estimator)
-        features, labels, weight = check_training_data(model, X, labels, weight)
-        for fitted in CrossFitting(features, labels, weight, folds).fit([model]):
+        features, labels, fit_weight = check_training_data(model, X, labels, weight)
+        for fitted in CrossFitting(features, labels, fit_weight, folds).fit([model]):
             hold = folds[fitted.fold][1]
             logs[hold] = fitted.model.predict_log_proba(features[hold])
     else:
         for fit, hold in folds:
             fit_params = {} if weight is None else {"sample_weight": weight[fit]}
-            fold_model = clone(estimator).fit(_safe_indexing(X, fit), labels[fit], **fit_params)
+            fold_model = clone(estimator)
+            try:
+                fold_model.fit(_safe_indexing(X, fit), labels[fit], **fit_params)
+            except (ValueError, TypeError) as error:
+                if _takes_candidates(estimator):
+                    raise
+                raise _refusal(estimator) from error
             logs[hold] = clipped_log(fold_model.predict_proba(_safe_indexing(X, hold)))
     if calibrate:
         logs = cross_calibrate(logs, mask, folds, weight)
     return Resolution(logs, mask, labels.decode(range(labels.n_classes)))
+
+
+def _takes_candidates(estimator: Any) -> bool:
+    """Whether an estimator, the last step of a pipeline, or what a search wraps is for candidate sets."""
+    if isinstance(estimator, CandidateMixin):
+        return True
+    inner = estimator.steps[-1][1] if hasattr(estimator, "steps") else getattr(estimator, "estimator", None)
+    return inner is not None and _takes_candidates(inner)
+
+
+def _refusal(estimator: Any) -> ValueError:
+    name = type(estimator).__name__
+    return ValueError(
+        f"estimator: {name} cannot be fitted to candidate sets. Wrap the classifier: "
+        "propall.CandidateClassifier(classifier)."
+    )
 
 
 def _out_of_bag(

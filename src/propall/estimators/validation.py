@@ -1,7 +1,8 @@
 """Checks of the data that estimators receive."""
 
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,33 @@ def check_training_data(
     weight = None
     if sample_weight is not None:
         weight = _check_sample_weight(sample_weight, X, dtype=features.dtype, ensure_non_negative=True)
+    if (class_weight := getattr(estimator, "class_weight", None)) is not None:
+        row_weight = weigh_rows(class_weight, labels).astype(features.dtype)
+        weight = row_weight if weight is None else weight * row_weight
     return features, labels, weight
+
+
+def weigh_rows(class_weight: Any, labels: CandidateLabels) -> NDArray[np.float64]:
+    """Return the mean weight of each row's candidates; see `PartialLabelClassifier`."""
+    shares = labels.to_numpy() / labels.to_numpy().sum(1, keepdims=True)
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        counts = shares.sum(0)
+        # A class without rows has no weight, and needs none.
+        weights = np.divide(len(labels) / labels.n_classes, counts, out=0 * counts, where=counts > 0)
+    elif isinstance(class_weight, Mapping):
+        names = list(labels.classes)
+        for name, value in class_weight.items():
+            if name not in names:
+                raise ValueError(
+                    f"class_weight: {name!r} is not a class{class_hint(name, names)}; the classes are "
+                    f"{list_names(names)}."
+                )
+            if not isinstance(value, Real) or not 0 <= float(value) < np.inf:
+                raise ValueError(f"class_weight: {name!r} has {value!r}; expected a number of at least 0.")
+        weights = np.array([float(class_weight.get(name, 1)) for name in names])
+    else:
+        raise ValueError(f"class_weight: got {class_weight!r}; expected 'balanced', a dict or None.")
+    return np.asarray(shares @ weights)
 
 
 def check_row_count(labels: CandidateLabels, n: int) -> None:

@@ -88,6 +88,10 @@ def choose_setting(
     if name is not None and chosen != default_net:
         # The rates of a named recipe are tuned for its network; these suit any other.
         recipe = dataclasses.replace(recipe, batch_size=64, learning_rate=0.05, momentum=0.9, norm_rate=1.0)
+    elif chosen == "linear" != default_net:
+        # At the rates of deeper networks, the first steps on pixels are so large that ProPaLL may never learn
+        # one of two similar classes.
+        recipe = dataclasses.replace(recipe, learning_rate=0.01)
     return NamedRecipe(chosen, dataclasses.replace(recipe, **(changes or {})))
 
 

@@ -44,8 +44,9 @@ trained with views, with one line per run:
 
 The other files are not part of the paper's tables: `selection.csv` and `calibration.csv` are written by
 `scripts/selection.py`, `annotators.json` by `propall annotators`, `base_losses.json` by
-`propall base-losses`. `scripts/real_world_tables.py FOLDER` measures the label-free portfolio on Lost,
-MSRCv2 and BirdSong next to its members and clean labels.
+`propall base-losses`, and `crowds.csv`, `teacher_sets.csv` and `seed_spread.csv` by the scripts of the same
+names. `scripts/real_world_tables.py FOLDER` measures the label-free portfolio on Lost, MSRCv2 and BirdSong
+next to its members and clean labels.
 """
 #: Columns of `TABLE.csv`.
 TABLE_COLUMNS = (
@@ -159,6 +160,12 @@ def write_folder(store: Store, folder: Path) -> dict[str, int]:
     with atomic_files.replacing(folder / DETAILS) as part, part.open("w", encoding="utf-8") as out:
         for result in written.values():
             out.write(json.dumps(_details(result), sort_keys=True, separators=(",", ":")) + "\n")
+    expected = [*(f"{name}.csv" for name in counts), "README.md", DETAILS]
+    if missing := [name for name in expected if not (folder / name).is_file()]:
+        raise StoreError(
+            f"results: {folder / missing[0]} was deleted while the folder was written. Run the same command "
+            "again."
+        )
     return counts
 
 

@@ -113,7 +113,7 @@ def _judge(
     try:
         present = scenario.read(folder)
         _count(row, scenario, present, old, new)
-        if ended.status == 0 and row.kind != "output deleted" and present != new:
+        if ended.status == 0 and present != new and not _was_complete(scenario, folder, new):
             raise NotWholeError("it reports success without the new output")
     except NotWholeError as error:
         row.damaged += 1
@@ -132,6 +132,16 @@ def _judge(
     if not same and not (row.kind == "output deleted" and again.status == 0):
         row.differs += 1
         row.faults.append(f"{where}the second run differs: {again.status} {again.errors[-300:]}")
+
+
+def _was_complete(scenario: Scenario, folder: Path, new: dict[str, Parts]) -> bool:
+    """Whether the output that was moved away is the new one: then nothing could be noticed."""
+    name, reader = next(iter(scenario.outputs.items()))
+    moved = folder / "aside" / Path(*Path(name).parts[1:])
+    try:
+        return moved.exists() and reader(moved) == new[name]
+    except Exception:
+        return False
 
 
 def _count(
