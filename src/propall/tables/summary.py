@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.sparse import csc_array, csr_array, triu
 
 from propall.labels.candidates import CandidateLabels
 from propall.labels.parsing import as_text
@@ -166,23 +167,28 @@ def _add_labels(summary: Summary, labeled: LabeledRows) -> None:
 def _frequent_pairs(labels: CandidateLabels, named: NDArray[np.bool_]) -> list[LabelPair]:
     """The pairs of labels that are most often candidates of the same row, among rows that list candidates."""
     mask = labels.to_numpy()
-    listed = mask[named & (mask.sum(1) < labels.n_classes)].astype(np.float64)
-    both = listed.T @ listed
-    single = np.diag(both)
-    pairs = []
-    for i, j in zip(*np.triu(both, 1).nonzero(), strict=True):
-        one, other = str(labels.classes[i]), str(labels.classes[j])
-        pairs.append(LabelPair(one, other, int(both[i, j]), float(both[i, j] / min(single[i], single[j]))))
-    return sorted(pairs, key=lambda pair: (-pair.rows, pair.one, pair.other))[:PAIRS]
+    # Sparse: a matrix of all pairs of 10 000 classes would be 800 MB, and take a minute.
+    listed = csr_array(mask[named & (mask.sum(1) < labels.n_classes)], dtype=np.int32)
+    both = triu(listed.T @ listed).tocoo()
+    of_class = both.diagonal()
+    i, j, rows = (part[both.row != both.col] for part in (both.row, both.col, both.data))
+    names = np.array([str(name) for name in labels.classes], dtype=object)
+    place = np.argsort(np.argsort(names, kind="stable"))
+    first = np.lexsort((place[j], place[i], -rows))[:PAIRS]
+    return [
+        LabelPair(names[a], names[b], int(count), float(count / min(of_class[a], of_class[b])))
+        for a, b, count in zip(i[first], j[first], rows[first], strict=True)
+    ]
 
 
 def _inseparable_classes(labels: CandidateLabels) -> list[DataNote]:
     mask = labels.to_numpy()
-    informative = mask[mask.sum(1) < labels.n_classes]
+    rows_of = csc_array(mask[mask.sum(1) < labels.n_classes])
     groups: dict[bytes, list[str]] = {}
     for i, name in enumerate(labels.classes):
-        if informative[:, i].any():
-            groups.setdefault(informative[:, i].tobytes(), []).append(str(name))
+        rows = rows_of.indices[rows_of.indptr[i] : rows_of.indptr[i + 1]]
+        if len(rows):
+            groups.setdefault(rows.tobytes(), []).append(str(name))
     why = "are always candidates together, so they cannot be told apart"
     inseparable = [", ".join(map(repr, names)) for names in groups.values() if len(names) > 1]
     return [DataNote("inseparable classes", f"{names} {why}") for names in inseparable]
