@@ -1,6 +1,6 @@
 """What an installed propall must do, as a script without test libraries: `python checks.py FIXTURES`.
 
-FIXTURES is a copy of tests/compatibility. Run it in an empty folder, so that the installed package is imported.
+FIXTURES is a copy of tests/compatibility. Run it in an empty folder, with the package installed.
 """
 
 import csv
@@ -96,7 +96,7 @@ def check_commands(fixtures: Path) -> None:
     run("fit", table, "--label", "animal", "--out", "model", "--effort", "quick", "--quiet")
     run("resolve", table, "--model", "model", "--out", "resolved.csv", "--quiet")
     run("predict", table, "--model", "model", "--out", "predicted.csv", "--quiet")
-    with open("predicted.csv", newline="", encoding="utf-8") as file:
+    with Path("predicted.csv").open(newline="", encoding="utf-8") as file:
         assert all(row["propall_label"] for row in csv.DictReader(file))
     assert "Accuracy" in run("evaluate", "resolved.csv", "--model", "model", "--truth", "propall_label")
     assert "propall" in run("methods")
