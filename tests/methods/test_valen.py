@@ -395,7 +395,8 @@ def test_the_monitor_sees_one_training() -> None:
     (train, _), (small, _) = blobs(), blobs(n=50)
     diary = Diary(train.x)
     runs = [Run(train, seed=0), Run(small, seed=1), Run(train, seed=2)]
-    classifiers = fitted(method(epochs=3), *runs, monitor=diary)
+    together = dataclasses.replace(setup(3), stack=2)
+    classifiers = fitted(VALEN(warm_up=2).with_training(together), *runs, monitor=diary)
     assert sorted(diary.begun) == [(5, [0, 2], 0), (5, [1], 0)]
     for positions in ([0, 2], [1]):
         assert [e for e, seen in diary.epochs if seen == positions] == [1, 2, 3, 4, 5]

@@ -216,7 +216,7 @@ def test_idle_captures_are_released_before_a_stack_is_split(monkeypatch):
 
     monkeypatch.setattr(Stack, "train_epoch", scarce)
     monkeypatch.setattr(compiled, "_idle", [object()])
-    Trainer(CC(), NET, Recipe(epochs=1, batch_size=16)).fit(runs())
+    Trainer(CC(), NET, Recipe(epochs=1, batch_size=16), stack=5).fit(runs())
     assert seen == [5, 5]
     monkeypatch.setattr(compiled, "_idle", [object()])
     Trainer(CC(), NET, Recipe(epochs=1, batch_size=16)).fit(runs()[:1])  # a single run is tried again too

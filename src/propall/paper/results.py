@@ -25,7 +25,7 @@ class _ResultValues(TypedDict):
     transductive: Fraction
     candidates: Annotated[float, Between(0, 1e9)]
     seconds: Annotated[float, Between(0, 1e12)]
-    curve: NotRequired[dict[str, Fraction]]
+    curve: NotRequired[dict[str, float]]
     confusions: NotRequired[dict[str, list[list[int]]]]
     recalls: NotRequired[dict[str, list[float]]]
     times: NotRequired[dict[str, float]]

@@ -24,7 +24,7 @@ DARK = Theme("#14181d", "#e6edf3", "#9da7b1", "#30363d", "#6cb0ff", "#56d364", "
 SERIES_COLORS = ("#d1495b", "#2a9d6f", "#8a5cc7", "#c77d0a", "#4d7c8a", "#9c6b4e", "#7a7f87")
 #: Each round through the colors uses another dash and shifts the markers, so no pair differs in hue alone.
 MARKERS = ("circle", "square", "triangle", "diamond", "down", "plus", "cross", "hexagon")
-DASHES = ("", "7 3", "2 3", "8 3 2 3", "14 4")
+DASHES = ("", "7 3", "2 3", "8 3 2 3", "14 4", "8 3 2 3 2 3")
 
 #: The order in which methods take colors; methods that share a table are close together.
 METHOD_ORDER = (
@@ -33,6 +33,7 @@ METHOD_ORDER = (
     *("l_uw", "l_w", "forward", "nn", "pc", "ova", "free"),
     *("scarce", "cpe", "op", "op_w", "scl_nl", "scl_exp", "abs"),
     *("pc_ishida", "katsura_ce", "mcl_log", "mcl_exp", "mcl_mae", "mcl_mse", "mcl_gce"),
+    *("pico", "papi", "crosel", "able", "non_candidates", "forest"),
 )
 #: Titles that differ from the registry name by more than punctuation.
 ALIASES = {"ce_katsura": "katsura_ce"}

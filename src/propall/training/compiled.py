@@ -86,8 +86,8 @@ def stack_limit(net: Any, recipe: Recipe, run: Run, runs: int) -> int:
     """Number of such runs to train at once: as many as fit in memory; with convolutions on a GPU, one.
 
     A GPU computes a stack of convolutions (one grouped convolution) more slowly than the single ones in turn;
-    matrix products gain from being stacked. On a CPU, networks of linear layers and ReLUs gain; all others
-    take 1.4 to 1.8 times as long per run as one after the other.
+    matrix products gain from being stacked. On a CPU, networks of linear layers and ReLUs gain; our others
+    take 1.4 to 1.8 times as long per run as one after the other. Runs that exchange targets stay together.
     """
     device = run.train.x.device
     if device.type not in ("cuda", "cpu") or runs == 1:
@@ -98,7 +98,8 @@ def stack_limit(net: Any, recipe: Recipe, run: Run, runs: int) -> int:
         with seeded_generator(0):  # only the shapes matter
             module = net(run.train.in_shape, run.train.n_classes)
     if device.type == "cpu":
-        return runs if isinstance(module, Network) and module.dense_layers() is not None else 1
+        exchange = run.peers is not None or (recipe.views is not None and recipe.views.targets == "peers")
+        return 1 if isinstance(module, Network) and module.dense_layers() is None and not exchange else runs
     if has_convolutions(module):
         return 1
     size = run.train.x.element_size()
