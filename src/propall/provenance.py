@@ -28,3 +28,13 @@ def hardware(device: torch.device | str) -> str:
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
     return f"{platform.machine()} CPU, {plural(threads, 'thread')}"
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that a process can still use; None if the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        values = dict(line.split(":") for line in lines)
+        return 1024 * int(values["MemAvailable"].split()[0])
+    except (OSError, ValueError, KeyError):
+        return None

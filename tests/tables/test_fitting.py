@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from propall.provenance import hardware
+from propall.tables import fitting
 from propall.tables.evaluation import evaluate
 from propall.tables.fitting import FitOptions, fit_table, load_embedding
 from propall.tables.images import ImageColumn
@@ -251,3 +252,14 @@ def test_uninformative_labels_are_refused() -> None:
     table = open_table(frame, LabelSource(label="label"))
     with pytest.raises(ValueError, match="label: every class is possible in every row of data frame"):
         fit_table(table, QUICK)
+
+
+def test_a_table_that_cannot_fit_into_memory_is_refused_first(monkeypatch) -> None:
+    monkeypatch.setattr(fitting, "available_memory", lambda: 20 << 30)
+    fitting.check_memory(30_000, 1000)
+    with pytest.raises(ValueError, match=r"memory: 30000 rows x 10000 classes need at least 28 GiB; 20 GiB"):
+        fitting.check_memory(30_000, 10_000)
+    monkeypatch.setattr(fitting, "available_memory", lambda: None)
+    fitting.check_memory(10**6, 10**6)
+    monkeypatch.undo()
+    assert fitting.available_memory() is None or fitting.available_memory() > 1 << 20

@@ -12,6 +12,8 @@ from propall.estimators.folds import Fold
 
 #: Temperatures are searched between 1 / MAX_TEMPERATURE and MAX_TEMPERATURE.
 MAX_TEMPERATURE = 50.0
+#: Scores that are processed at once.
+BLOCK_VALUES = 1 << 14
 #: Log of the smallest probability that is distinguished from zero.
 LOWEST_LOG = -700.0
 
@@ -75,8 +77,16 @@ def fit_temperature(
     informative = mask.any(1) & ~mask.all(1)  # the other rows do not depend on the temperature
     scores, mask, weight = scores[informative], mask[informative], weight[informative]
 
+    # In blocks that stay in the cache: with thousands of classes, a pass over all rows at once is several times
+    # as slow and needs several copies of the scores.
+    step = max(1, BLOCK_VALUES // max(1, mask.shape[1]))
+    blocks = [slice(start, start + step) for start in range(0, len(mask), step)]
+    likelihood = np.empty(len(mask))
+
     def cost(log_temperature: float) -> float:
-        likelihood = log_mass(log_softmax(scores, np.exp(log_temperature)), mask)
+        temperature = np.exp(log_temperature)
+        for rows in blocks:
+            likelihood[rows] = log_mass(log_softmax(scores[rows], temperature), mask[rows])
         return float(log_temperature**2 / 2 - weight @ likelihood)
 
     limit = np.log(MAX_TEMPERATURE)

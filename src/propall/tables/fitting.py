@@ -21,7 +21,7 @@ from propall.input_files import check_input_file
 from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
-from propall.provenance import hardware
+from propall.provenance import available_memory, hardware
 from propall.tables.consensus import DOUBTFUL, Consensus, reach_consensus
 from propall.tables.features import Features, report_duplicates
 from propall.tables.images import ImageColumn
@@ -53,6 +53,10 @@ class FitDefaults:
 TABLE_DEFAULTS = FitDefaults(256, 1000, 5, 5, (0.003, 0.01), (1e-4, 1e-2))
 #: A step of a convolutional network takes a hundred times as long.
 IMAGE_DEFAULTS = FitDefaults(32, 500, 3, 3, (0.003, 0.01), (1e-4,))
+
+
+#: Memory that a fit needs per row and class, at least: measured with a single linear network and two folds.
+BYTES_PER_PROBABILITY = 100
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,7 @@ def fit_table(
             f"label: every class is possible in every row of {table.raw.source}, so there is nothing to "
             "learn. Exclude some classes in some rows."
         )
+    check_memory(len(labels), labels.n_classes)
     embedding = None if embedding is None else table.raw.select_rows(embedding)[labeled.rows]
     ignored = (*source.columns, *without)
     copies = _label_copies(table, ignored, columns)
@@ -190,6 +195,17 @@ def fit_table(
     fitted.seconds = time.perf_counter() - start
     model.account = account(fitted)
     return fitted
+
+
+def check_memory(rows: int, classes: int) -> None:
+    """Raise ValueError, before memory is taken, if the probabilities of a fit cannot fit into it."""
+    needed, available = BYTES_PER_PROBABILITY * rows * classes, available_memory()
+    if available is not None and needed > available:
+        raise ValueError(
+            f"memory: {rows} rows x {classes} classes need at least {needed / 2**30:.0f} GiB; "
+            f"{available / 2**30:.0f} GiB are available. Use fewer rows, group rare classes, or use a machine "
+            "with more memory."
+        )
 
 
 def _check_names(
