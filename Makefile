@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 WITH_SHAPES := PROPALL_CHECK_SHAPES=1
 
-.PHONY: demo test test-all faults interruptions lint format clean
+.PHONY: demo test test-all faults interruptions smoke lint format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/propall demo
@@ -27,6 +27,10 @@ faults: $(VENV)/.installed-dev
 # Commands killed, out of space, without permission or robbed of their output at up to 30 changes of files.
 interruptions: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.interruptions --moments 30
+
+# The wheel in a new environment outside the repository.
+smoke:
+	$(PYTHON) -m tests.smoke
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check src tests

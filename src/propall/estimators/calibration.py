@@ -77,8 +77,8 @@ def fit_temperature(
     informative = mask.any(1) & ~mask.all(1)  # the other rows do not depend on the temperature
     scores, mask, weight = scores[informative], mask[informative], weight[informative]
 
-    # In blocks that stay in the cache: with thousands of classes, a pass over all rows at once is several times
-    # as slow and needs several copies of the scores.
+    # In blocks that stay in the cache: with thousands of classes, a pass over all rows at once is slower and
+    # needs several copies of the scores.
     step = max(1, BLOCK_VALUES // max(1, mask.shape[1]))
     blocks = [slice(start, start + step) for start in range(0, len(mask), step)]
     likelihood = np.empty(len(mask))

@@ -203,7 +203,7 @@ def check_memory(rows: int, classes: int) -> None:
     if available is not None and needed > available:
         raise ValueError(
             f"memory: {rows} rows x {classes} classes need at least {needed / 2**30:.0f} GiB; "
-            f"{available / 2**30:.0f} GiB are available. Use fewer rows, group rare classes, or use a machine "
+            f"{available / 2**30:.0f} GiB are available. Use fewer rows or classes, or a machine "
             "with more memory."
         )
 
