@@ -11,11 +11,7 @@ from tests.faults.doors import DOORS
 
 REPOSITORY = Path(__file__).parents[2]
 #: Doors with known faults, and why.
-KNOWN_FAULTS = {
-    "model folder": "edited contents with a valid seal are not validated yet",
-    "estimator file": "an edited header with a valid seal is not validated yet",
-    "store": "reading a damaged store changes it",
-}
+KNOWN_FAULTS: dict[str, str] = {}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the harness forks")

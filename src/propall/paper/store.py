@@ -254,6 +254,7 @@ class Store(AbstractContextManager["Store"]):
 
     def find(self, specs: Iterable[Spec]) -> dict[str, RunResult]:
         """Return the newest result of every spec that has one, by key."""
+        self._check_present()
         query = f"SELECT * FROM results WHERE key = ? {_NEWEST_FIRST} LIMIT 1"
         keys = dict.fromkeys(spec.key for spec in specs)
         return {key: result for key in keys for result in self._results(query, (key,))}
