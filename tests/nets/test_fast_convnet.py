@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from propall.nets.fast_convnet import FastConvNet, identity_convolution
@@ -31,3 +32,18 @@ def test_convolutions_start_as_the_identity():
 def test_size_on_cifar():
     net = FastConvNet((3, 32, 32), 10)
     assert 9.5e6 < sum(p.numel() for p in net.parameters()) < 10.5e6
+
+
+@pytest.mark.compiled
+@pytest.mark.filterwarnings("ignore")
+def test_gradients_of_the_pooled_features_survive_the_compiler():
+    """A compiled step does not round what it recomputes, so maxima must be found by position."""
+    net = FastConvNet((3, 17, 17), 4, widths=(4, 4, 4))
+    maps = torch.randn(8, 4, 3, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+    def features(x):
+        return net.pool(torch.nn.functional.gelu(2 * x.bfloat16())).float().square().sum()
+
+    (expected,) = torch.autograd.grad(features(maps), maps)
+    (gradient,) = torch.autograd.grad(torch.compile(features, fullgraph=True)(maps), maps)
+    torch.testing.assert_close(gradient, expected, rtol=0.02, atol=1e-3)

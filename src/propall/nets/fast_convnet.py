@@ -92,7 +92,9 @@ class FastConvNet(ImageNetwork):
 
     def pool(self, maps: Float[Tensor, "n d i j"]) -> Float[Tensor, "n d"]:
         """Scaled maxima over positions."""
-        return maps.amax((-2, -1)) * self.output_scale
+        # Not `amax`: its gradient looks for values that equal the maximum, and in bfloat16 a compiled step
+        # finds too few, because it does not round what it recomputes.
+        return max_pool2d(maps, maps.shape[-2:]).flatten(-3) * self.output_scale
 
     def feature_maps(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d i j"]:
         """The last group's maps."""
