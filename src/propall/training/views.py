@@ -61,6 +61,7 @@ class Views:
         tolerance_from: share of training before "auto" raises the tolerance above 0; too early, mistakes of
             the network pass for missing truth.
         widen_base: show the base loss the labels outside the set that outweigh the set under the tolerance.
+            Experimental: on digits with 30 % of the sets without the truth, training collapsed.
         mixup: shape a of the Beta(a, a) distribution of mixing weights, a whole number; adds a view that
             mixes the weak views of two rows, with their targets mixed alike. 0: none.
 
