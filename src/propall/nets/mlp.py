@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -50,7 +49,7 @@ class MLP(Network):
         n_classes: int,
         *,
         widths: Sequence[int] = (256,),
-        batch_norm: bool | Literal["after"] = False,
+        batch_norm: bool | str = False,
         init: str = "default",
     ) -> None:
         super().__init__()
