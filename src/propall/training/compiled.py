@@ -114,6 +114,15 @@ def stack_limit(net: Any, recipe: Recipe, run: Run, runs: int) -> int:
     return max(1, min(runs, int(MEMORY_SHARE * free / each)))
 
 
+@contextlib.contextmanager
+def _many_steps() -> Iterator[None]:
+    """Let the compiler keep the steps of many stacks: by default, it gives up after eight in one process."""
+    from torch._dynamo import config  # takes a second to import
+
+    with config.patch(recompile_limit=config.accumulated_recompile_limit):
+        yield
+
+
 class Captured:
     """A stack whose step is compiled if that pays and, on a GPU, replayed from a CUDA graph.
 
@@ -154,7 +163,8 @@ class Captured:
         try:
             for what, step in attempts:
                 try:
-                    return self._captured(step)
+                    with _many_steps() if what == "compiled" else contextlib.nullcontext():
+                        return self._captured(step)
                 except torch.OutOfMemoryError:
                     raise
                 except Exception as error:  # the plain step works in any case
