@@ -4,7 +4,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from propall import counter_rng
 from propall.methods._dirichlet import dirichlet_sample
+from propall.methods._own_training import MethodInSetup, OwnTraining
 from propall.training.contract import (
     Algorithm,
     Classifier,
@@ -31,7 +32,7 @@ from propall.training.views import Views
 BASE = "base_"
 
 
-class MultiViewMethod(Algorithm):
+class MultiViewMethod(OwnTraining):
     """A method trained by the `Trainer` on a weak and a strong view of every row.
 
     The augmentations are those of the recipe's views; without views in the recipe, and for tables, both views
@@ -40,18 +41,10 @@ class MultiViewMethod(Algorithm):
     """
 
     kind = "partial labels"
-    trains_network = True
 
     def with_training(self, setup: TrainingSetup) -> Algorithm:
         """The method in this setup."""
         return _MultiViewTraining(self, setup)
-
-    def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
-        """Raise ValueError: training needs a setup."""
-        raise ValueError(
-            f"net: missing; {self.title} trains a network and needs net and recipe. "
-            f"Use {type(self).__name__}().with_training(TrainingSetup(net, recipe))."
-        )
 
     @abstractmethod
     def objective(self, recipe: Recipe) -> Objective:
@@ -67,30 +60,10 @@ class MultiViewMethod(Algorithm):
 
 
 @dataclass(frozen=True)
-class _MultiViewTraining(Algorithm):
+class _MultiViewTraining(MethodInSetup[MultiViewMethod]):
     """A `MultiViewMethod` in a training setup."""
 
-    method: MultiViewMethod
-    setup: TrainingSetup
-
     name, title, reference = "multi_view_training", "training on two views", ""
-    trains_network = True
-
-    def with_training(self, setup: TrainingSetup) -> Algorithm:
-        """The same method in another setup."""
-        return self.method.with_training(setup)
-
-    def hyperparameters(self) -> dict[str, Any]:
-        """Hyper-parameters of the method."""
-        return self.method.hyperparameters()
-
-    def passes(self, recipe: Recipe) -> int:
-        """Epochs of the method."""
-        return self.method.passes(recipe)
-
-    def scoring_objective(self) -> Objective:
-        """The objective that decodes the outputs."""
-        return self.method.scoring_objective()
 
     def fitted_net(self, net: NetFactory | nn.Module) -> NetFactory | nn.Module:
         """The network that a fitted classifier holds."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,6 +14,7 @@ from propall import counter_rng
 from propall.methods._autoencoder import Twins, TwinsOf, decode, graph_reconstruction, new_decoder
 from propall.methods._dirichlet import dirichlet_divergence, dirichlet_parameters, dirichlet_sample
 from propall.methods._neighbors import nearest
+from propall.methods._own_training import MethodInSetup, OwnTraining
 from propall.methods.proden import PRODEN, proden_loss
 from propall.numerics import full_precision, restricted_softmax, uniform_weights
 from propall.registry import check_integers
@@ -170,7 +171,7 @@ class VariationalPhase(Objective):
 
 
 @dataclass(frozen=True)
-class VALEN(Algorithm):
+class VALEN(OwnTraining):
     """Variational label enhancement: a warm-up with PRODEN, a neighbor graph, then a variational phase.
 
     1. The classifier is trained like PRODEN for `warm_up` epochs. Both kinds of targets start from its label
@@ -217,7 +218,6 @@ class VALEN(Algorithm):
     memory = "2k weights, neighbor lists"
     cost = "2 forward + backward, decoder"
     kind = "partial labels"
-    trains_network = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -239,39 +239,12 @@ class VALEN(Algorithm):
         """The objective of the warm-up."""
         return PRODEN(log_floor=LOG_FLOOR)
 
-    def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
-        """Raise ValueError: training needs a setup."""
-        raise ValueError(
-            "net: missing; VALEN trains a network and needs net and recipe. "
-            "Use VALEN().with_training(TrainingSetup(net, recipe))."
-        )
-
 
 @dataclass(frozen=True)
-class _VALENTraining(Algorithm):
+class _VALENTraining(MethodInSetup[VALEN]):
     """VALEN in a training setup."""
 
-    method: VALEN
-    setup: TrainingSetup
-
     name, title, reference = "valen_training", "VALEN", "xu2021instance"
-    trains_network = True
-
-    def with_training(self, setup: TrainingSetup) -> Algorithm:
-        """The same method in another setup."""
-        return self.method.with_training(setup)
-
-    def hyperparameters(self) -> dict[str, Any]:
-        """Hyper-parameters of the method."""
-        return self.method.hyperparameters()
-
-    def passes(self, recipe: Recipe) -> int:
-        """Epochs of the method."""
-        return self.method.passes(recipe)
-
-    def scoring_objective(self) -> Objective:
-        """The objective of the warm-up."""
-        return self.method.scoring_objective()
 
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
         """Train all runs, those of equal shape together."""

@@ -313,16 +313,13 @@ def _damage(row: sqlite3.Row) -> str:
             values[name] = {int(epoch): value for epoch, value in json.loads(row[name]).items()}
         spec_columns = [values["spec"][name] for name in _SPEC_FIELDS]
         method = values["spec"]["method"]["name"]
-        # SQLite returns 1.0 for a number that was added as the integer 1.
-        whole = {n: int(v) for n, v in values.items() if isinstance(v, float) and v.is_integer()}
-        digests = {_digest(values), _digest(values | whole)}
+        changed = row["digest"] != _digest(values)
+        if changed:  # SQLite returns 1.0 for a number that was added as the integer 1
+            whole = {n: int(v) for n, v in values.items() if isinstance(v, float) and v.is_integer()}
+            changed = row["digest"] != _digest(values | whole)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return f"is damaged ({error})"
-    if (
-        row["digest"] not in digests
-        or [row[n] for n in _SPEC_FIELDS] != spec_columns
-        or row["method"] != method
-    ):
+    if changed or [row[name] for name in _SPEC_FIELDS] != spec_columns or row["method"] != method:
         return "was changed after it was added"
     return ""
 
