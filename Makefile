@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 WITH_SHAPES := PROPALL_CHECK_SHAPES=1
 
-.PHONY: demo test test-all faults interruptions smoke lint format clean
+.PHONY: demo test test-all docs faults interruptions smoke lint format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/propall demo
@@ -19,6 +19,10 @@ test: $(VENV)/.installed-dev
 test-all: $(VENV)/.installed-dev
 	$(WITH_SHAPES) $(PYTEST) -m "not compiled"
 	$(PYTEST) -m compiled
+
+# Runs the code on the pages, then builds the site into build/site; needs no network, warnings are errors.
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Hundreds of malformed files through every door, each in a process of its own; ends with a table.
 faults: $(VENV)/.installed-dev
@@ -33,14 +37,14 @@ smoke:
 	$(PYTHON) -m tests.smoke
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests docs/_hooks
+	$(BIN)/ruff format --check src tests docs/_hooks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: $(VENV)/.installed-dev
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests docs/_hooks
+	$(BIN)/ruff format src tests docs/_hooks
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
