@@ -22,6 +22,7 @@ test-all: $(VENV)/.installed-dev
 
 # Runs the code on the pages, then builds the site into build/site; needs no network, warnings are errors.
 docs: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.documentation
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Hundreds of malformed files through every door, each in a process of its own; ends with a table.

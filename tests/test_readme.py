@@ -2,8 +2,6 @@
 
 import json
 import re
-import warnings
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from propall.cli import main
 from propall.paper import results_io
 from propall.paper.evidence import Evidence
 from propall.paper.pages import reproduction_markdown
+from tests.documentation.running import run_page
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -57,19 +56,10 @@ def test_the_table_of_views_is_the_registry_s(capsys):
     )
 
 
-def test_the_code_runs(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 2
-    names: dict[str, object] = {}
-    for block in blocks:
-        with warnings.catch_warnings():
-            if "lightning" in block:
-                warnings.simplefilter("ignore")  # Lightning has several of its own
-                if find_spec("lightning") is None:
-                    continue
-            exec(compile(block, "README", "exec"), names)
-    assert "cat" in capsys.readouterr().out
+def test_the_code_runs():
+    result = run_page(README, kinds=("python",))
+    assert len(result.blocks) >= 2
+    assert not result.problems
 
 
 def test_the_figures_are_those_of_the_benchmarks():
@@ -116,14 +106,3 @@ def test_claims_and_times_are_those_of_the_results():
     for first, last in (("## Claims\n\n", "\n\n###"), ("## Time\n\n", "\n\n## Tables")):
         part = generated.partition(first)[2].partition(last)[0]
         assert part in doc, "refresh it: propall report --results results/ --markdown docs/reproduction.md"
-
-
-def test_the_code_about_crowds_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "crowds.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 2
-    for block in blocks:
-        exec(compile(block, "crowds.md", "exec"), {})
-    links = re.findall(r"\]\(([^)#]+)\)", text)
-    assert all((ROOT / "docs" / link).exists() for link in links)
