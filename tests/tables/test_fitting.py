@@ -149,6 +149,12 @@ def test_images(tmp_path) -> None:
     assert fitted.search.best_params_["net"] == "small_cnn"
     truth = np.array(["night", "day"] * 30)
     assert (fitted.consensus.resolution.label == truth).mean() > 0.9
+    with_views = fit_table(table, replace(options, views=True), images=ImageColumn("file", 12))
+    assert with_views.search.best_estimator_.views is True
+    probabilities = [f.consensus.resolution.probabilities for f in (fitted, with_views)]
+    assert not np.allclose(*probabilities)
+    with pytest.raises(ValueError, match=r"^views: the features are not images"):
+        fit_table(table, replace(options, views=True), columns=["file"])
     (tmp_path / "3.png").write_bytes(b"broken")
     (tmp_path / "4.png").unlink()
     again = fit_table(

@@ -105,6 +105,20 @@ def test_candidates_are_removed_and_the_miss_rate_is_reported():
     assert not classifier.state.rows
 
 
+def test_the_teacher_approaches_a_student_at_rest():
+    momentum, steps = 0.9, 7
+    views = replace(VIEWS, targets="teacher", teacher_momentum=momentum)
+    stack = Stack([Run(images(), seed) for seed in range(2)], CC(), small, replace(RECIPE, views=views))
+    before = {name: stack.averages.teacher[name].clone() for name in stack.parameters}
+    for parameter in stack.parameters.values():
+        parameter.data.add_(1.0)
+    for _ in range(steps):
+        stack.averages.update()
+    for name, student in stack.parameters.items():
+        expected = student + momentum**steps * (before[name] - student)
+        torch.testing.assert_close(stack.averages.teacher[name], expected.detach())
+
+
 def test_peers_give_each_other_targets():
     train = images()
     stack = Stack(

@@ -176,6 +176,7 @@ class TrainingOptions:
     ] = None
     members: Annotated[int | None, Setting("Ensemble size (default: 5; 3 for images)", minimum=1)] = None
     folds: Annotated[int | None, Setting("Number of folds (default: 5; 3 for images)", minimum=2)] = None
+    views: Annotated[bool, Setting("Train on augmented views of images")] = False
     search: Annotated[bool, Setting("Search over settings by cross-validation, without true labels")] = True
     seed: Annotated[int, Setting("Random seed")] = 0
     device: Annotated[str, Setting("auto (a GPU if available), cpu, cuda, cuda:1, ...")] = "auto"
@@ -191,6 +192,7 @@ class TrainingOptions:
             epochs=self.epochs,
             members=self.members,
             folds=self.folds,
+            views=self.views,
             search=self.search,
             effort=self.effort,
             time_limit=self.time_limit,

@@ -72,6 +72,7 @@ class FitOptions:
     epochs: int | None = None
     members: int | None = None  # ensemble size
     folds: int | None = None
+    views: bool = False  # train on augmented views of images
     search: bool = True  # compare several settings; otherwise use the default setting
     effort: Effort = "normal"  # of the portfolio
     time_limit: float | None = None  # seconds for the portfolio; at least one learner is always fitted
@@ -85,7 +86,7 @@ class FitOptions:
     @property
     def uses_portfolio(self) -> bool:
         """Whether no particular model was asked for."""
-        asked = self.methods, self.nets, self.epochs, self.members, self.folds
+        asked = self.methods, self.nets, self.epochs, self.members, self.folds, self.views
         return self.search and not any(asked)
 
 
@@ -300,6 +301,8 @@ def _refitting(
 
 def _choose_settings(options: FitOptions, X: NDArray[Any]) -> _Settings:
     """Complete the options with defaults for the kind and number of rows."""
+    if options.views and X.ndim == 2:
+        raise ValueError("views: the features are not images. Choose a column of images, or leave views out.")
     defaults = TABLE_DEFAULTS if X.ndim == 2 else IMAGE_DEFAULTS
     nets: Sequence[Any] = options.nets
     if not nets and X.ndim > 2:
@@ -320,6 +323,7 @@ def _choose_settings(options: FitOptions, X: NDArray[Any]) -> _Settings:
         "batch_size": defaults.batch_size,
         "n_estimators": options.members or defaults.members,
         "standardize": False,
+        "views": options.views or None,
         "device": options.device,
         "verbose": options.verbose,
         "random_state": options.seed,
