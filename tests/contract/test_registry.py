@@ -45,6 +45,7 @@ def test_a_method_describes_itself(method: type[Objective] | type[Algorithm]) ->
     assert method.memory
     assert method.kind in ("partial labels", "complementary labels", "classical")
     assert method.__doc__
+    assert method.assumes, f"{method.name} does not say what it assumes"
     assert method.reference in KEYS, (
         f"{method.name} cites {method.reference}, which references.bib does not have"
     )

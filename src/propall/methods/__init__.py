@@ -53,6 +53,7 @@ _COMPLEMENTARY_LABELS = (PC, OVA, PCIshida, Forward, Free, NN, GA, LW, LUW, Kats
 _MORE_COMPLEMENTARY = (SCLNL, SCLEXP, MCLLog, MCLExp, MCLMAE, MCLMSE, MCLGCE, OP, OPW, SCARCE, CPE)
 _CLASSICAL = (CLPL, PLSVM, PLKNN, IPAL, PLLE, Forest)
 
+#: Methods by name.
 METHODS: Registry[type[Objective] | type[Algorithm]] = by_name(
     "method", *_PARTIAL_LABELS, *_TWO_VIEWS, *_COMPLEMENTARY_LABELS, *_MORE_COMPLEMENTARY, *_CLASSICAL
 )

@@ -148,6 +148,7 @@ class ABLE(MultiViewMethod):
     base: str | None = None
 
     name, title, reference = "able", "ABLE", "xia2022ambiguity"
+    assumes = "wrong labels resemble the row (instance-dependent sets); views of a row have its label"
     memory = "k label weights"
     cost = "2 forward + 2 backward"
 

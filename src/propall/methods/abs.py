@@ -62,6 +62,7 @@ class ABS(RowwiseObjective):
     q: float = 0.7
 
     name, title, reference = "abs", "ABS", "lv2024robustness"
+    assumes = "the set contains the true label; a bounded loss averages wrong candidates out"
 
     def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
         """`abs_mae_loss` or `abs_gce_loss`."""

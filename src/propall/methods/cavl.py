@@ -40,6 +40,7 @@ class CAVL(LabelWeights):
     """
 
     name, title, reference = "cavl", "CAVL", "zhang2022exploiting"
+    assumes = "the set contains the true label, and the network's activations soon point to it"
     cost = "2 forward + 1 backward"
     fresh_logits = True
 

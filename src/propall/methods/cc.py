@@ -37,4 +37,5 @@ class CC(StatelessObjective):
     """Classifier-consistent partial label learning."""
 
     name, title, reference = "cc", "CC", "feng2020provably"
+    assumes = "every set that contains the true label is equally likely"
     formula = staticmethod(cc_loss)

@@ -95,6 +95,7 @@ class CLPL(ClassicalAlgorithm):
     evaluations: int = 20_000
 
     name, title, reference = "clpl", "CLPL", "cour2011learning"
+    assumes = "scores are linear, and no wrong label always comes with the true one"
     cost = "2dk per row, tens to hundreds of L-BFGS evaluations"
     classifier = LinearClassifier
 

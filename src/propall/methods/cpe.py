@@ -94,6 +94,7 @@ class CPE(RowwiseObjective):
     floor: float = 1e-6
 
     name, title, reference = "cpe", "CPE", "lin2023cpe"
+    assumes = "one excluded label per row, drawn from a distribution for each class that is known or learned"
     kind = "complementary labels"
 
     def __post_init__(self) -> None:

@@ -266,6 +266,7 @@ class CroSel(MultiViewMethod):
     base: str | None = None
 
     name, title, reference = "crosel", "CroSel", "tian2024crosel"
+    assumes = "augmented views of a row have its label; confident and stable predictions are correct"
     memory = "6k probabilities, 2 labels"
     cost = "2 networks: 10 forward + 6 backward"
 

@@ -143,6 +143,7 @@ class D2CNN(RowwiseObjective):
     row_weight: float = 1.0
 
     name, title, reference = "d2cnn", "D2CNN", "yao2020deep"
+    assumes = "the set contains the true label; an average of earlier outputs is a better guess than the last"
     memory = "k averaged outputs"
 
     def init(self, candidates: Bool[Tensor, "n k"], weight: Float[Tensor, "n"] | None = None) -> State:

@@ -101,6 +101,7 @@ class Forest(ClassicalAlgorithm):
     min_rows: int = 1
 
     name, title, reference = "forest", "Forest", "geurts2006extremely"
+    assumes = "the set contains the true label; tables for which trees are a good model"
     memory = "k label weights"
     cost = "trees on all rows per round"
     classifier = TreeEnsemble

@@ -79,6 +79,7 @@ class Forward(RowwiseObjective):
     transition: Transition = "uniform"
 
     name, title, reference = "forward", "Forward", "yu2018learning"
+    assumes = "one excluded label per row, drawn from a known distribution for each class; uniform by default"
     kind = "complementary labels"
 
     def __post_init__(self) -> None:

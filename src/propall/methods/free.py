@@ -33,4 +33,5 @@ class Free(ClassRiskObjective):
     pairs: Pairs = "instance"
 
     name, title, reference = "free", "Free", "ishida2019complementary"
+    assumes = "excluded labels are drawn uniformly from the wrong ones; risks may be negative"
     combine = staticmethod(free_loss)

@@ -66,6 +66,7 @@ class GA(ClassRiskObjective):
     pairs: Pairs = "instance"
 
     name, title, reference = "ga", "GA", "ishida2019complementary"
+    assumes = "excluded labels are drawn uniformly from the wrong ones"
 
     def combine(self, estimate: ClassRisks) -> Float[Tensor, ""]:
         """`ga_step`."""

@@ -176,6 +176,7 @@ class IPAL(ClassicalAlgorithm):
     row_normalise: bool = True
 
     name, title, reference = "ipal", "IPAL", "zhang2015solving"
+    assumes = "near rows have the same label; features are on comparable scales"
     memory = "the training row, 2a values (a neighbors)"
     cost = "n distances, a³ for the weights, 100ak to propagate"
     classifier = NeighborReconstruction

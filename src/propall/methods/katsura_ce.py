@@ -51,5 +51,6 @@ class KatsuraCE(StatelessObjective):
     scale: Scale = "none"
 
     name, title, reference = "katsura_ce", "CE (Katsura)", "katsura2020bridging"
+    assumes = "excluded labels are drawn uniformly from the wrong ones"
     kind = "complementary labels"
     formula = staticmethod(katsura_ce_loss)

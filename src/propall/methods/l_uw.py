@@ -34,5 +34,6 @@ class LUW(StatelessObjective):
     """Discriminative complementary-label learning, unweighted."""
 
     name, title, reference = "l_uw", "L-UW", "gao2021discriminative"
+    assumes = "excluded labels are wrong; nothing about how they are drawn"
     kind = "complementary labels"
     formula = staticmethod(l_uw_loss)

@@ -35,5 +35,6 @@ class LW(StatelessObjective):
     """Discriminative complementary-label learning, weighted."""
 
     name, title, reference = "l_w", "L-W", "gao2021discriminative"
+    assumes = "excluded labels are wrong; nothing about how they are drawn"
     kind = "complementary labels"
     formula = staticmethod(l_w_loss)

@@ -52,4 +52,5 @@ class LWC(LeveragedLoss):
     """Leveraged weighted loss with cross-entropy; see `LeveragedLoss` for the fields."""
 
     name, title = "lwc", "LWC"
+    assumes = "every wrong label gets into the set independently, with a probability of the class"
     formula = staticmethod(lwc_loss)

@@ -51,4 +51,5 @@ class LWS(LeveragedLoss):
     """
 
     name, title = "lws", "LWS"
+    assumes = "every wrong label gets into the set independently, with a probability of the class"
     formula = staticmethod(lws_loss)

@@ -33,5 +33,6 @@ class MCLExp(StatelessObjective):
     """Learning with multiple complementary labels, exponential bound."""
 
     name, title, reference = "mcl_exp", "MCL-EXP", "feng2020multiple"
+    assumes = "given their number, excluded labels are drawn uniformly from the wrong ones"
     kind = "complementary labels"
     formula = staticmethod(mcl_exp_loss)

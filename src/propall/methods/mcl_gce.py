@@ -49,5 +49,6 @@ class MCLGCE(StatelessObjective):
     q: float = 0.7
 
     name, title, reference = "mcl_gce", "MCL-GCE", "feng2020multiple"
+    assumes = "given their number, excluded labels are drawn uniformly from the wrong ones"
     kind = "complementary labels"
     formula = staticmethod(mcl_gce_loss)

@@ -32,5 +32,6 @@ class MCLLog(StatelessObjective):
     """Learning with multiple complementary labels, logarithmic bound."""
 
     name, title, reference = "mcl_log", "MCL-LOG", "feng2020multiple"
+    assumes = "given their number, excluded labels are drawn uniformly from the wrong ones"
     kind = "complementary labels"
     formula = staticmethod(mcl_log_loss)

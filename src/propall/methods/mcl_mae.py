@@ -34,5 +34,6 @@ class MCLMAE(StatelessObjective):
     """Learning with multiple complementary labels, unbiased risk of the absolute error."""
 
     name, title, reference = "mcl_mae", "MCL-MAE", "feng2020multiple"
+    assumes = "given their number, excluded labels are drawn uniformly from the wrong ones"
     kind = "complementary labels"
     formula = staticmethod(mcl_mae_loss)

@@ -38,5 +38,6 @@ class MCLMSE(StatelessObjective):
     """Learning with multiple complementary labels, unbiased risk of the squared error."""
 
     name, title, reference = "mcl_mse", "MCL-MSE", "feng2020multiple"
+    assumes = "given their number, excluded labels are drawn uniformly from the wrong ones"
     kind = "complementary labels"
     formula = staticmethod(mcl_mse_loss)

@@ -35,4 +35,5 @@ class NN(ClassRiskObjective):
     pairs: Pairs = "instance"
 
     name, title, reference = "nn", "NN", "ishida2019complementary"
+    assumes = "excluded labels are drawn uniformly from the wrong ones"
     combine = staticmethod(nn_loss)

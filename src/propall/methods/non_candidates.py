@@ -44,4 +44,5 @@ class NonCandidates(StatelessObjective):
     guard: float = 1e-7
 
     name, title, reference = "non_candidates", "Non-candidates", "wu2022revisiting"
+    assumes = "labels outside the set are wrong; nothing about those inside, so it needs a second term"
     formula = staticmethod(non_candidates_loss)

@@ -30,5 +30,6 @@ class OP(OneExcludedLabel, StatelessObjective):
     """Order-preserving loss."""
 
     name, title, reference = "op", "OP", "liu2023op"
+    assumes = "one excluded label per row, less probable for the true class than for any other"
     instead = "l_w or mcl_log, which take several excluded labels"
     formula = staticmethod(op_loss)

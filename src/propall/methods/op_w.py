@@ -57,5 +57,6 @@ class OPW(OneExcludedLabel, StatelessObjective):
     floor: float = 1e-6
 
     name, title, reference = "op_w", "OP-W", "liu2023op"
+    assumes = "one excluded label per row, less probable for the true class than for any other"
     instead = "l_w or mcl_log, which take several excluded labels"
     formula = staticmethod(op_w_loss)

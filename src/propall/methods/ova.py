@@ -55,5 +55,6 @@ class OVA(StatelessObjective):
     scale: Scale = "none"
 
     name, title, reference = "ova", "OVA", "katsura2020bridging"
+    assumes = "excluded labels are drawn uniformly from the wrong ones"
     kind = "complementary labels"
     formula = staticmethod(ova_loss)

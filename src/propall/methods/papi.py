@@ -197,6 +197,7 @@ class PaPi(MultiViewMethod):
     base: str | None = None
 
     name, title, reference = "papi", "PaPi", "xia2023towards"
+    assumes = "augmented views of a row have its label; rows of a class form one cluster"
     memory = "k label weights, prototypes"
     cost = "4 forward + 3 backward"
 

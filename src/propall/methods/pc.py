@@ -53,5 +53,6 @@ class PC(StatelessObjective):
     scale: Scale = "none"
 
     name, title, reference = "pc", "PC", "katsura2020bridging"
+    assumes = "excluded labels are drawn uniformly from the wrong ones"
     kind = "complementary labels"
     formula = staticmethod(pc_loss)

@@ -39,5 +39,6 @@ class PCIshida(OneExcludedLabel, StatelessObjective):
     """Pairwise comparison with one complementary label."""
 
     name, title, reference = "pc_ishida", "PC (Ishida)", "ishida2017learning"
+    assumes = "one excluded label per row, drawn uniformly from the wrong ones"
     instead = "pc, which takes sets of any size"
     formula = staticmethod(pc_ishida_loss)

@@ -236,6 +236,7 @@ class PiCO(MultiViewMethod):
     last_momentum: float = 0.80
 
     name, title, reference = "pico", "PiCO", "wang2022pico"
+    assumes = "augmented views of a row have its label; rows of a class form one cluster"
     memory = "k label weights, queue of 8192 vectors"
     cost = "2 forward + 1 backward, queue"
 

@@ -84,6 +84,7 @@ class PLKNN(ClassicalAlgorithm):
     neighbours: int = 10
 
     name, title, reference = "pl_knn", "PL-KNN", "hullermeier2006learning"
+    assumes = "near rows have the same label; features are on comparable scales"
     memory = "the training row"
     cost = "none (n distances per prediction)"
     classifier = NeighborVoting

@@ -121,6 +121,7 @@ class PLSVM(ClassicalAlgorithm):
     keep: Literal["last", "best", "average"] = "last"
 
     name, title, reference = "pl_svm", "PL-SVM", "nguyen2008classification"
+    assumes = "scores are linear, and the best candidate beats every other label by a margin"
     cost = "4dk per row, 1,000 rounds"
     classifier = LinearClassifier
 

@@ -299,6 +299,7 @@ class PLLE(ClassicalAlgorithm):
     landmarks: int = 2048
 
     name, title, reference = "plle", "PLLE", "xu2019partial"
+    assumes = "near rows have similar label distributions; scores are smooth in the features"
     memory = "2n kernel values (2,048 above 20,000 rows)"
     cost = "n²/3 to factorize, then 2nk for each of about 50 steps"
     classifier = KernelExpansion

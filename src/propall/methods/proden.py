@@ -54,6 +54,7 @@ class PRODEN(LabelWeights):
     log_floor: float = 0.0
 
     name, title, reference = "proden", "PRODEN", "lv2020progressive"
+    assumes = "the set contains the true label, and no wrong label always comes with it"
 
     def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
         """`proden_loss` with the stored weights."""

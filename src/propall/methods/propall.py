@@ -79,6 +79,7 @@ class ProPaLL(RowwiseObjective):
     mode: Literal["exact", "paper"] = "exact"
 
     name, title, reference = "propall", "ProPaLL", "struski2022propall"
+    assumes = "the set contains the true label; nothing about how the others got there"
     needs_noise = True
 
     def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:

@@ -25,5 +25,6 @@ class RC(LabelWeights):
     """
 
     name, title, reference = "rc", "RC", "feng2020provably"
+    assumes = "every set that contains the true label is equally likely"
     cost = "2 forward + 1 backward"
     fresh_logits = True

@@ -49,6 +49,7 @@ class SCARCE(OneExcludedLabel):
     """Selected-completely-at-random complementary labels."""
 
     name, title, reference = "scarce", "SCARCE", "wang2024scarce"
+    assumes = "one excluded label per row, drawn regardless of the features (selected completely at random)"
     instead = "nn or mcl_log, which take several excluded labels"
 
     def loss(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> BatchLoss:

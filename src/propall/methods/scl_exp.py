@@ -32,5 +32,6 @@ class SCLEXP(OneExcludedLabel, StatelessObjective):
     """Surrogate complementary loss with the exponential."""
 
     name, title, reference = "scl_exp", "SCL-EXP", "chou2020unbiased"
+    assumes = "one excluded label per row, drawn uniformly from the wrong ones"
     instead = "mcl_exp, which takes sets of any size"
     formula = staticmethod(scl_exp_loss)

@@ -35,5 +35,6 @@ class SCLNL(OneExcludedLabel, StatelessObjective):
     """Surrogate complementary loss with the negative logarithm."""
 
     name, title, reference = "scl_nl", "SCL-NL", "chou2020unbiased"
+    assumes = "one excluded label per row, drawn uniformly from the wrong ones"
     instead = "mcl_log or cc, which take sets of any size"
     formula = staticmethod(scl_nl_loss)

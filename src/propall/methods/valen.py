@@ -215,6 +215,7 @@ class VALEN(OwnTraining):
     full_batch: bool = False
 
     name, title, reference = "valen", "VALEN", "xu2021instance"
+    assumes = "wrong labels resemble the row (instance-dependent sets); similar rows have similar labels"
     memory = "2k weights, neighbor lists"
     cost = "2 forward + backward, decoder"
     kind = "partial labels"

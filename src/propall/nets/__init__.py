@@ -9,6 +9,7 @@ from propall.nets.resnet import ResNet18, ResNet32
 from propall.nets.wide_resnet import WideResNet
 from propall.registry import Registry, by_name
 
+#: Networks by name.
 NETS: Registry[type[Network]] = by_name(
     "net",
     Linear,

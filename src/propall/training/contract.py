@@ -124,6 +124,7 @@ class Method(ABC):
         memory: what is stored per instance, in words, for the table of methods.
         cost: cost of one step, in words, for the table of methods.
         kind: family of the method.
+        assumes: what must hold of the candidate sets and the data, in words, for the method's page.
         trains_network: whether the method uses the network and the recipe of a `TrainingSetup`.
     """
 
@@ -133,6 +134,7 @@ class Method(ABC):
     memory: ClassVar[str] = "none"
     cost: ClassVar[str] = ""
     kind: ClassVar[str]
+    assumes: ClassVar[str] = ""
     trains_network: ClassVar[bool]
 
     def __post_init__(self) -> None:

@@ -1,0 +1,203 @@
+"""Writes the pages of the API: every public name, by module."""
+
+import ast
+import importlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of the API: its name, and its public names if they are not those of its `__all__`."""
+
+    name: str
+    names: tuple[str, ...] = ()
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """Its public names."""
+        return self.names or public_names(self.name)
+
+
+#: Page -> title, one sentence, modules.
+PAGES: dict[str, tuple[str, str, tuple[Module, ...]]] = {
+    "estimators": (
+        "Estimators",
+        "Classifiers with scikit-learn's interface.",
+        (Module("propall.estimators"),),
+    ),
+    "losses": (
+        "Losses",
+        "Modules for your own training loop in PyTorch.",
+        (
+            Module("propall.losses", ("ProPaLLLoss", "PartialLabelLoss", "ConsistencyLoss")),
+            Module("propall.methods.propall", ("propall_loss",)),
+            Module("propall.training.image_views", ("ImageViews",)),
+        ),
+    ),
+    "labels": (
+        "Labels",
+        "Candidate sets from labels, votes, annotators, hierarchies and predictions.",
+        (
+            Module("propall.labels"),
+            Module("propall.labels.annotators", ("combine_answers", "credible_sets", "Posterior")),
+            Module("propall.labels.predictions", ("Conformal",)),
+            Module("propall.labels.hierarchy", ("Tree", "read_tree")),
+        ),
+    ),
+    "lightning": (
+        "Lightning",
+        "Training on any number of devices.",
+        (Module("propall.lightning", ("PartialLabelModule", "PartialLabelData")),),
+    ),
+    "methods": (
+        "Methods",
+        "The registry. Every method has [a page of its own](../methods/index.md).",
+        (Module("propall.methods", ("METHODS", "catalog", "prune_candidates")),),
+    ),
+    "training": (
+        "Training",
+        "Recipes, views, and the contract between methods and the engine.",
+        (
+            Module("propall.training.recipe", ("Recipe",)),
+            Module("propall.training.named_recipes", ("RECIPES", "NamedRecipe")),
+            Module("propall.training.views", ("Views",)),
+            Module("propall.training.named_views", ("VIEWS", "NamedViews")),
+            Module(
+                "propall.training.contract",
+                (
+                    "Objective",
+                    "RowwiseObjective",
+                    "StatelessObjective",
+                    "Algorithm",
+                    "State",
+                    "Step",
+                    "Run",
+                    "Classifier",
+                    "TrainingSetup",
+                ),
+            ),
+            Module("propall.training.trainer", ("fit_in_stacks", "Trainer")),
+        ),
+    ),
+    "data": (
+        "Data",
+        "Data sets, and label-noise models that turn true labels into candidate sets.",
+        (
+            Module("propall.data"),
+            Module(
+                "propall.data.corruption",
+                (
+                    "IndependentFlip",
+                    "UniformProperSupersets",
+                    "PRODENBinomialMin2",
+                    "POPUniformSet",
+                    "Pair",
+                    "Exactly",
+                    "Complementary",
+                    "InstanceDependent",
+                    "MissingTruth",
+                    "Annotator",
+                ),
+            ),
+        ),
+    ),
+    "nets": (
+        "Networks",
+        "Networks by name.",
+        (
+            Module(
+                "propall.nets",
+                (
+                    "NETS",
+                    "Network",
+                    "Linear",
+                    "MLP",
+                    "SmallCNN",
+                    "ResNet18",
+                    "ResNet32",
+                    "WideResNet",
+                    "FastConvNet",
+                    "DenseNetBC100",
+                    "DenseNet161",
+                ),
+            ),
+        ),
+    ),
+    "tables": (
+        "Tables",
+        "The functions behind `propall inspect`, `fit` and `resolve`.",
+        (
+            Module("propall.tables.label_columns", ("open_table",)),
+            Module("propall.tables.fitting", ("fit_table", "FitOptions")),
+            Module("propall.tables.resolution", ("resolve_file", "predict_file")),
+            Module("propall.tables.model", ("TableModel",)),
+            Module("propall.tables.evaluation", ("evaluate",)),
+            Module("propall.tables.export", ("export_onnx",)),
+        ),
+    ),
+    "numerics": (
+        "Numerics",
+        "Functions that stay accurate where the textbook formula does not.",
+        (Module("propall.numerics", ("log1mexp", "restricted_softmax", "negative_log_mass")),),
+    ),
+}
+
+
+def public_names(module: str) -> tuple[str, ...]:
+    """Names in `__all__`; without it, the names that a package imports as themselves and what it defines."""
+    loaded = importlib.import_module(module)
+    if hasattr(loaded, "__all__"):
+        return tuple(name for name in loaded.__all__ if not name.startswith("__"))
+    tree = ast.parse(Path(str(loaded.__file__)).read_text(encoding="utf-8"))
+    names = []
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            names += [alias.name for alias in node.names if alias.asname == alias.name]
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            names.append(node.name)
+    return tuple(names)
+
+
+def summary(module: str, name: str) -> str:
+    """First sentence of a name's docstring; of a constant, that of its `#:` comment."""
+    value = getattr(importlib.import_module(module), name)
+    if isinstance(value, type) or callable(value):
+        return " ".join((value.__doc__ or "").strip().partition("\n\n")[0].split())
+    sources = sorted((ROOT / "src" / "propall").rglob("*.py"))
+    return next((text for path in sources if (text := attribute_comment(path, name))), "")
+
+
+def attribute_comment(path: Path, name: str) -> str:
+    """The `#:` comment above a constant in a file, on one line; empty if there is none."""
+    found = re.search(rf"((?:^#:.*\n)+){name}\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return " ".join(line.removeprefix("#:").strip() for line in found[1].splitlines()) if found else ""
+
+
+def module_page(page: str) -> str:
+    """The page of some modules: a table of their names, then each name."""
+    title, sentence, modules = PAGES[page]
+    rows, parts = [], []
+    for module in modules:
+        for name in module.public:
+            path = f"{module.name}.{name}"
+            rows.append(f"| [`{name}`][{path}] | {summary(module.name, name)} |")
+            if not module.name.startswith("propall.methods."):  # those are on the method's own page
+                parts.append(f"::: {path}")
+    table = "\n".join(["| name | |", "| --- | --- |", *rows])
+    return "\n\n".join([f"# {title}", sentence, table, *parts]) + "\n"
+
+
+def api_pages() -> dict[str, str]:
+    """All pages of the API by path."""
+    rows = "\n".join(f"| [{title}]({page}.md) | {sentence} |" for page, (title, sentence, _) in PAGES.items())
+    names = public_names("propall")
+    top = "\n".join(f"| [`{name}`][propall.{name}] | {summary('propall', name)} |" for name in names)
+    index = (
+        "# API\n\nThe names that `import propall` promises:\n\n| name | |\n| --- | --- |\n"
+        f"{top}\n\nBy module:\n\n| page | |\n| --- | --- |\n{rows}\n"
+    )
+    return {"api/index.md": index, **{f"api/{page}.md": module_page(page) for page in PAGES}}

@@ -1,0 +1,184 @@
+"""Writes a page for every method, from its file, the references and the stored results."""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+from api import public_names
+from bibliography import references
+
+from propall.data import DATASETS
+from propall.methods import METHODS
+from propall.nets import NETS
+from propall.paper import modern, results_io
+from propall.paper.evidence import Evidence
+from propall.paper.reproduction import CellResult
+from propall.paper.tables import TABLES
+from propall.paper.tables.rows import build_method
+from propall.training.contract import Algorithm, Objective
+
+ROOT = Path(__file__).resolve().parents[2]
+
+USAGE = """\
+```python
+import numpy as np
+from sklearn.datasets import load_iris
+from propall import CandidateLabels, PartialLabelClassifier
+
+X, truth = load_iris(return_X_y=True)
+wrong = (truth + 1 + np.arange(150) % 2) % 3  # one class that each flower is known not to be
+y = CandidateLabels.from_complementary(wrong, [0, 1, 2])
+classifier = PartialLabelClassifier(method="{name}", random_state=0).fit(X, y)
+print(classifier.score(X, truth))
+```
+"""
+USAGE_LOSS = """\
+As a loss in your own loop; `index` holds the numbers of the rows in the batch:
+
+```python
+import torch
+from propall import PartialLabelLoss
+from propall.methods.{module} import {cls}
+
+net, x, candidates = torch.nn.Linear(4, 3), torch.tensor(X, dtype=torch.float32), torch.tensor(y.mask)
+criterion = PartialLabelLoss({cls}(), candidates=candidates)
+index = torch.arange(32)
+loss = criterion(net(x[index]), candidates[index], index=index)
+loss.backward()
+```
+"""
+
+
+@functools.cache
+def evidence() -> Evidence:
+    """The stored results of the repository."""
+    return Evidence(results_io.open_folder(ROOT / "results"))
+
+
+def usage(name: str) -> str:
+    """Code that uses a method, as Markdown."""
+    method = METHODS[name]
+    text = USAGE.format(name=name)
+    if issubclass(method, Objective):
+        text += "\n" + USAGE_LOSS.format(module=_module(method), cls=method.__name__)
+    return text
+
+
+def _module(method: type[Objective] | type[Algorithm]) -> str:
+    return method.__module__.rpartition(".")[2]
+
+
+def method_page(name: str) -> str:
+    """The page of one method."""
+    method = METHODS[name]
+    module = method.__module__
+    first = (__import__(module, fromlist=["__doc__"]).__doc__ or "").strip().partition("\n")[0]
+    facts = {
+        "Name": f"`{name}`",
+        "Kind": method.kind,
+        "Assumes": method.assumes,
+        "Memory per row": method.memory,
+        "Cost of a step": method.cost,
+        "Reference": references()[method.reference].link,
+    }
+    parts = [
+        f"# {method.title}",
+        first,
+        "\n".join(["| | |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in facts.items())]),
+        "## Formula and settings",
+        *_reference_blocks(module),
+        "## Use",
+        usage(name),
+        "## Results",
+        *results_of(name),
+        "## Source",
+        f'??? quote "`{module.replace(".", "/")}.py`"\n\n    ```python\n'
+        f'    --8<-- "src/{module.replace(".", "/")}.py"\n    ```',
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _reference_blocks(module: str) -> list[str]:
+    """The public functions and classes of a module, without what the contract asks of every method."""
+    hidden = ["_.*", "losses", "loss", "update", "init", "losses_and_gradients", "formula", "instead"]
+    hidden += ["name", "title", "reference", "kind", "memory", "cost", "assumes"]
+    filters = ", ".join(f'"!^{name}$"' for name in hidden)
+    options = f"    options:\n      heading_level: 3\n      filters: [{filters}]"
+    return [f"::: {module}.{name}\n{options}" for name in public_names(module)]
+
+
+def results_of(name: str) -> list[str]:
+    """Paragraphs and tables with the stored results of a method."""
+    parts = []
+    for table in TABLES:
+        entries = [
+            entry
+            for entry in evidence().entries(table)
+            if entry.mean is not None and build_method(entry.cell.row).name == name
+        ]
+        if entries:
+            parts += [f"### {TABLES[table].title}", _paper_table(entries)]
+    rows = [
+        row
+        for row in modern.row_results(modern.select_rows(), evidence().results)
+        if row.mean is not None and row.row.spec.method.name == name
+    ]
+    if rows:
+        parts += ["### Images trained with views", _modern_table(rows)]
+    if not parts:
+        return ["No stored results. `propall train digits --method " + name + "` tries it in seconds."]
+    note = (
+        "Test accuracy in percent, mean (standard deviation) over seeds or folds, next to the number in the "
+        "paper [struski2022propall]. [The paper, reproduced](../reproduction.md) has all methods, the "
+        "settings and the provenance of every run."
+    ).replace("[struski2022propall]", references()["struski2022propall"].link)
+    return [note, *parts]
+
+
+def _number(mean: float | None, std: float | None) -> str:
+    if mean is None:
+        return ""
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ({std:.2f})"
+
+
+def _paper_table(entries: Sequence[CellResult]) -> str:
+    varies = any(entry.cell.candidates is not None for entry in entries)
+    header = ["data", *(["candidates"] if varies else []), "measured", "published", "runs"]
+    if len({entry.title for entry in entries}) > 1:
+        header.insert(0, "setting")
+    lines = [header, ["---" if name in ("setting", "data") else "--:" for name in header]]
+    for entry in entries:
+        published = _number(*entry.published) if entry.published else ""
+        line = [DATASETS[entry.cell.data].title, *([str(entry.cell.candidates)] if varies else [])]
+        line += [_number(entry.mean, entry.std), published, f"{entry.runs} of {entry.expected}"]
+        lines.append([entry.title, *line] if header[0] == "setting" else line)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _modern_table(rows: Sequence[modern.RowResult]) -> str:
+    lines = ["| candidate sets | network | epochs | measured | runs |", "| --- | --- | --: | --: | --: |"]
+    for result in rows:
+        spec = result.row.spec
+        title = result.row.law.title
+        if spec.data != "cifar10n":
+            title = f"{DATASETS[spec.data].title}, {title}"
+        cells = [title, NETS[spec.net].title, str(spec.recipe.epochs), _number(result.mean, result.std)]
+        lines.append(f"| {' | '.join([*cells, f'{len(result.results)} of {len(result.keys)}'])} |")
+    return "\n".join(lines)
+
+
+def index_page() -> str:
+    """The list of methods by kind, with links."""
+    parts = [
+        "# All methods",
+        "One page per method, generated from its file, its reference and the stored results. "
+        "[Methods](../methods.md) has the settings for views and for pruning.",
+    ]
+    for kind in dict.fromkeys(method.kind for method in METHODS.values()):
+        rows = ["| method | assumes | memory per row | cost of a step |", "| --- | --- | --- | --- |"]
+        for name, method in METHODS.items():
+            if method.kind == kind:
+                cells = [f"[{method.title}]({name}.md)", method.assumes, method.memory, method.cost]
+                rows.append(f"| {' | '.join(cells)} |")
+        parts += [f"## {kind.capitalize()}", "\n".join(rows)]
+    return "\n\n".join(parts) + "\n"
