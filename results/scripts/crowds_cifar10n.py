@@ -10,8 +10,8 @@ the answers are combined by `combine_answers`. True labels are used for measurin
 - `again`: the same network, trained on every class that is at least 5 % probable after `fast`.
 - `test`: one network on all images with the sets of the last of these rows, measured on the test images.
 
-Run it from the repository root, with CIFAR-10 and the labels of CIFAR-10N under DATA. Expected on an H200 with
-the defaults (3 folds, 45 epochs), about 400 seconds: `plain` 70, `fast` 130, `again` 130, `test` 60::
+Run it from the repository root, with CIFAR-10 and the labels of CIFAR-10N under DATA. Expected on an H200
+with the defaults (3 folds, 45 epochs), about 400 seconds: `plain` 70, `fast` 130, `again` 130, `test` 60::
 
     python results/scripts/crowds_cifar10n.py OUT --root DATA
 
