@@ -262,7 +262,7 @@ def _reproduce_modern(selection: CellOptions, execution: ExecutionOptions, json_
 
 
 def _print_modern(results: Sequence[RowResult]) -> None:
-    from propall.paper.tables.modern import TITLE, unregistered_methods
+    from propall.paper.tables.modern import NOT_COMPARED, TITLE
 
     print_line(f"{TITLE}\n", style="bold")
     for part in dict.fromkeys(result.row.part for result in results):
@@ -278,8 +278,8 @@ def _print_modern(results: Sequence[RowResult]) -> None:
         print_line(part, style="bold")
         print_table(columns, rows, numbers=slice(2, 6))
         print_line()
-    if missing := unregistered_methods():
-        print_line(f"Not in the comparison because not registered: {', '.join(missing)}.")
+    if any("/" in result.row.name for result in results):
+        print_line(NOT_COMPARED)
     print_line(
         "Test accuracy after the last epoch, one network, no test-time augmentation: mean (sample standard "
         "deviation) over seeds. Training seconds are without evaluation and compiling."

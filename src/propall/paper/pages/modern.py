@@ -11,10 +11,10 @@ from propall.paper.pages.provenance import run_provenance
 from propall.paper.tables.modern import (
     COMPARED,
     MODERN,
+    NOT_COMPARED,
     TITLE,
     candidate_laws,
     contenders,
-    unregistered_methods,
 )
 from propall.report.exhibits import Exhibit
 from propall.report.page import PageSection
@@ -121,12 +121,10 @@ def methods_table(results: Sequence[RowResult]) -> ReportTable:
             cells.append(TableCell(ranks.get(name, {}).get(setting), text="–"))
         cells.append(TableCell(ranks.get(name, {}).get("mean"), text="–"))
         rows.append(TableRow(contenders()[name].title, cells, contenders()[name].method.name))
-    missing = unregistered_methods()
-    note = f" Not registered, so not compared: {', '.join(missing)}." if missing else ""
     spec = results[0].row.specs(results[0].protocol, 1)[0]
     caption = (
         f"CIFAR-10, {NETS[spec.net].title}, {spec.recipe.epochs} epochs, the same recipe for all methods: "
-        f"mean (sample standard deviation) over seeds. Ranks are of the means, 1 is best.{note}"
+        f"mean (sample standard deviation) over seeds. Ranks are of the means, 1 is best. {NOT_COMPARED}"
     )
     return ReportTable(columns, rows, caption)
 

@@ -262,7 +262,9 @@ def _spec(
 #: Methods of the comparison that are base losses with the default views.
 _WITH_VIEWS = ("cc", "proden")
 #: Methods of the comparison that are trained in their own way.
-_OWN_TRAINING = ("papi", "clsp", "pico", "crosel", "able")
+_OWN_TRAINING = ("papi", "pico", "crosel", "able")
+#: Why a published method of this kind has no rows.
+NOT_COMPARED = "CLSP is not compared: it prunes the candidates by the features of a pretrained network."
 #: Settings of the comparison of methods.
 COMPARED = ("uniform-0.5", "instance", "complementary")
 
@@ -279,17 +281,8 @@ def contenders() -> Mapping[str, Contender]:
         Contender(name, named.title, METHODS[named.base](**named.base_settings), named.views)
         for name, named in VIEWS.items()
     ]
-    chosen += [
-        Contender(name, METHODS[name].title, METHODS[name](), Views())
-        for name in _OWN_TRAINING
-        if name in METHODS
-    ]
+    chosen += [Contender(name, METHODS[name].title, METHODS[name](), Views()) for name in _OWN_TRAINING]
     return {contender.name: contender for contender in chosen}
-
-
-def unregistered_methods() -> list[str]:
-    """Return the published methods that the comparison lacks because they are not registered."""
-    return [name for name in _OWN_TRAINING if name not in contenders()]
 
 
 @functools.cache
