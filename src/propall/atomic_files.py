@@ -65,6 +65,20 @@ def replacing_folder(folder: str | Path) -> Iterator[Path]:
             _flush(folder.parent)
 
 
+@contextmanager
+def working_folder(beside: str | Path) -> Iterator[Path]:
+    """Yield an empty folder beside a path, for files that are needed only inside the block.
+
+    It is removed at the end. One that a killed process left behind is removed by the next process that
+    writes to the same path.
+    """
+    path = Path(beside)
+    with _naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _create_beside(path, Path.mkdir) as folder:
+            yield folder
+
+
 def write_bytes(path: str | Path, data: bytes) -> None:
     """Write a file; it appears under its name only when it is complete."""
     with replacing(path) as part:

@@ -23,7 +23,11 @@ _label, _feature, _model, _output = (
 )
 
 TableFile = Annotated[
-    Path, typer.Argument(help="CSV, TSV, Parquet, Feather, JSON lines, Excel or a Label Studio export.")
+    Path,
+    typer.Argument(
+        help="CSV, TSV, Parquet, Feather, JSON lines, Excel, a Label Studio export, or a folder of Parquet "
+        "or CSV files."
+    ),
 ]
 Encoding = Annotated[
     str | None,
@@ -180,6 +184,17 @@ class TrainingOptions:
     search: Annotated[bool, Setting("Search over settings by cross-validation, without true labels")] = True
     seed: Annotated[int, Setting("Random seed")] = 0
     device: Annotated[str, Setting("auto (a GPU if available), cpu, cuda, cuda:1, ...")] = "auto"
+    memory: Annotated[
+        str | None,
+        Setting("Memory for the fit, such as 500MB; larger tables are fitted in parts (default: 2GiB)"),
+    ] = None
+
+    @property
+    def memory_limit(self) -> int:
+        """Memory in bytes above which a table is fitted in parts."""
+        from propall.tables.larger_than_memory import MEMORY, parse_size
+
+        return MEMORY if self.memory is None else parse_size(self.memory)
 
     def fit_options(self, *, verbose: bool, report: Callable[[str], None] | None = None) -> FitOptions:
         """The options of `fit_table`."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from propall.tables.crowd import CrowdReport
     from propall.tables.evaluation import Evaluation
     from propall.tables.fitting import Fitted
+    from propall.tables.larger_than_memory import FittedInParts
     from propall.tables.reading import DataNote
     from propall.tables.resolution import ResolvedTable
     from propall.tables.streaming import ResolutionSummary
@@ -108,12 +109,16 @@ def fit(
     from propall.report.model_pages import fit_page
     from propall.tables.fitting import fit_table
     from propall.tables.label_columns import open_table
+    from propall.tables.larger_than_memory import needs_parts
     from propall.tables.model import CONTENTS, OPTIONS, PAGE, check_model_folder
 
     labels = _with_usual_label(labels, file)
     replaces = (check_model_folder(out) / CONTENTS).exists()
     saved_early = []
     verbose = not (output.quiet or output.json)
+    if needs_parts(file, training.memory_limit):
+        _fit_in_parts(file, labels, features, training, out, output)
+        return
     table = open_table(file, labels.source(), encoding=labels.encoding)
     if table.labeled is not None and table.labeled.from_model and verbose:
         _print_notes([note for note in table.labeled.notes if note.kind == "candidate sets of a model"])
@@ -144,11 +149,55 @@ def fit(
     print_line(f"{_fit_result(fitted)} {where}")
 
 
+def _fit_in_parts(
+    file: Path,
+    labels: LabelOptions,
+    features: FeatureOptions,
+    training: TrainingOptions,
+    out: Path,
+    output: OutputOptions,
+) -> None:
+    """Fit a model to a table that is too large for memory."""
+    from propall.tables.larger_than_memory import fit_in_parts
+    from propall.tables.model import CONTENTS, OPTIONS
+    from propall.tables.reading import read_table
+    from propall.tables.streaming import read_parts
+
+    if features.images is not None or features.embeddings is not None:
+        raise ValueError(
+            f"file: {file} is fitted in parts, which works with the columns of the table only. Leave out "
+            "images and embeddings, or allow more memory with --options memory=..."
+        )
+    verbose = not (output.quiet or output.json)
+    if verbose:
+        print_note(f"{file} is fitted in parts; --options memory=... sets how much memory a fit may take.")
+    replaces = (out / CONTENTS).exists()
+    fitted = fit_in_parts(
+        partial(read_parts, file, read=partial(read_table, encoding=labels.encoding)),
+        labels.source(),
+        out,
+        training.fit_options(verbose=verbose, report=print_note if verbose else None),
+        columns=list(features.features) or None,
+        without=features.arguments()["without"],
+        memory=training.memory_limit,
+    )
+    account = fitted.model.account
+    account["options"] = as_dict(labels, features, training)
+    text = json.dumps(account["options"], indent=1, ensure_ascii=False) + "\n"
+    fitted.model.save(out, attachments={OPTIONS: text})
+    if output.json:
+        print_json({**account, "model": out, "page": None})
+        return
+    if not output.quiet:
+        _print_fit(fitted)
+    print_line(f"{_fit_result(fitted)} Model: {out}{' (replaces the previous one)' * replaces}")
+
+
 def _report_at(page: Path | None) -> str:
     return "" if page is None else f". Report: {page}"
 
 
-def _fit_result(fitted: Fitted) -> str:
+def _fit_result(fitted: Fitted | FittedInParts) -> str:
     from propall.tables.fitting import guessing_rate
 
     account = fitted.model.account
@@ -369,8 +418,12 @@ def _with_usual_label(labels: LabelOptions, file: Path) -> LabelOptions:
     """Fill in the label column by its usual name if the options do not say where the labels are."""
     from propall.tables.label_source import guess_source
     from propall.tables.reading import read_table
+    from propall.tables.streaming import is_large, read_parts
 
-    guess = None if labels.name_columns else guess_source(read_table(file, encoding=labels.encoding))
+    if labels.name_columns:
+        return labels
+    read = partial(read_table, encoding=labels.encoding)
+    guess = guess_source(next(read_parts(file, read=read)) if is_large(file) else read(file))
     return labels if guess is None else replace(labels, label=guess.label)
 
 
@@ -420,7 +473,7 @@ def _print_labels(summary: Summary) -> None:
             print_table(("annotator", "answers", "agree with the others"), rows, numbers=slice(1, None))
 
 
-def _print_fit(fitted: Fitted) -> None:
+def _print_fit(fitted: Fitted | FittedInParts) -> None:
     account = fitted.model.account
     print_line(
         f"{account['source']}: {account['used']} of {plural(account['rows'], 'row')}, "
@@ -464,7 +517,11 @@ def _print_portfolio(account: Mapping[str, Any]) -> None:
     titles = ("model tried", "weight", "log-likelihood", "among candidates", "time")
     print_table(titles, rows, numbers=slice(1, None))
     mixture = f"Weighted mean: log-likelihood {account['portfolio_score']:.3f}."
-    print_line(f"{mixture} Every row was judged by members that were not trained on it, without true labels.")
+    judged = "Every row was judged by members that were not trained on it, without true labels."
+    if streamed := account.get("streamed"):
+        training = f"on training rows it is {streamed['training_score']:.3f}"
+        judged = f"Judged by {streamed['held_out_rows']} held-out rows, without true labels; {training}."
+    print_line(f"{mixture} {judged}")
     for row in account["portfolio"]:
         if row["refusal"]:
             print_line(f"left out: {row['name']} ({row['refusal']})")

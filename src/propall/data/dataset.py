@@ -32,6 +32,9 @@ class PartialDataset:
     x: Float[Tensor, "n ..."]
     candidates: Bool[Tensor, "n k"]
 
+    #: Whether the features are in a file, from which `read` takes them; `x` then has their shape only.
+    in_files: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         if self.x.shape[0] != self.candidates.shape[0]:
             raise ValueError(
@@ -55,6 +58,10 @@ class PartialDataset:
     def to(self, device: torch.device | str) -> Self:
         """Move the data to a device."""
         return type(self)(self.x.to(device), self.candidates.to(device))
+
+    def read(self, rows: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Features of some rows."""
+        return self.x[rows]
 
 
 @dataclass(frozen=True)

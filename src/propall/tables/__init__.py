@@ -5,6 +5,7 @@
 - `features`, `images`: the other columns as features.
 - `summary`: columns and labels at a glance.
 - `fitting`, `learning_curves`: select and train a model; `model`: `TableModel`, saved as a folder.
+- `larger_than_memory`, `label_cells`: fit a table in parts; `streaming`: predict and resolve it in parts.
 - `resolution`, `consensus`, `evaluation`, `export`: what a model is used for.
 
 Most users need `open_table`, `fit_table`, `resolve_file` and `TableModel`.

@@ -22,7 +22,7 @@ from propall.labels.inputs import is_missing
 from propall.labels.parsing import as_text
 from propall.schema import Between, check_json
 from propall.tables.images import ImageColumn
-from propall.tables.reading import DataNote, note_rows
+from propall.tables.reading import DataNote, holds_numbers, note_rows
 from propall.tables.writing import is_answer_column
 from propall.wording import list_names, plural
 
@@ -389,6 +389,8 @@ def is_gap(value: Any) -> bool:
 
 def find_gaps(column: "pd.Series[Any]") -> NDArray[np.bool_]:
     """Return which cells of a column mean a missing value."""
+    if holds_numbers(column):
+        return column.isna().to_numpy()
     return np.fromiter(map(is_gap, column), dtype=bool, count=len(column))
 
 
@@ -485,14 +487,30 @@ def _year_first(cell: Any, form: Form) -> Any:
 
 def as_days(column: "pd.Series[Any]", form: Form = "usual") -> NDArray[np.float64]:
     """Parse dates as days since 1970; other cells are NaN."""
+    if (distinct := _distinct_cells(column)) is not None:
+        codes, cells = distinct
+        return as_days(cells, form)[codes]
     if form != "usual":
         column = column.map(lambda cell: _year_first(cell, form))
     dates = pd.to_datetime(column.where(~column.map(is_gap)), errors="coerce", utc=True, format="ISO8601")
     return np.asarray((dates - EPOCH) / DAY, dtype=np.float64)
 
 
+def _distinct_cells(column: "pd.Series[Any]") -> "tuple[NDArray[np.int64], pd.Series[Any]] | None":
+    """Position of every cell among the distinct ones, if there are few; only for text or dates."""
+    if len(column) < 1000 or pd.api.types.infer_dtype(column, skipna=True) not in ("string", "date"):
+        return None  # 1, 1.0 and True are equal, but not as text
+    codes, cells = pd.factorize(column, use_na_sentinel=False)
+    if 4 * len(cells) > len(column):
+        return None
+    return np.asarray(codes), pd.Series(np.asarray(cells, dtype=object), dtype=object)
+
+
 def as_words(column: "pd.Series[Any]") -> NDArray[np.object_]:
     """Parse text; missing values are empty."""
+    if (distinct := _distinct_cells(column)) is not None:
+        codes, cells = distinct
+        return as_words(cells)[codes]
     return np.array(["" if is_gap(value) else as_text(value) for value in column], dtype=object)
 
 
@@ -514,6 +532,12 @@ def _detect(
         return leave_out("empty column", "has no values")
     text = f"{name!r}: {int(gaps.sum())} of {len(gaps)} values are missing"
     note_rows(notes, "missing values", text, "noted", column.index[gaps])
+    if holds_numbers(column) and column.nunique() > 1:
+        # No date, text or comma: what follows would find the same, much more slowly.
+        numbers = as_numbers(column)
+        is_row_number = not requested and not gaps.any() and _are_row_numbers(numbers)
+        if not is_row_number and np.isfinite(numbers)[~gaps].mean() >= MOSTLY:
+            return _report_unreadable(FeatureColumn(name, "number"), column, numbers, gaps, notes)
     words = [as_text(cell) for cell, gap in zip(column, gaps, strict=True) if not gap]
     distinct = len(set(words))
     if distinct == 1:

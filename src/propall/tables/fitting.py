@@ -132,7 +132,7 @@ def fit_table(
     source, labeled = table.source, table.labeled
     if source is None or labeled is None:
         raise ValueError("label: the table has no labels; specify where they are.")
-    _check_names(table, source, options, columns or (), without)
+    check_names(table, source, options, columns or (), without)
     if images is not None:
         labeled = labeled.select(*images.openable(table.frame, table.raw.folder))
         table = replace(table, labeled=labeled)
@@ -150,7 +150,7 @@ def fit_table(
     check_memory(len(labels), labels.n_classes)
     embedding = None if embedding is None else table.raw.select_rows(embedding)[labeled.rows]
     ignored = (*source.columns, *without)
-    copies = _label_copies(table, ignored, columns)
+    copies = report_label_copies(table, ignored, columns)
     features = Features.fit(
         table.frame,
         columns=columns,
@@ -209,7 +209,7 @@ def check_memory(rows: int, classes: int) -> None:
         )
 
 
-def _check_names(
+def check_names(
     table: LabeledTable,
     source: LabelSource,
     options: FitOptions,
@@ -227,7 +227,7 @@ def _check_names(
     _ = [METHODS[name] for name in options.methods], [NETS[name] for name in options.nets]
 
 
-def _label_copies(
+def report_label_copies(
     table: LabeledTable, ignored: Sequence[str], columns: Sequence[str] | None
 ) -> dict[str, DataNote]:
     """Notes on columns that repeat the labels; if such columns were requested, only a warning."""
@@ -359,7 +359,7 @@ def account(fitted: Fitted) -> dict[str, Any]:
 
 
 #: Criteria that an account lists.
-_CRITERIA = ("covering_rate", "approximated_accuracy", "candidate_log_likelihood")
+LISTED_CRITERIA = ("covering_rate", "approximated_accuracy", "candidate_log_likelihood")
 
 
 def _searched(search: PartialLabelClassifierCV) -> dict[str, Any]:
@@ -367,9 +367,9 @@ def _searched(search: PartialLabelClassifierCV) -> dict[str, Any]:
     results, best = search.cv_results_, search.best_index_
     return {
         "settings_compared": len(results["params"]),
-        "chosen": {name: _plain(value) for name, value in search.best_params_.items()},
+        "chosen": {name: plain_value(value) for name, value in search.best_params_.items()},
         "criterion": search.scoring if isinstance(search.scoring, str) else "own",
-        "held_out": {name: float(results[f"mean_test_{name}"][best]) for name in _CRITERIA},
+        "held_out": {name: float(results[f"mean_test_{name}"][best]) for name in LISTED_CRITERIA},
         "members": search.n_estimators,
         "folds": search.n_splits_,
     }
@@ -384,11 +384,13 @@ def _weighed(portfolio: PartialLabelPortfolio) -> dict[str, Any]:
         "settings_compared": len(portfolio.results_),
         "chosen": {name: round(weight, 4) for name, weight in weights.items()},
         "criterion": "cooccurrence_log_likelihood",
-        "held_out": {name: CRITERIA[name](chances, held_out.candidates, None) for name in _CRITERIA},
+        "held_out": {name: CRITERIA[name](chances, held_out.candidates, None) for name in LISTED_CRITERIA},
         "members": len(mixture.components),
         "folds": BLOCK,
         "effort": portfolio.effort,
-        "portfolio": [{name: _plain(value) for name, value in row.items()} for row in portfolio.results_],
+        "portfolio": [
+            {name: plain_value(value) for name, value in row.items()} for row in portfolio.results_
+        ],
         "portfolio_score": portfolio.best_score_,
     }
 
@@ -398,7 +400,8 @@ def guessing_rate(account: Mapping[str, Any]) -> float:
     return float(account["mean_candidates"] / len(account["classes"]))
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """Return a value as JSON can hold it."""
     return value if isinstance(value, str | int | float | bool | dict | None) else repr(value)
 
 

@@ -33,7 +33,7 @@ from propall.tables.label_source import (
     choices_name,
     suggest_label_column,
 )
-from propall.tables.reading import DataNote, RawTable, note_rows, read_table
+from propall.tables.reading import DataNote, RawTable, holds_numbers, note_rows, read_table
 from propall.tables.spelling import SimilarNames, Typos, find_typos
 from propall.tables.writing import is_answer_column
 from propall.wording import list_names, plural, suggest
@@ -121,7 +121,7 @@ def find_label_copies(table: LabeledTable, ignore: Sequence[str] = ()) -> dict[s
     grammar = replace(table.source.grammar, separator=table.source.separator.casefold(), known=names)
     notes = {}
     for column in table.frame.columns.difference(list(ignore), sort=False):
-        if is_answer_column(str(column)):
+        if is_answer_column(str(column)) or holds_numbers(table.frame[column]):
             continue
         texts = [as_text(cell).casefold() for cell in table.frame[column]]
         texts = [text for text in texts if text not in NO_LABEL]
@@ -267,6 +267,31 @@ def _build_vocabulary(
         counts.update(names)
         for name in names:
             rows_of.setdefault(name, []).append(row)
+    return _spell_names(counts, rows_of, source, notes)
+
+
+def find_classes(
+    counts: Mapping[str, int], source: LabelSource, n_rows: int, what: str
+) -> tuple[tuple[str, ...], list[DataNote]]:
+    """Return the classes of a label column by how many rows have each name, with notes on typos.
+
+    Args:
+        counts: number of rows by name.
+        source: where the labels are.
+        n_rows: number of rows of the table.
+        what: a description of the column for error messages.
+    """
+    notes: list[DataNote] = []
+    _reject_free_text(counts, n_rows, source, what)
+    vocabulary = _spell_names(counts, {name: [] for name in counts}, source, notes)
+    _reject_implausible(len(vocabulary.classes), n_rows, what)
+    return vocabulary.classes, notes
+
+
+def _spell_names(
+    counts: Mapping[str, int], rows_of: Mapping[str, list[int]], source: LabelSource, notes: list[DataNote]
+) -> _Vocabulary:
+    """Correct typos by the number of rows that have each name."""
     tree = None if source.hierarchy is None else read_tree(source.hierarchy)
     known = source.classes if tree is None else tuple(map(str, tree.nodes))
     typos = find_typos(counts, known) if source.repair else Typos({}, [])
@@ -356,7 +381,10 @@ def _read_cells(raw: RawTable, source: LabelSource) -> LabeledRows:
     what = f"column {source.label!r} of {raw.source}"
     _reject_free_text(names, len(column), source, what)
     vocabulary = _build_vocabulary({row: cell.names for row, cell in usable.items()}, source, draft.notes)
-    _reject_implausible(len(vocabulary.classes), len(column), what)
+    is_listed = source.classes is not None or source.hierarchy is not None
+    # A part of a table, or a small one to resolve, need not have rows of every class.
+    n_rows = max(len(column), 2 * len(vocabulary.classes)) if is_listed else len(column)
+    _reject_implausible(len(vocabulary.classes), n_rows, what)
     for row, cell in usable.items():
         fault = vocabulary.fault_of(cell.names)
         mask = np.zeros(len(vocabulary.classes), dtype=bool)

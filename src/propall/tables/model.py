@@ -81,6 +81,11 @@ class TableModel:
         return self.classifier.classes_
 
     @property
+    def is_unfinished(self) -> bool:
+        """Whether the fit was interrupted, so that the model itself must resolve its training rows."""
+        return self.held_out is None and "streamed" not in self.account
+
+    @property
     def is_of_0_1_0(self) -> bool:
         """Whether version 0.1.0 fitted the model, which weighed annotators' answers differently."""
         return bool(self.account) and "trust" not in self.account

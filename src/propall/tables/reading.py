@@ -84,6 +84,11 @@ def note_rows(notes: list[DataNote], kind: str, text: str, action: Action, rows:
         notes.append(DataNote(kind, text, action, numbers))
 
 
+def holds_numbers(column: "pd.Series[Any]") -> bool:
+    """Whether the cells of a column are numbers or missing, so that none needs to be parsed."""
+    return pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype)
+
+
 @dataclass
 class RawTable:
     """A table as read from a file: one row per line, numbered from 0; cells of text files are text."""

@@ -188,7 +188,7 @@ def resolve_file(
         [*raw.notes, *labeled.notes, *model.features.check_new_rows(frame)],
         model.features.images,
         None if curves is None else LearningCurves.from_dict(curves),
-        unfinished=model.held_out is None,
+        unfinished=model.is_unfinished,
     )
 
 

@@ -1,5 +1,6 @@
 """Predict and resolve tables larger than memory, one part after the other."""
 
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,19 +34,21 @@ LARGE_BYTES = 1 << 28
 
 
 def is_large(file: str | Path) -> bool:
-    """Whether a file is a folder of Parquet files, or so large that it should be read in parts."""
+    """Whether a file is a folder of tables, or so large that it should be read in parts."""
     path = Path(file)
     if path.is_dir():
-        return bool(parquet_files(path))
+        return bool(table_files(path))
     kind = FORMATS.get(path.suffix.lower())
     return kind in ("CSV", "TSV", "Parquet") and path.is_file() and path.stat().st_size >= LARGE_BYTES
 
 
-def parquet_files(folder: Path) -> list[Path]:
-    """Return the Parquet files in a folder, by name."""
-    suffixes = {suffix for suffix, kind in FORMATS.items() if kind == "Parquet"}
-    files = (path for path in folder.iterdir() if path.suffix.lower() in suffixes)
-    return sorted(path for path in files if path.is_file() and not path.name.startswith((".", "_")))
+def table_files(folder: Path) -> list[Path]:
+    """Return the Parquet files in a folder, by name; if there are none, its CSV or TSV files."""
+    files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith((".", "_"))]
+    for kinds in (("Parquet",), ("CSV", "TSV")):
+        if chosen := sorted(path for path in files if FORMATS.get(path.suffix.lower()) in kinds):
+            return chosen
+    return []
 
 
 def read_parts(
@@ -57,7 +60,7 @@ def read_parts(
 ) -> Iterator[RawTable]:
     """Read a table in parts whose rows are numbered through.
 
-    CSV and Parquet files, and folders of Parquet files, are read in parts; other files as a whole.
+    CSV and Parquet files, and folders of such files, are read in parts; other files as a whole.
 
     Args:
         file: the file or folder.
@@ -66,15 +69,18 @@ def read_parts(
         read: reader of one file.
     """
     path = Path(file)
-    if path.is_dir() and parquet_files(path):
-        parts = _parquet_parts(parquet_files(path), path.name, rows)
+    files = table_files(path) if path.is_dir() else []
+    if files and FORMATS[files[0].suffix.lower()] == "Parquet":
+        parts = _parquet_parts(files, path.name, rows)
+    elif files:
+        parts = itertools.chain.from_iterable(_text_parts(file, size, read) for file in files)
     elif not path.is_file() or path.stat().st_size <= size:
         yield read(path)
         return
     elif FORMATS.get(path.suffix.lower()) == "Parquet":
         parts = _parquet_parts([path], path.name, rows)
-    elif FORMATS.get(path.suffix.lower()) in ("CSV", "TSV") and not _is_wide_encoding(path):
-        parts = _csv_parts(path, size, read)
+    elif FORMATS.get(path.suffix.lower()) in ("CSV", "TSV"):
+        parts = _text_parts(path, size, read)
     else:
         yield read(path)
         return
@@ -86,12 +92,19 @@ def read_parts(
                 f"file: {path.name} has other columns from row {first + 1} on; expected the columns of the "
                 "first rows throughout. Give every column of the header one name of its own."
             )
-        columns, part.folder = names, path.parent
+        columns, part.folder, part.source = names, path.parent, path.name
         n = part.n_file_rows
         part.frame.index = part.frame.index + first
         part.notes = [replace(note, rows=tuple(row + first for row in note.rows)) for note in part.notes]
         first += n
         yield part
+
+
+def _text_parts(path: Path, size: int, read: Callable[[Path], RawTable]) -> Iterator[RawTable]:
+    """Read a text file in parts, if it is large and its bytes are characters."""
+    if path.stat().st_size <= size or _is_wide_encoding(path):
+        return iter([read(path)])
+    return _csv_parts(path, size, read)
 
 
 def _is_wide_encoding(path: Path) -> bool:
@@ -436,7 +449,7 @@ def resolve_to_file(
     last, rate = estimate_rate(
         np.concatenate([_odds(resolve_file(model, part, source)) for part in parts()]), known_rate
     )
-    summary = ResolutionSummary(rate, unfinished=model.held_out is None)
+    summary = ResolutionSummary(rate, unfinished=model.is_unfinished)
     reader = parts()
     first = next(reader)
     with table_writer(Path(out), first.separator) as write:

@@ -61,7 +61,7 @@ class Stream:
     """The training sets of stacked runs; data that all runs share is stored once."""
 
     def __init__(self, runs: Sequence[Run], recipe: Recipe) -> None:
-        train = runs[0].train
+        train = self._data = runs[0].train
         self.recipe = recipe
         self.device = train.x.device
         self.n = len(train)
@@ -203,7 +203,8 @@ class Stream:
         self, index: Int[Tensor, "r b"], keys: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"]
     ) -> Float[Tensor, "r vb ..."]:
         """Features of the given rows, augmented as the recipe says."""
-        x = self._take(self.x, index, not self._x_is_shared)
+        in_files = self._data.in_files
+        x = self._data.read(index) if in_files else self._take(self.x, index, not self._x_is_shared)
         if self.recipe.views is not None:
             return self._views(x, keys, step, self.recipe.views)
         return x if self.recipe.augmentation == "none" else self._augment(x, keys, step)

@@ -97,6 +97,8 @@ class Trainer(Algorithm):
 
 def _check_data(train: PartialDataset) -> None:
     """Raise an error for data that no network can be trained on."""
+    if train.in_files:
+        return  # it was checked when it was written
     check(train.candidates, quiet=True)
     if train.x.dtype not in (torch.float32, torch.float64):
         raise TypeError(
