@@ -5,7 +5,7 @@ commands that need them.
 """
 
 # In the order in which `propall --help` lists the commands.
-from propall.cli import catalog, tables, paper, bench  # isort: skip  # noqa: F401
+from propall.cli import catalog, doctor, tables, paper, bench  # isort: skip  # noqa: F401
 from propall.cli.app import app, main
 
 __all__ = ["app", "main"]
