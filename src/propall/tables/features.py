@@ -21,6 +21,7 @@ from propall.estimators.folds import MAX_COPIES
 from propall.labels.inputs import is_missing
 from propall.labels.parsing import as_text
 from propall.schema import Between, check_json
+from propall.tables.arrow_text import is_arrow_text, plain_numbers
 from propall.tables.images import ImageColumn
 from propall.tables.reading import DataNote, holds_numbers, note_rows
 from propall.tables.writing import is_answer_column
@@ -190,14 +191,27 @@ class Features:
         return pd.DataFrame(cells, index=frame.index)
 
     def transform(
-        self, frame: pd.DataFrame, *, embedding: NDArray[Any] | None = None, folder: Path | None = None
+        self,
+        frame: pd.DataFrame,
+        *,
+        embedding: NDArray[Any] | None = None,
+        folder: Path | None = None,
+        prepared: pd.DataFrame | None = None,
     ) -> NDArray[np.float32]:
-        """Encode rows as (n, d) features, or (n, 3, size, size) for images."""
+        """Encode rows as (n, d) features, or (n, 3, size, size) for images.
+
+        Args:
+            frame: the rows.
+            embedding: precomputed features of the rows.
+            folder: base of relative paths of images.
+            prepared: the result of `prepared`, if it is known.
+        """
         if self.images is not None:
             return self.images.transform(frame, folder or Path())
         parts: list[NDArray[Any]] = []
         if self.transformer is not None:
-            parts.append(np.asarray(self.transformer.transform(self.prepared(frame))))
+            prepared = self.prepared(frame) if prepared is None else prepared
+            parts.append(np.asarray(self.transformer.transform(prepared)))
         if (embedding is None) != (self.embedding is None):
             got, fitted = ("missing", "with") if embedding is None else ("unexpected", "without")
             raise ValueError(f"embeddings: {got}; the model was fitted {fitted} embeddings.")
@@ -216,9 +230,14 @@ class Features:
             width += len(column.values) if column.kind in ("category", "text") else 1 + column.gaps
         return (width + (0 if self.embedding is None else len(self.embedding[0])),)
 
-    def check_new_rows(self, frame: pd.DataFrame) -> list[DataNote]:
-        """Report cells of new rows that cannot be parsed or hold a category that was not fitted."""
-        prepared = self.prepared(frame)
+    def check_new_rows(self, frame: pd.DataFrame, prepared: pd.DataFrame | None = None) -> list[DataNote]:
+        """Report cells of new rows that cannot be parsed or hold a category that was not fitted.
+
+        Args:
+            frame: the rows.
+            prepared: the result of `prepared`, if it is known.
+        """
+        prepared = self.prepared(frame) if prepared is None else prepared
         notes: list[DataNote] = []
         for column in self.columns:
             cells = prepared[column.name]
@@ -409,7 +428,8 @@ def as_numbers(column: "pd.Series[Any]", form: Form = "usual") -> NDArray[np.flo
     if pd.api.types.is_bool_dtype(column.dtype) or pd.api.types.is_numeric_dtype(column.dtype):
         numbers = column.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        plain = _plain_numbers(column.to_numpy())
+        plain = plain_numbers(column) if is_arrow_text(column) else None
+        plain = _plain_numbers(column.to_numpy()) if plain is None else plain
         cells = (_number(value, form) for value in column)
         numbers = np.fromiter(cells, np.float64, len(column)) if plain is None else plain
     # NaN fails the comparison, too.

@@ -5,7 +5,7 @@ import re
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Self
@@ -259,14 +259,19 @@ class _Vocabulary:
 
 
 def _build_vocabulary(
-    names_in_rows: Mapping[int, Sequence[str]], source: LabelSource, notes: list[DataNote]
+    named_rows: Sequence[tuple[Sequence[str], Sequence[int]]], source: LabelSource, notes: list[DataNote]
 ) -> _Vocabulary:
+    """Collect the names in the cells, given with the rows that hold them."""
     counts: Counter[str] = Counter()
-    rows_of: dict[str, list[int]] = {}
-    for row, names in names_in_rows.items():
-        counts.update(names)
+    groups_of: dict[str, list[int]] = {}
+    for group, (names, rows) in enumerate(named_rows):
         for name in names:
-            rows_of.setdefault(name, []).append(row)
+            counts[name] += len(rows)
+            groups_of.setdefault(name, []).append(group)
+
+    def rows_of(name: str) -> tuple[int, ...]:
+        return tuple(sorted(row for group in groups_of[name] for row in named_rows[group][1]))
+
     return _spell_names(counts, rows_of, source, notes)
 
 
@@ -283,26 +288,29 @@ def find_classes(
     """
     notes: list[DataNote] = []
     _reject_free_text(counts, n_rows, source, what)
-    vocabulary = _spell_names(counts, {name: [] for name in counts}, source, notes)
+    vocabulary = _spell_names(counts, lambda name: (), source, notes)
     _reject_implausible(len(vocabulary.classes), n_rows, what)
     return vocabulary.classes, notes
 
 
 def _spell_names(
-    counts: Mapping[str, int], rows_of: Mapping[str, list[int]], source: LabelSource, notes: list[DataNote]
+    counts: Mapping[str, int],
+    rows_of: Callable[[str], tuple[int, ...]],
+    source: LabelSource,
+    notes: list[DataNote],
 ) -> _Vocabulary:
     """Correct typos by the number of rows that have each name."""
     tree = None if source.hierarchy is None else read_tree(source.hierarchy)
     known = source.classes if tree is None else tuple(map(str, tree.nodes))
     typos = find_typos(counts, known) if source.repair else Typos({}, [])
     for name, other in typos.corrections.items():
-        notes.append(DataNote("typo", f"{name!r} is read as {other!r}", "repaired", tuple(rows_of[name])))
+        notes.append(DataNote("typo", f"{name!r} is read as {other!r}", "repaired", rows_of(name)))
     for name, other in typos.doubtful:
         text = (
             f"{name!r} ({plural(counts[name], 'row')}) looks like {other!r} "
             f"({plural(counts[other], 'row')}); kept apart. If they are one class, use --options classes=..."
         )
-        notes.append(DataNote("similar names", text, "noted", tuple(rows_of[name][:5])))
+        notes.append(DataNote("similar names", text, "noted", rows_of(name)[:5]))
     # Cells were read without invisible characters, which the names of known classes may have.
     spelled = {visible_text(name): name for name in known or ()}
     corrections = {name: typos.corrections.get(name, spelled.get(name, name)) for name in counts}
@@ -344,18 +352,40 @@ def _reject_free_text(names: Collection[str], n_rows: int, source: LabelSource, 
         _reject_implausible(len(set(map(str.casefold, names))), n_rows, what)
 
 
-def _visible_texts(texts: dict[int, str], notes: list[DataNote]) -> dict[int, str]:
+@dataclass
+class _DistinctCells:
+    """The different texts of a column in the order of their first rows, each with the rows that hold it."""
+
+    texts: list[str]
+    rows: list[NDArray[np.int64]]  # numbers of rows in the file
+    positions: list[NDArray[np.int64]]  # positions in the frame
+
+    @classmethod
+    def of(cls, column: "pd.Series[Any]") -> Self:
+        codes, values = pd.factorize(np.array([as_text(cell) for cell in column], dtype=object))
+        order = np.argsort(codes, kind="stable")
+        positions = np.split(order, np.cumsum(np.bincount(codes, minlength=len(values)))[:-1])
+        index = column.index.to_numpy()
+        return cls(values.tolist(), [index[place] for place in positions], positions)
+
+    def rows_with(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Rows of some of the texts, in the order of the file."""
+        return tuple(sorted(chain.from_iterable(self.rows[i].tolist() for i in numbers)))
+
+
+def _visible_texts(cells: _DistinctCells, notes: list[DataNote]) -> list[str]:
     """Compose letters and remove invisible characters of label cells, with a note on the rows."""
-    visible = {row: visible_text(text) for row, text in texts.items()}
-    rows = [row for row, text in texts.items() if visible[row] != text]
-    if rows:
-        example = texts[rows[0]].encode("ascii", "backslashreplace").decode()
+    visible = list(map(visible_text, cells.texts))
+    changed = [i for i, text in enumerate(cells.texts) if visible[i] != text]
+    if changed:
+        example = cells.texts[changed[0]].encode("ascii", "backslashreplace").decode()
         text = f"labels such as '{example:.60}' have invisible or decomposed characters; read without them"
-        note_rows(notes, "invisible characters", text, "repaired", rows)
+        note_rows(notes, "invisible characters", text, "repaired", cells.rows_with(changed))
     return visible
 
 
 def _read_cells(raw: RawTable, source: LabelSource) -> LabeledRows:
+    """Read one column of labels; equal cells, of which a large table has many, are read once."""
     assert source.label is not None
     column = raw.column(source.label, "label")
     if source.rule != "union":
@@ -363,41 +393,57 @@ def _read_cells(raw: RawTable, source: LabelSource) -> LabeledRows:
             f"rule: {source.rule!r} needs the answers of several annotators, but {source.label!r} is one "
             "column; omit the rule, or name annotators, votes or item."
         )
-    draft = _Draft()
-    texts = _visible_texts(dict(zip(map(int, column.index), map(as_text, column), strict=True)), draft.notes)
-    cells = dict(zip(texts, source.grammar.parse_all(texts.values()), strict=True))
-    stray = [row for row, cell in cells.items() if cell.stray]
+    notes: list[DataNote] = []
+    distinct = _DistinctCells.of(column)
+    texts = _visible_texts(distinct, notes)
+    cells = source.grammar.parse_all(texts)
+    stray = distinct.rows_with(i for i, cell in enumerate(cells) if cell.stray)
     text = f"{source.separator!r} with nothing on one side is ignored"
-    note_rows(draft.notes, "stray separator", text, "repaired", stray)
-    blank = {row: texts[row] for row, cell in cells.items() if not cell.names and texts[row]}
-    words = Counter(word for row, word in blank.items() if not cells[row].stray)
+    note_rows(notes, "stray separator", text, "repaired", stray)
+    blank = [i for i, cell in enumerate(cells) if not cell.names and texts[i]]
+    words: Counter[str] = Counter()
+    for i in blank:
+        if not cells[i].stray:
+            words[texts[i]] += len(distinct.rows[i])
     if words:
         shown = ", ".join(f"{word!r} ({plural(count, 'row')})" for word, count in words.items())
-        draft.notes.append(DataNote("no label", f"{shown} read as no label", "noted", tuple(blank)))
-    draft.faults = {row: fault for row, cell in cells.items() if (fault := cell_fault(cell))}
-    usable = {row: cell for row, cell in cells.items() if row not in draft.faults}
-    names = dict.fromkeys(name for cell in usable.values() for name in cell.names)
-    draft.notes += _suggest_separator([name for name in names if name not in source.grammar.known])
+        rows = distinct.rows_with(blank)
+        notes.append(DataNote("no label", f"{shown} read as no label", "noted", rows))
+    faults = {i: fault for i, cell in enumerate(cells) if (fault := cell_fault(cell))}
+    usable = [i for i in range(len(cells)) if i not in faults]
+    names = dict.fromkeys(name for i in usable for name in cells[i].names)
+    notes += _suggest_separator([name for name in names if name not in source.grammar.known])
     what = f"column {source.label!r} of {raw.source}"
     _reject_free_text(names, len(column), source, what)
-    vocabulary = _build_vocabulary({row: cell.names for row, cell in usable.items()}, source, draft.notes)
+    named_rows = [(cells[i].names, distinct.rows[i].tolist()) for i in usable]
+    vocabulary = _build_vocabulary(named_rows, source, notes)
+    k = len(vocabulary.classes)
     is_listed = source.classes is not None or source.hierarchy is not None
     # A part of a table, or a small one to resolve, need not have rows of every class.
-    n_rows = max(len(column), 2 * len(vocabulary.classes)) if is_listed else len(column)
-    _reject_implausible(len(vocabulary.classes), n_rows, what)
-    for row, cell in usable.items():
+    _reject_implausible(k, max(len(column), 2 * k) if is_listed else len(column), what)
+    mask, kinds = np.zeros((len(column), k), dtype=bool), np.full(len(column), None, dtype=object)
+    for i in usable:
+        cell, place = cells[i], distinct.positions[i]
         fault = vocabulary.fault_of(cell.names)
-        mask = np.zeros(len(vocabulary.classes), dtype=bool)
         if not fault:
+            candidates = np.zeros(k, dtype=bool)
             for name in cell.names:
-                mask[vocabulary.columns_of(name)] = True
-            mask = ~mask if cell.negated or not cell.names else mask
-            fault = "" if mask.any() else "rules out every class"
+                candidates[vocabulary.columns_of(name)] = True
+            candidates = ~candidates if cell.negated or not cell.names else candidates
+            fault = "" if candidates.any() else "rules out every class"
         if fault:
-            draft.faults[row] = fault
+            faults[i] = fault
         else:
-            draft.mask[row], draft.kinds[row] = mask, cell_kind(cell)
-    return _finish(raw, source, vocabulary.classes, draft)
+            mask[place], kinds[place] = candidates, cell_kind(cell)
+    rows_of_fault: dict[str, list[int]] = {}
+    for i, fault in faults.items():
+        rows_of_fault.setdefault(fault, []).extend(distinct.rows[i].tolist())
+    for fault, fault_rows in rows_of_fault.items():
+        notes.append(DataNote("unusable label", fault, "row dropped", tuple(sorted(fault_rows))))
+    usable_rows = np.array([kind is not None for kind in kinds], dtype=bool)
+    read = _ReadRows(np.arange(len(column)), mask, kinds.tolist())
+    read = read if usable_rows.all() else read.select(usable_rows)
+    return _finish(raw, source, vocabulary.classes, read, notes)
 
 
 def _suggest_separator(names: Sequence[str]) -> list[DataNote]:
@@ -436,7 +482,8 @@ def _read_answers(
     names = {row: [name for cell in parsed for name in cell.names] for row, parsed in cells.items()}
     what = f"the answers of {raw.source}"
     _reject_free_text(set(chain.from_iterable(names.values())), len(cells), source, what)
-    vocabulary = _build_vocabulary(names, source, draft.notes)
+    named_rows = [(row_names, [row]) for row, row_names in names.items()]
+    vocabulary = _build_vocabulary(named_rows, source, draft.notes)
     k = len(vocabulary.classes)
     _reject_implausible(k, len(cells), what)
     for row, parsed in cells.items():
@@ -447,7 +494,7 @@ def _read_answers(
         for cell in parsed:
             votes[list({int(i) for name in cell.names for i in vocabulary.columns_of(name)})] += 1
         draft.kinds[row] = _agreement(parsed, vocabulary)
-    labeled = _finish(raw, source, vocabulary.classes, draft)
+    labeled = _finish_draft(raw, source, vocabulary.classes, draft)
     if annotators is not None:
         rows = [int(raw.frame.index[i]) for i in labeled.rows]
         labeled.annotators = source.annotators or tuple(
@@ -495,7 +542,7 @@ def _read_votes(raw: RawTable, source: LabelSource) -> LabeledRows:
         if row not in draft.faults:
             draft.counts[row] = votes.astype(np.int64)
             draft.kinds[row] = (NOTHING, ONE, SEVERAL)[min(2, int((votes > 0).sum()))]
-    return _finish(raw, source, source.votes, draft)
+    return _finish_draft(raw, source, source.votes, draft)
 
 
 def _note_odd_classes(
@@ -543,7 +590,7 @@ def _read_scores(raw: RawTable, source: LabelSource) -> LabeledRows:
         draft.mask[index[i]] = row_mask
         draft.kinds[index[i]] = SEVERAL if row_mask.sum() > 1 else ONE
     miss_rate = estimate_miss_rate(mask, [values[usable]])
-    return _from_model(_finish(raw, source, source.score_classes, draft), miss_rate)
+    return _from_model(_finish_draft(raw, source, source.score_classes, draft), miss_rate)
 
 
 def _read_lists(raw: RawTable, source: LabelSource) -> LabeledRows:
@@ -567,7 +614,7 @@ def _read_lists(raw: RawTable, source: LabelSource) -> LabeledRows:
     if renamed:
         more = f" and {len(renamed) - 8} more" if len(renamed) > 8 else ""
         draft.notes.append(DataNote("names", f"read {', '.join(renamed[:8])}{more}", "repaired"))
-    return _from_model(_finish(raw, source, source.classes, draft), parsed.miss_rate)
+    return _from_model(_finish_draft(raw, source, source.classes, draft), parsed.miss_rate)
 
 
 def _from_model(labeled: LabeledRows, miss_rate: float | None) -> LabeledRows:
@@ -581,42 +628,76 @@ def _from_model(labeled: LabeledRows, miss_rate: float | None) -> LabeledRows:
     return replace(labeled, from_model=True, miss_rate=miss_rate)
 
 
-def _finish(raw: RawTable, source: LabelSource, classes: Sequence[str], draft: _Draft) -> LabeledRows:
-    """Assemble the kept rows in the order of the file, with notes on dropped and uninformative rows."""
-    notes = draft.notes
+@dataclass
+class _ReadRows:
+    """Rows whose labels could be read."""
+
+    positions: NDArray[np.int64]  # in the frame
+    mask: NDArray[np.bool_]  # (n, k) candidates
+    kinds: list[str]  # how the labels of each row are written
+    counts: NDArray[np.int64] | None = None  # (n, k) votes
+
+    def select(self, kept: NDArray[np.bool_]) -> Self:
+        kinds = [kind for kind, keep in zip(self.kinds, kept, strict=True) if keep]
+        counts = None if self.counts is None else self.counts[kept]
+        return type(self)(self.positions[kept], self.mask[kept], kinds, counts)
+
+
+def _finish_draft(raw: RawTable, source: LabelSource, classes: Sequence[str], draft: _Draft) -> LabeledRows:
+    """Assemble the rows of a draft in the order of the file, with notes on dropped rows."""
     rows_of: dict[str, list[int]] = {}
     for row, fault in draft.faults.items():
         rows_of.setdefault(fault, []).append(row)
     for fault, rows in rows_of.items():
-        notes.append(DataNote("unusable label", fault, "row dropped", tuple(rows)))
+        draft.notes.append(DataNote("unusable label", fault, "row dropped", tuple(rows)))
     for row, votes in draft.counts.items():
         voted = apply_rule(votes[None], source.rule)[0]
         draft.mask[row] = voted if voted.any() else ~voted
-    position = {int(row): i for i, row in enumerate(raw.frame.index)}
-    kept = [row for row in position if row in draft.mask]
-    unlabeled = [row for row in kept if draft.kinds[row] == NOTHING]
-    if source.unlabeled == "drop":
-        note_rows(notes, "unlabeled", "no label", "row dropped", unlabeled)
-        kept = [row for row in kept if draft.kinds[row] != NOTHING]
-    else:
-        note_rows(notes, "unlabeled", "no label; every class is possible", "noted", unlabeled)
+    index = raw.frame.index.tolist()
+    positions = [i for i, row in enumerate(index) if row in draft.mask]
+    kept = [index[i] for i in positions]
     if not kept:
-        raise ValueError(f"label: no row of {raw.source} has a usable label.")
-    mask = np.stack([draft.mask[row] for row in kept])
-    full = [row for row, m in zip(kept, mask, strict=True) if m.all() and draft.kinds[row] != NOTHING]
-    note_rows(notes, "uninformative", "every class is a candidate", "noted", full)
+        raise _no_usable_label(raw)
+    read = _ReadRows(
+        np.array(positions, dtype=np.int64),
+        np.stack([draft.mask[row] for row in kept]),
+        [draft.kinds[row] for row in kept],
+        np.stack([draft.counts[row] for row in kept]) if draft.counts else None,
+    )
+    return _finish(raw, source, classes, read, draft.notes)
+
+
+def _no_usable_label(raw: RawTable) -> ValueError:
+    return ValueError(f"label: no row of {raw.source} has a usable label.")
+
+
+def _finish(
+    raw: RawTable, source: LabelSource, classes: Sequence[str], read: _ReadRows, notes: list[DataNote]
+) -> LabeledRows:
+    """Assemble the rows that were read, with notes on unlabeled and uninformative rows."""
+    index = raw.frame.index.to_numpy()
+    unlabeled = np.array([kind == NOTHING for kind in read.kinds], dtype=bool)
+    unlabeled_rows = index[read.positions][unlabeled]
+    if source.unlabeled == "drop":
+        note_rows(notes, "unlabeled", "no label", "row dropped", unlabeled_rows)
+        read = read.select(~unlabeled)
+        unlabeled = unlabeled[~unlabeled]
+    else:
+        note_rows(notes, "unlabeled", "no label; every class is possible", "noted", unlabeled_rows)
+    if not len(read.positions):
+        raise _no_usable_label(raw)
+    kept, mask = index[read.positions], read.mask
+    note_rows(notes, "uninformative", "every class is a candidate", "noted", kept[mask.all(1) & ~unlabeled])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninformativeRowsWarning)
         labels = CandidateLabels.from_matrix(mask, classes)
-    row_kinds = [draft.kinds[row] for row in kept]
-    named = np.array([kind not in (NOTHING, NEGATED) for kind in row_kinds])
-    notes += _note_odd_classes(labels.classes, mask, named, np.array(kept))
-    rows_kept = np.array([position[row] for row in kept], dtype=np.int64)
-    labeled = LabeledRows(labels, rows_kept, row_kinds, notes=notes)
-    if draft.counts:
-        labeled.counts = np.stack([draft.counts[row] for row in kept])
+    named = np.array([kind not in (NOTHING, NEGATED) for kind in read.kinds])
+    notes += _note_odd_classes(labels.classes, mask, named, kept)
+    labeled = LabeledRows(labels, read.positions, read.kinds, notes=notes)
+    if read.counts is not None:
+        labeled.counts = read.counts
         if isinstance(source.rule, int):
             split = np.asarray(labeled.counts.any(1) & (labeled.counts < source.rule).all(1))
             text = f"no label has {source.rule} votes; every answer remains possible"
-            note_rows(notes, "no agreement", text, "noted", np.array(kept)[split])
+            note_rows(notes, "no agreement", text, "noted", kept[split])
     return labeled

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypedDict
@@ -22,6 +22,7 @@ from propall.estimators.persistence import load_fitted
 from propall.estimators.resolution import Resolution
 from propall.labels.parsing import as_text
 from propall.schema import check_json
+from propall.tables.arrow_text import joined
 from propall.tables.features import Features
 from propall.tables.label_source import LabelSource
 from propall.training.checkpoint import write_tensors
@@ -90,11 +91,14 @@ class TableModel:
         """Whether version 0.1.0 fitted the model, which weighed annotators' answers differently."""
         return bool(self.account) and "trust" not in self.account
 
-    def log_probabilities(
-        self, frame: pd.DataFrame, *, embedding: NDArray[Any] | None = None, folder: Path | None = None
-    ) -> NDArray[np.float64]:
-        """Return the log-probabilities of all classes for rows of a table; image paths start at `folder`."""
-        X = self.features.transform(frame, embedding=embedding, folder=folder)
+    def log_probabilities(self, frame: pd.DataFrame, **inputs: Any) -> NDArray[np.float64]:
+        """Return the log-probabilities of all classes for rows of a table.
+
+        Args:
+            frame: the rows.
+            inputs: further arguments of `Features.transform`.
+        """
+        X = self.features.transform(frame, **inputs)
         return self.classifier.predict_log_proba(X).astype(np.float64)
 
     def predict(self, frame: pd.DataFrame, **inputs: Any) -> NDArray[Any]:
@@ -109,6 +113,7 @@ class TableModel:
         *,
         embedding: NDArray[Any] | None = None,
         folder: Path | None = None,
+        prepared: pd.DataFrame | None = None,
     ) -> tuple[Resolution, NDArray[np.bool_]]:
         """Select the most probable candidate of every row.
 
@@ -118,7 +123,7 @@ class TableModel:
         Returns:
             The resolution, and (n,) whether each row is a training row.
         """
-        logs = self.log_probabilities(frame, embedding=embedding, folder=folder)
+        logs = self.log_probabilities(frame, embedding=embedding, folder=folder, prepared=prepared)
         seen = np.zeros(len(frame), dtype=bool)
         if self.held_out is not None:
             rows = self.held_out.rows_of(self.keys(frame, embedding, folder))
@@ -130,6 +135,13 @@ class TableModel:
         self, frame: pd.DataFrame, embedding: NDArray[Any] | None = None, folder: Path | None = None
     ) -> NDArray[np.int64]:
         """Hash the contents of each row: its cells, precomputed features or image."""
+        columns = [frame[column.name] for column in self.features.columns]
+        rows = joined(columns, "\x1f") if self.features.images is None and embedding is None else None
+        return _row_keys(self._joined_cells(frame, embedding, folder) if rows is None else rows)
+
+    def _joined_cells(
+        self, frame: pd.DataFrame, embedding: NDArray[Any] | None, folder: Path | None
+    ) -> list[str]:
         cells = [frame[column.name].map(as_text) for column in self.features.columns]
         if self.features.images is not None:
             # The contents of the file: another folder may have different images of the same names.
@@ -138,9 +150,7 @@ class TableModel:
         if embedding is not None:
             rows = np.ascontiguousarray(embedding, dtype=np.float32)
             cells.append(pd.Series([row.tobytes().hex() for row in rows], index=frame.index))
-        joined = ["\x1f".join(row) for row in zip(*cells, strict=True)]
-        digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in joined]
-        return np.frombuffer(b"".join(digests), dtype=np.int64)
+        return ["\x1f".join(row) for row in zip(*cells, strict=True)]
 
     def save(self, folder: str | Path, *, attachments: Mapping[str, str] | None = None) -> Path:
         """Write the model to a folder; an older model there is replaced when the new one is complete.
@@ -276,6 +286,11 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return state.st_dev, state.st_ino
+
+
+def _row_keys(rows: Iterable[str]) -> NDArray[np.int64]:
+    digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in rows]
+    return np.frombuffer(b"".join(digests), dtype=np.int64)
 
 
 def _digest(path: Path) -> str:

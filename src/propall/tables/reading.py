@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from propall.input_files import check_input_file, read_input
 from propall.labels import votes
 from propall.labels.inputs import is_missing
+from propall.tables.arrow_text import split_plain
 from propall.tables.encodings import decode_text
 from propall.wording import did_you_mean, list_names
 
@@ -91,7 +92,10 @@ def holds_numbers(column: "pd.Series[Any]") -> bool:
 
 @dataclass
 class RawTable:
-    """A table as read from a file: one row per line, numbered from 0; cells of text files are text."""
+    """A table as read from a file: one row per line, numbered from 0.
+
+    Cells of text files are text; that of large, plain files is kept by Arrow (see `arrow_text`).
+    """
 
     frame: pd.DataFrame
     source: str = "table"  # a description of where it came from
@@ -172,6 +176,10 @@ def _read_csv(path: Path, text: str) -> RawTable:
     if separator != "," and path.suffix.lower() != ".tsv":
         what = {";": "semicolons", "\t": "tabs"}[separator]
         notes.append(DataNote("separator", f"columns are separated by {what}"))
+    csv_separator = None if path.suffix.lower() == ".tsv" else separator
+    plain = split_plain(text, separator)
+    if plain is not None:
+        return RawTable(plain, path.name, notes, separator=csv_separator)
     records = split_records(text, separator, path.name)
     header = [name.strip() for name in next(records, [])]
     rows = [row for row in records if row]  # skip blank lines
@@ -189,7 +197,6 @@ def _read_csv(path: Path, text: str) -> RawTable:
     frame = pd.DataFrame(np.array(cells, dtype=object).reshape(len(cells), width), dtype=object)
     frame, renamed = _name_columns(frame, header)
     # Rows are dropped last, so that all notes count rows of the file.
-    csv_separator = None if path.suffix.lower() == ".tsv" else separator
     return RawTable(frame.drop(index=long + empty), path.name, notes + renamed, separator=csv_separator)
 
 

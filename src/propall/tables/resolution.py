@@ -175,7 +175,10 @@ def resolve_file(
         labeled = labeled.select(*model.features.images.openable(frame, raw.folder))
     frame = raw.frame.iloc[labeled.rows]
     kept_embedding = None if embedding is None else raw.select_rows(embedding)[labeled.rows]
-    resolution, seen = model.resolve(frame, labeled.labels, embedding=kept_embedding, folder=raw.folder)
+    prepared = model.features.prepared(frame)
+    resolution, seen = model.resolve(
+        frame, labeled.labels, embedding=kept_embedding, folder=raw.folder, prepared=prepared
+    )
     # The fit estimated how often sets lack the true label; labels from another source may differ.
     rate = model.account.get("sets_without_truth") if source is None else None
     curves = model.account.get("curves")
@@ -185,7 +188,7 @@ def resolve_file(
         reach_consensus(resolution, labeled, rate, like_0_1_0=model.is_of_0_1_0),
         seen,
         model.account,
-        [*raw.notes, *labeled.notes, *model.features.check_new_rows(frame)],
+        [*raw.notes, *labeled.notes, *model.features.check_new_rows(frame, prepared)],
         model.features.images,
         None if curves is None else LearningCurves.from_dict(curves),
         unfinished=model.is_unfinished,
@@ -237,9 +240,11 @@ def predict_file(
     if model.features.images is not None:
         readable, broken = model.features.images.openable(raw.frame, raw.folder)
         notes += [replace(note, text=f"{note.text}; not predicted", action="left blank") for note in broken]
-    notes += model.features.check_new_rows(raw.frame)
+    prepared = model.features.prepared(raw.frame)
+    notes += model.features.check_new_rows(raw.frame, prepared)
     kept_embedding = None if embedding is None else raw.select_rows(embedding)[readable]
-    logs = model.log_probabilities(raw.frame[readable], embedding=kept_embedding, folder=raw.folder)
+    frame, prepared = (part if readable.all() else part[readable] for part in (raw.frame, prepared))
+    logs = model.log_probabilities(frame, embedding=kept_embedding, folder=raw.folder, prepared=prepared)
     labels, probabilities = model.classes[logs.argmax(1)], np.exp(logs)
     columns = {"label": labels, "probability": probabilities.max(1).round(6)}
     if all_probabilities:

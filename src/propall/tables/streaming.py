@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from propall.atomic_files import replacing
+from propall.tables.arrow_text import append_plain
 from propall.tables.consensus import doubt_at, estimate_rate, set_error_odds
 from propall.tables.label_source import LabelSource
 from propall.tables.model import TableModel
@@ -229,7 +230,7 @@ class TableWriter:
         elif self.kind == "JSON lines":
             with self.path.open("a", encoding="utf-8") as file:
                 frame.to_json(file, orient="records", lines=True, force_ascii=False)
-        else:
+        elif not append_plain(frame, self.path, self.separator, header=not self._n_parts):
             frame.to_csv(
                 self.path,
                 mode="a",
