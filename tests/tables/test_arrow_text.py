@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 
 NUMBER_LIKE = st.text("0123456789+-.eE_ naifNty,", min_size=0, max_size=8)
 NUMBERS = st.one_of(st.floats().map(repr), st.integers().map(str), NUMBER_LIKE)
-CELLS = st.one_of(NUMBERS, st.text("ab \"\r\n\x1f,;é\ufeff|", max_size=4))
+CELLS = st.one_of(NUMBERS, st.text('ab "\r\n\x1f,;é\ufeff|', max_size=4))
 
 
 def as_arrow(cells: list[str]) -> "pd.Series[str]":
@@ -72,8 +72,16 @@ def test_a_plain_text_is_split_by_arrow(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ['a,b\n"1",2\n', "a,b\n1\n", "a,b\n1,2,3\n", "a,a\n1,2\n", "a,\n1,2\n", "a,b\n , \n", "a,b\n1,2\r3,4\n", "a,b\n"],
-    ids=["quotes", "few cells", "many cells", "repeated name", "no name", "blank row", "return", "no row"],
+    [
+        'a,b\n"1",2\n',
+        "a,b\n1\n",
+        "a,b\n1,2,3\n",
+        "a,a\n1,2\n",
+        "a,\n1,2\n",
+        "a,b\n , \n",
+        "a,b\n1,2\r3,4\n",
+    ],
+    ids=["quotes", "few cells", "many cells", "repeated name", "no name", "blank row", "return"],
 )
 def test_other_texts_are_left_to_the_general_reader(text):
     assert split_plain(text, ",") is None

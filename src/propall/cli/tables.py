@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from propall.tables.crowd import CrowdReport
     from propall.tables.evaluation import Evaluation
     from propall.tables.fitting import Fitted
+    from propall.tables.label_columns import LabeledTable
+    from propall.tables.label_source import LabelSource
     from propall.tables.larger_than_memory import FittedInParts
     from propall.tables.reading import DataNote
     from propall.tables.resolution import ResolvedTable
@@ -59,21 +63,21 @@ def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = Fal
 
     Example: propall inspect birds.csv --label species
     """
-    from propall.tables.label_columns import open_table
     from propall.tables.label_source import suggest_label_column
     from propall.tables.summary import summarize
 
     labels = _with_usual_label(labels, file)
     source = labels.source() if labels.name_columns else None
-    table = open_table(file, source, encoding=labels.encoding)
-    summary = summarize(table)
+    with _open_any_size(file, source, labels.encoding) as table:
+        summary = summarize(table)
+        suggestion = "" if labels.name_columns else suggest_label_column(table.raw)
     if json_output:
         print_json(summary.as_dict())
         return
     _print_columns(summary)
     if not labels.name_columns:
         _print_notes(summary.notes)
-        question = f"\nWhich column holds the labels?{suggest_label_column(table.raw)}"
+        question = f"\nWhich column holds the labels?{suggestion}"
         print_line(f"{question} Use --label COLUMN, --annotators A,B,C or --votes A,B,C.")
         return
     _print_labels(summary)
@@ -423,8 +427,24 @@ def _with_usual_label(labels: LabelOptions, file: Path) -> LabelOptions:
     if labels.name_columns:
         return labels
     read = partial(read_table, encoding=labels.encoding)
+    # The names of the columns are in the first part of a large table.
     guess = guess_source(next(read_parts(file, read=read)) if is_large(file) else read(file))
     return labels if guess is None else replace(labels, label=guess.label)
+
+
+def _open_any_size(
+    file: Path, source: LabelSource | None, encoding: str | None
+) -> AbstractContextManager[LabeledTable]:
+    """Open a table; one that is large is copied to a temporary file, of which one column is in memory."""
+    from propall.tables.column_file import open_stored_table
+    from propall.tables.label_columns import open_table
+    from propall.tables.reading import read_table
+    from propall.tables.streaming import is_large
+
+    is_long = source is not None and source.item is not None
+    if is_large(file) and not is_long and find_spec("pyarrow") is not None:
+        return open_stored_table(file, source, read=partial(read_table, encoding=encoding))
+    return nullcontext(open_table(file, source, encoding=encoding))
 
 
 def _check_out(out: Path, file: Path) -> None:

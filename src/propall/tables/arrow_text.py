@@ -1,18 +1,21 @@
 """Text columns that Arrow keeps: a tenth of the memory of Python strings, parsed and written in C++.
 
-Only where the answer is the same: a text that is not plain, a column with anything but numbers, or a table with a
-cell that needs quotation marks is left to the general code, which notes what it repairs.
+Only where the answer is the same: a text that is not plain, a column with anything but numbers, or a table
+with a cell that needs quotation marks is left to the general code, which notes what it repairs.
 """
 
 import csv
 import io
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from propall.labels.parsing import as_text
 
 #: Shorter texts are split into Python strings.
 MIN_LENGTH = 1 << 20
@@ -99,12 +102,49 @@ def plain_numbers(column: "pd.Series[Any]") -> NDArray[np.float64] | None:
     return None
 
 
-def count_distinct(column: "pd.Series[Any]") -> int:
-    """Count the different texts of a column, without the spaces around them."""
+def count_texts(column: "pd.Series[Any]") -> Counter[str]:
+    """Count the texts of the cells of any column (`as_text`), in the order of their first cells."""
+    if not is_arrow_text(column):
+        return Counter(map(as_text, column))
+    distinct = distinct_texts(column)
+    texts: Counter[str] = Counter()
+    for text, count in zip(distinct.texts, distinct.counts, strict=True):
+        texts[text.strip()] += count
+    return texts
+
+
+class DistinctTexts(NamedTuple):
+    """The different texts of a column in the order of their first cells, and which one each cell holds."""
+
+    texts: list[str]
+    codes: NDArray[np.int64]
+
+    @property
+    def counts(self) -> list[int]:
+        """Number of cells with each text."""
+        counts: list[int] = np.bincount(self.codes, minlength=len(self.texts)).tolist()
+        return counts
+
+
+def distinct_texts(column: "pd.Series[Any]") -> DistinctTexts:
+    """Return the different texts of a column of Arrow text."""
+    encoded = _chunks(column).combine_chunks().dictionary_encode()
+    return DistinctTexts(encoded.dictionary.to_pylist(), np.asarray(encoded.indices, dtype=np.int64))
+
+
+def count_distinct(column: "pd.Series[Any]") -> int | None:
+    """Count the different texts of a column of Arrow text; None if spaces around them may matter."""
     from pyarrow import compute
 
-    distinct = compute.unique(_chunks(column))
-    return len({text.strip() for text in distinct.to_pylist()})
+    cells = _chunks(column)
+    if compute.any(compute.match_substring_regex(cells, _MAY_BE_STRIPPED)).as_py():
+        return None
+    count: int = compute.count_distinct(cells).as_py()
+    return count
+
+
+#: Texts that Python's `strip` may change.
+_MAY_BE_STRIPPED = r"^[^!-~]|[^!-~]$"
 
 
 def joined(columns: "list[pd.Series[Any]]", separator: str) -> list[str] | None:
@@ -114,7 +154,7 @@ def joined(columns: "list[pd.Series[Any]]", separator: str) -> list[str] | None:
     from pyarrow import compute
 
     cells = [_chunks(column) for column in columns]
-    if any(compute.any(compute.match_substring_regex(part, r"^[^!-~]|[^!-~]$")).as_py() for part in cells):
+    if any(compute.any(compute.match_substring_regex(part, _MAY_BE_STRIPPED)).as_py() for part in cells):
         return None
     texts: list[str] = compute.binary_join_element_wise(*cells, separator).to_pylist()
     return texts

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Self, TypedDict
@@ -21,7 +21,13 @@ from propall.estimators.folds import MAX_COPIES
 from propall.labels.inputs import is_missing
 from propall.labels.parsing import as_text
 from propall.schema import Between, check_json
-from propall.tables.arrow_text import is_arrow_text, plain_numbers
+from propall.tables.arrow_text import (
+    count_distinct,
+    count_texts,
+    distinct_texts,
+    is_arrow_text,
+    plain_numbers,
+)
 from propall.tables.images import ImageColumn
 from propall.tables.reading import DataNote, holds_numbers, note_rows
 from propall.tables.writing import is_answer_column
@@ -136,23 +142,17 @@ class Features:
             columns = ()
         names = [str(c) for c in frame.columns if str(c) not in without] if columns is None else list(columns)
         notes: list[DataNote] = []
-        if columns is None and (answers := list(filter(is_answer_column, names))):
-            text = f"{list_names(answers)} were added by propall; a model would learn from its own answers"
-            notes.append(DataNote("own answers", text, "column left out"))
-            names = [name for name in names if name not in answers]
+        if columns is None:
+            names = without_answers(names, notes)
         requested = columns is not None
-        detected = [_detect(frame[name], notes, requested=requested, separator=separator) for name in names]
+        detected = [
+            detect_kind(frame[name], notes, requested=requested, separator=separator) for name in names
+        ]
         usable = tuple(column for column in detected if column is not None)
         if images is not None:
             images = images.fit(frame, folder or Path())
         if not usable and embedding is None and images is None:
-            reasons = [note.text for note in notes if note.action == "column left out"]
-            hint = "Choose columns with --options features=COLUMN,..."
-            image_column = next((name for name in names if _has_image_files(frame[name])), None)
-            if image_column is not None:
-                hint = f"To learn from images, use --images {shlex.quote(image_column)}"
-            why = f"no usable column is left{': ' * bool(reasons)}{'; '.join(reasons)}"
-            raise ValueError(f"features: {why}. {hint}.")
+            raise no_features(names, lambda name: frame[name], notes)
         features = cls(usable, None, None, images, notes)
         if usable:
             features._fit_transformer(frame)
@@ -166,16 +166,11 @@ class Features:
         prepared = self.prepared(frame)
         columns = []
         for column in self.columns:
-            if column.kind == "text":
-                vectorizer = _vectorizer(None, min_df=2 if len(frame) >= 100 else 1)
-                try:
-                    vectorizer.fit(prepared[column.name])
-                except ValueError:
-                    text = f"no word in {column.name!r} occurs more than once"
-                    self.notes.append(DataNote("text without words", text, "column left out"))
-                    continue
-                column = replace(column, values=tuple(vectorizer.get_feature_names_out().tolist()))
-            columns.append(column)
+            fitted = (
+                with_terms(column, prepared[column.name], self.notes) if column.kind == "text" else column
+            )
+            if fitted is not None:
+                columns.append(fitted)
         self.columns = tuple(columns)
         self.transformer = _transformer(self.columns).fit(prepared)
 
@@ -299,6 +294,40 @@ class Features:
         return cls(columns, transformer, mean_and_scale, images)
 
 
+def without_answers(names: Sequence[str], notes: list[DataNote]) -> list[str]:
+    """Return the names without those of columns that propall added, with a note on these."""
+    answers = list(filter(is_answer_column, names))
+    if answers:
+        text = f"{list_names(answers)} were added by propall; a model would learn from its own answers"
+        notes.append(DataNote("own answers", text, "column left out"))
+    return [name for name in names if name not in answers]
+
+
+def with_terms(column: FeatureColumn, texts: "pd.Series[Any]", notes: list[DataNote]) -> FeatureColumn | None:
+    """Return a text column with its terms; None, with a note, if no word is frequent enough."""
+    vectorizer = _vectorizer(None, min_df=2 if len(texts) >= 100 else 1)
+    try:
+        vectorizer.fit(texts)
+    except ValueError:
+        text = f"no word in {column.name!r} occurs more than once"
+        notes.append(DataNote("text without words", text, "column left out"))
+        return None
+    return replace(column, values=tuple(vectorizer.get_feature_names_out().tolist()))
+
+
+def no_features(
+    names: Sequence[str], cells: "Callable[[str], pd.Series[Any]]", notes: Sequence[DataNote]
+) -> ValueError:
+    """Return the error about a table of which no column is usable; `cells` returns a column."""
+    reasons = [note.text for note in notes if note.action == "column left out"]
+    hint = "Choose columns with --options features=COLUMN,..."
+    image_column = next((name for name in names if _has_image_files(cells(name))), None)
+    if image_column is not None:
+        hint = f"To learn from images, use --images {shlex.quote(image_column)}"
+    why = f"no usable column is left{': ' * bool(reasons)}{'; '.join(reasons)}"
+    return ValueError(f"features: {why}. {hint}.")
+
+
 def report_duplicates(group: NDArray[np.int64], rows: pd.Index) -> list[DataNote]:
     """Report rows whose features equal those of another row: those with the same number in `group`."""
     times = np.bincount(group)[group]
@@ -410,14 +439,30 @@ def find_gaps(column: "pd.Series[Any]") -> NDArray[np.bool_]:
     """Return which cells of a column mean a missing value."""
     if holds_numbers(column):
         return column.isna().to_numpy()
+    if is_arrow_text(column):
+        if plain_numbers(column) is not None:
+            return np.zeros(len(column), dtype=bool)
+        distinct = distinct_texts(column)
+        return np.array([is_gap(text) for text in distinct.texts], dtype=bool)[distinct.codes]
     return np.fromiter(map(is_gap, column), dtype=bool, count=len(column))
 
 
-def holds_mostly(words: Sequence[str], test: Callable[[str], object], share: float = MOSTLY) -> bool:
+def count_words(column: "pd.Series[Any]") -> Counter[str]:
+    """Count the texts of cells that are not missing, in the order of their first cells."""
+    return Counter({text: count for text, count in count_texts(column).items() if not is_gap(text)})
+
+
+def count_distinct_words(column: "pd.Series[Any]", gaps: NDArray[np.bool_]) -> int:
+    """Count the different texts of cells that are not missing."""
+    distinct = count_distinct(column) if is_arrow_text(column) and not gaps.any() else None
+    return len(count_words(column)) if distinct is None else distinct
+
+
+def holds_mostly(words: Counter[str], test: Callable[[str], object], share: float = MOSTLY) -> bool:
     """Whether a test holds for at least this share of words; ends as soon as that is impossible."""
-    failures, allowed = 0, (1 - share) * len(words) + 1e-9
-    for word in words:
-        failures += not test(word)
+    failures, allowed = 0, (1 - share) * words.total() + 1e-9
+    for word, count in words.items():
+        failures += 0 if test(word) else count
         if failures > allowed:
             return False
     return bool(words)
@@ -429,11 +474,23 @@ def as_numbers(column: "pd.Series[Any]", form: Form = "usual") -> NDArray[np.flo
         numbers = column.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
     else:
         plain = plain_numbers(column) if is_arrow_text(column) else None
+        if plain is None and is_arrow_text(column):
+            return _by_distinct(column, lambda cells: as_numbers(cells, form))
         plain = _plain_numbers(column.to_numpy()) if plain is None else plain
         cells = (_number(value, form) for value in column)
         numbers = np.fromiter(cells, np.float64, len(column)) if plain is None else plain
     # NaN fails the comparison, too.
     return np.where(np.abs(numbers) < LARGEST, numbers, np.nan)
+
+
+def _by_distinct(
+    column: "pd.Series[Any]", function: "Callable[[pd.Series[Any]], NDArray[Any]]"
+) -> NDArray[Any]:
+    """Apply a function of cells to the different texts of a column of Arrow text only."""
+    distinct = distinct_texts(column)
+    cells = pd.Series(distinct.texts, dtype=object)
+    values: NDArray[Any] = function(cells)[distinct.codes]
+    return values
 
 
 def _plain_numbers(cells: NDArray[Any]) -> NDArray[np.float64] | None:
@@ -471,7 +528,7 @@ def _float(value: Any) -> float:
         return np.nan
 
 
-def _form_of_numbers(name: str, words: Sequence[str], separator: str | None, notes: list[DataNote]) -> Form:
+def _form_of_numbers(name: str, words: Collection[str], separator: str | None, notes: list[DataNote]) -> Form:
     """Detect what commas in numbers mean, with a note if they are ambiguous."""
     with_comma = [word for word in words if re.fullmatch(r"[+-]?[\d.,]*,[\d.,]*", word)]
     if not with_comma or not all(map(_THOUSANDS.fullmatch, with_comma)):
@@ -488,12 +545,12 @@ def _form_of_numbers(name: str, words: Sequence[str], separator: str | None, not
 _OTHER_DATE = re.compile(r"(\d{1,2})([./])(\d{1,2})\2(\d{4})([T ].*)?")
 
 
-def _form_of_dates(words: Sequence[str]) -> Form | None:
+def _form_of_dates(words: Counter[str]) -> Form | None:
     """Detect the order of day and month in dates with the year last; None if ambiguous."""
-    matches = [match for word in words if (match := _OTHER_DATE.fullmatch(word))]
-    days, months = (sum(int(match[part]) > 12 for match in matches) for part in (1, 3))
+    matches = [(match, count) for word, count in words.items() if (match := _OTHER_DATE.fullmatch(word))]
+    days, months = (sum(count for match, count in matches if int(match[part]) > 12) for part in (1, 3))
     if days == months:
-        return "day first" if all(match[2] == "." for match in matches) else None
+        return "day first" if all(match[2] == "." for match, _ in matches) else None
     return "day first" if days > months else "month first"
 
 
@@ -507,6 +564,8 @@ def _year_first(cell: Any, form: Form) -> Any:
 
 def as_days(column: "pd.Series[Any]", form: Form = "usual") -> NDArray[np.float64]:
     """Parse dates as days since 1970; other cells are NaN."""
+    if is_arrow_text(column):
+        return _by_distinct(column, lambda cells: as_days(cells, form))
     if (distinct := _distinct_cells(column)) is not None:
         codes, cells = distinct
         return as_days(cells, form)[codes]
@@ -528,19 +587,30 @@ def _distinct_cells(column: "pd.Series[Any]") -> "tuple[NDArray[np.int64], pd.Se
 
 def as_words(column: "pd.Series[Any]") -> NDArray[np.object_]:
     """Parse text; missing values are empty."""
+    if is_arrow_text(column):
+        return _by_distinct(column, as_words)
     if (distinct := _distinct_cells(column)) is not None:
         codes, cells = distinct
         return as_words(cells)[codes]
     return np.array(["" if is_gap(value) else as_text(value) for value in column], dtype=object)
 
 
+#: Reason and description of a column that only numbers the rows.
+ROW_NUMBERS = ("row numbers", "numbers the rows; --options features=... can include it")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 
 
-def _detect(
-    column: "pd.Series[Any]", notes: list[DataNote], *, requested: bool, separator: str | None = None
+def detect_kind(
+    column: "pd.Series[Any]", notes: list[DataNote], *, requested: bool = False, separator: str | None = None
 ) -> FeatureColumn | None:
-    """Detect the kind of a column; None, with a note, if it is not usable as a feature."""
+    """Detect the kind of a column; None, with a note, if it is not usable as a feature.
+
+    Args:
+        column: the cells.
+        notes: notes on the column are added to them.
+        requested: whether the column was named as a feature.
+        separator: of the file's columns, which decides what commas in numbers mean.
+    """
     name = str(column.name)
     gaps = find_gaps(column)
 
@@ -558,10 +628,16 @@ def _detect(
         is_row_number = not requested and not gaps.any() and _are_row_numbers(numbers)
         if not is_row_number and np.isfinite(numbers)[~gaps].mean() >= MOSTLY:
             return _report_unreadable(FeatureColumn(name, "number"), column, numbers, gaps, notes)
-    words = [as_text(cell) for cell, gap in zip(column, gaps, strict=True) if not gap]
-    distinct = len(set(words))
+    plain = plain_numbers(column) if is_arrow_text(column) else None
+    if plain is not None and np.abs(plain).max() < LARGEST and plain.min() < plain.max():
+        # Several numbers, all readable: no date, no category, no text, and no comma.
+        if not requested and _are_row_numbers(plain):
+            return leave_out(*ROW_NUMBERS)
+        return FeatureColumn(name, "number")
+    words = count_words(column)
+    distinct, total = len(words), words.total()
     if distinct == 1:
-        return leave_out("constant column", f"is {words[0]!r} in every row")
+        return leave_out("constant column", f"is {next(iter(words))!r} in every row")
     is_date = pd.api.types.is_datetime64_any_dtype(column.dtype)
     if is_date or holds_mostly(words, _DATE.fullmatch):
         return _report_unreadable(FeatureColumn(name, "date"), column, as_days(column), gaps, notes)
@@ -578,16 +654,16 @@ def _detect(
     readable = np.isfinite(numbers)
     if readable[~gaps].mean() >= MOSTLY:
         if not requested and _are_row_numbers(numbers[~gaps]) and not gaps.any():
-            return leave_out("row numbers", "numbers the rows; --options features=... can include it")
+            return leave_out(*ROW_NUMBERS)
         notes += commas
         return _report_unreadable(FeatureColumn(name, "number", form=form), column, numbers, gaps, notes)
-    if sum(len(word.split()) for word in words) >= 3 * len(words) and distinct > CATEGORIES / 2:
+    length = sum(len(word.split()) * count for word, count in words.items())
+    if length >= 3 * total and distinct > CATEGORIES / 2:
         return FeatureColumn(name, "text", bool(gaps.any()))
-    if distinct > max(20, len(words) / 2) and not requested:
-        text = f"has {distinct} different values in {len(words)} rows, like an identifier"
+    if distinct > max(20, total / 2) and not requested:
+        text = f"has {distinct} different values in {total} rows, like an identifier"
         return leave_out("identifier", text)
-    values = Counter(words)
-    ranked = sorted(values, key=lambda value: (-values[value], value))
+    ranked = sorted(words, key=lambda word: (-words[word], word))
     if len(ranked) > CATEGORIES:
         text = f"{name!r}: the {len(ranked) - CATEGORIES} rarest of {len(ranked)} values get no column"
         notes.append(DataNote("rare values", text))

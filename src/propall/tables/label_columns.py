@@ -25,6 +25,7 @@ from propall.labels.votes import (
     label_studio_answers,
     label_studio_names,
 )
+from propall.tables.arrow_text import count_texts, is_arrow_text, plain_numbers
 from propall.tables.label_source import (
     MIN_LABEL_SHARE,
     NO_LABEL,
@@ -100,6 +101,13 @@ class LabeledTable:
         """The rows that were kept; their index is the position in the file."""
         return self.raw.frame if self.labeled is None else self.raw.frame.iloc[self.labeled.rows]
 
+    def cells(self, name: str) -> "pd.Series[Any]":
+        """A column of the rows that were kept."""
+        column = self.raw.cells(name)
+        if self.labeled is None or len(self.labeled.rows) == len(column):
+            return column
+        return column.iloc[self.labeled.rows]
+
 
 def open_table(
     source: Any, labels: LabelSource | None = None, *, encoding: str | None = None
@@ -119,28 +127,41 @@ def find_label_copies(table: LabeledTable, ignore: Sequence[str] = ()) -> dict[s
     assert table.source is not None
     names = frozenset(str(name).casefold() for name in table.labeled.labels.classes)
     grammar = replace(table.source.grammar, separator=table.source.separator.casefold(), known=names)
+    # A cell with a number can only be, or list, a class if a class is a number.
+    numbers_may_be_labels = any(map(_may_be_number, names)) or grammar.separator in "0123456789+-.einf"
     notes = {}
-    for column in table.frame.columns.difference(list(ignore), sort=False):
-        if is_answer_column(str(column)) or holds_numbers(table.frame[column]):
+    for column in table.raw.names:
+        if column in ignore or is_answer_column(column):
             continue
-        texts = [as_text(cell).casefold() for cell in table.frame[column]]
-        texts = [text for text in texts if text not in NO_LABEL]
+        cells = table.cells(column)
+        if holds_numbers(cells):
+            continue
+        if not numbers_may_be_labels and is_arrow_text(cells) and plain_numbers(cells) is not None:
+            continue
+        texts: Counter[str] = Counter()
+        for text, count in count_texts(cells).items():
+            if text.casefold() not in NO_LABEL:
+                texts[text.casefold()] += count
         if _hold_labels(texts, names, grammar) and not all(map(_NUMBER.fullmatch, texts)):
-            text = f"{str(column)!r} contains class names; it is a label, not a feature"
-            notes[str(column)] = DataNote("copy of the labels", text, "column left out")
+            text = f"{column!r} contains class names; it is a label, not a feature"
+            notes[column] = DataNote("copy of the labels", text, "column left out")
     return notes
+
+
+def _may_be_number(text: str) -> bool:
+    return any(sign.isdigit() for sign in text) or text.strip("+-") in ("inf", "infinity", "nan")
 
 
 #: Numbers may be measurements even if the classes are numbers.
 _NUMBER = re.compile(r"[\d.\-]+")
 
 
-def _hold_labels(texts: Sequence[str], names: Collection[str], grammar: CellGrammar) -> bool:
+def _hold_labels(texts: Counter[str], names: Collection[str], grammar: CellGrammar) -> bool:
     """Whether more than `MIN_LABEL_SHARE` of the texts are labels; ends as soon as that is impossible."""
-    others = 0
-    for text in texts:
-        others += not (text in names or _lists_known_names(text, grammar))
-        if len(texts) - others <= MIN_LABEL_SHARE * len(texts):
+    others, total = 0, texts.total()
+    for text, count in texts.items():
+        others += 0 if text in names or _lists_known_names(text, grammar) else count
+        if total - others <= MIN_LABEL_SHARE * total:
             return False
     return bool(texts)
 

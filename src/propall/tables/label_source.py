@@ -9,9 +9,10 @@ from typing import Any, Literal, Self
 
 from propall.input_files import read_input
 from propall.labels.hierarchy import read_tree
-from propall.labels.parsing import CellGrammar, LabelCell, as_text, visible_text
+from propall.labels.parsing import CellGrammar, LabelCell, visible_text
 from propall.labels.votes import Rule, label_studio_names
 from propall.schema import check_fields
+from propall.tables.arrow_text import count_texts
 from propall.tables.encodings import decode_text
 from propall.tables.reading import RawTable, parse_json, split_records
 from propall.wording import join_names
@@ -186,13 +187,13 @@ def find_label_columns(raw: RawTable) -> list[str]:
     """Return columns in which some cells list several names or rule some out, out of few distinct names."""
     grammar = LabelSource().grammar
     columns = []
-    for column in raw.frame.columns:
-        texts = dict.fromkeys(as_text(cell) for cell in raw.frame[column])
+    for column in raw.names:
+        texts = count_texts(raw.cells(column))
         cells = [grammar.parse(text) for text in texts if grammar.is_compound(text)]
         usable = [cell for cell in cells if not cell_fault(cell)]
         names = {name for cell in usable for name in cell.names}
         if usable and len(usable) >= MIN_LABEL_SHARE * len(cells) and len(names) * 2 <= len(raw.frame):
-            columns.append(str(column))
+            columns.append(column)
     return columns
 
 

@@ -107,6 +107,15 @@ class RawTable:
     separator: str | None = None  # between the columns of a CSV file
 
     @property
+    def names(self) -> list[str]:
+        """Names of all columns."""
+        return [str(name) for name in self.frame.columns]
+
+    def cells(self, name: str) -> "pd.Series[Any]":
+        """Return a column."""
+        return self.frame[name]
+
+    @property
     def n_file_rows(self) -> int:
         """Number of rows in the file, including those that were dropped."""
         return len(self.frame) + sum(len(note.rows) for note in self.notes if note.action == "row dropped")
@@ -126,7 +135,7 @@ class RawTable:
     def column(self, name: str, parameter: str = "column") -> "pd.Series[Any]":
         """Return a column by name; the error about an unknown one suggests similar names."""
         if name not in self.frame.columns:
-            names = [str(column) for column in self.frame.columns]
+            names = self.names
             hint = did_you_mean(name, names) or f"it has {list_names(names, 12)}."
             raise ValueError(f"{parameter}: {self.source} has no column {name!r}; {hint}")
         return self.frame[name]

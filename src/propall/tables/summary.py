@@ -1,17 +1,27 @@
 """Summary of a table: its columns and its labels."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, csr_array, triu
+from scipy.sparse import csc_array, csr_array, triu, vstack
 
 from propall.labels.candidates import CandidateLabels
 from propall.labels.parsing import as_text
-from propall.tables.features import Features, find_gaps, report_duplicates
+from propall.tables.features import (
+    FeatureColumn,
+    count_distinct_words,
+    detect_kind,
+    find_gaps,
+    no_features,
+    report_duplicates,
+    with_terms,
+    without_answers,
+)
 from propall.tables.label_columns import NEGATED, NOTHING, LabeledRows, LabeledTable, find_label_copies
 from propall.tables.reading import DataNote
 
@@ -114,33 +124,57 @@ class Summary:
 
 def summarize(table: LabeledTable) -> Summary:
     """Summarize a table."""
-    frame = table.raw.frame
+    raw = table.raw
     reserved = table.source.columns if table.source is not None else ()
     copies = find_label_copies(table, reserved) if table.labeled is not None else {}
-    try:
-        features = Features.fit(table.frame, without=(*reserved, *copies), separator=table.raw.separator)
-    except ValueError as error:
-        text = str(error).removeprefix("features: ")
-        features = Features((), notes=[DataNote("no features", text)])
-    used = {column.name: column for column in features.columns}
+    features, contents, notes = _detect_features(table, (*reserved, *copies))
     columns = []
-    for name in frame.columns:
-        cells = frame[name]
+    for name in raw.names:
+        cells = raw.cells(name)
         gaps = find_gaps(cells)
-        words = [as_text(cell) for cell, gap in zip(cells, gaps, strict=True) if not gap]
-        column = used.get(str(name))
+        column = features.get(name)
         role = LABEL if name in reserved else LEFT_OUT if column is None else column.kind
-        example = words[0] if words else ""
-        columns.append(ColumnSummary(str(name), role, int(gaps.sum()), len(set(words)), example))
-    summary = Summary(table.raw.source, table.raw.n_file_rows, len(table.frame), columns)
-    summary.notes = [*table.notes, *copies.values(), *features.notes]
-    if features.columns:
-        contents = pd.util.hash_pandas_object(features.prepared(table.frame), index=False)
-        summary.notes += report_duplicates(pd.factorize(contents)[0], table.frame.index)
+        example = "" if gaps.all() else as_text(cells.iloc[int(gaps.argmin())])
+        distinct = count_distinct_words(cells, gaps)
+        columns.append(ColumnSummary(name, role, int(gaps.sum()), distinct, example))
+    rows = raw.frame.index if table.labeled is None else raw.frame.index[table.labeled.rows]
+    summary = Summary(raw.source, raw.n_file_rows, len(rows), columns)
+    summary.notes = [*table.notes, *copies.values(), *notes]
+    if features:
+        summary.notes += report_duplicates(pd.factorize(contents)[0], rows)
     if table.labeled is not None and table.source is not None:
         summary.where = table.source.describe()
         _add_labels(summary, table.labeled)
     return summary
+
+
+def _detect_features(
+    table: LabeledTable, without: Sequence[str]
+) -> tuple[dict[str, FeatureColumn], NDArray[np.uint64], list[DataNote]]:
+    """Detect the usable columns one by one; return them, a hash of each row's cells in them, and notes.
+
+    The columns are those of `Features.fit`, which needs all of them in memory.
+    """
+    notes: list[DataNote] = []
+    names = without_answers([name for name in table.raw.names if name not in without], notes)
+    features: dict[str, FeatureColumn] = {}
+    contents = np.zeros(1, dtype=np.uint64)
+    for name in names:
+        cells = table.cells(name)
+        column = detect_kind(cells, notes, separator=table.raw.separator)
+        if column is None:
+            continue
+        values = column.read(cells)
+        if column.kind == "text":
+            column = with_terms(column, pd.Series(values), notes)
+        if column is not None:
+            features[name] = column
+            # A constant of Knuth's, so that equal cells in two columns do not cancel out.
+            contents = contents * np.uint64(6364136223846793005) + pd.util.hash_array(values)
+    if not features:
+        text = str(no_features(names, table.cells, notes)).removeprefix("features: ")
+        notes = [DataNote("no features", text)]
+    return features, contents, notes
 
 
 def _add_labels(summary: Summary, labeled: LabeledRows) -> None:
@@ -152,8 +186,10 @@ def _add_labels(summary: Summary, labeled: LabeledRows) -> None:
     summary.uninformative = labels.n_full
     written = np.array(labeled.row_kinds, dtype=object)
     negated, named = written == NEGATED, ~np.isin(written, [NEGATED, NOTHING])
-    alone, among = mask[named & (sizes == 1)].sum(0), mask[named & (sizes > 1)].sum(0)
-    ruled_out = (~mask[negated]).sum(0)
+    # Summed without copies, since the matrix of thousands of classes is large.
+    alone = mask.sum(0, where=(named & (sizes == 1))[:, None])
+    among = mask.sum(0, where=(named & (sizes > 1))[:, None])
+    ruled_out = negated.sum() - mask.sum(0, where=negated[:, None])
     summary.classes = [
         ClassSummary(str(name), *map(int, counts))
         for name, *counts in zip(labels.classes, alone, among, ruled_out, strict=True)
@@ -168,7 +204,7 @@ def _frequent_pairs(labels: CandidateLabels, named: NDArray[np.bool_]) -> list[L
     """The pairs of labels that are most often candidates of the same row, among rows that list candidates."""
     mask = labels.to_numpy()
     # Sparse: a matrix of all pairs of 10 000 classes would be 800 MB, and take a minute.
-    listed = csr_array(mask[named & (mask.sum(1) < labels.n_classes)], dtype=np.int32)
+    listed = _sparse_rows(mask, named & (mask.sum(1) < labels.n_classes)).astype(np.int32)
     both = triu(listed.T @ listed).tocoo()
     of_class = both.diagonal()
     i, j, rows = (part[both.row != both.col] for part in (both.row, both.col, both.data))
@@ -181,9 +217,16 @@ def _frequent_pairs(labels: CandidateLabels, named: NDArray[np.bool_]) -> list[L
     ]
 
 
+def _sparse_rows(mask: NDArray[np.bool_], kept: NDArray[np.bool_], step: int = 1000) -> Any:
+    """Convert some rows of a matrix to a sparse one, a few at a time."""
+    rows = np.flatnonzero(kept)
+    parts = [csr_array(mask[rows[i : i + step]]) for i in range(0, max(1, len(rows)), step)]
+    return vstack(parts, format="csr")
+
+
 def _inseparable_classes(labels: CandidateLabels) -> list[DataNote]:
     mask = labels.to_numpy()
-    rows_of = csc_array(mask[mask.sum(1) < labels.n_classes])
+    rows_of = csc_array(_sparse_rows(mask, mask.sum(1) < labels.n_classes))
     groups: dict[bytes, list[str]] = {}
     for i, name in enumerate(labels.classes):
         rows = rows_of.indices[rows_of.indptr[i] : rows_of.indptr[i + 1]]
