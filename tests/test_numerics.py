@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 from propall.kernels import propall_losses
 from propall.numerics import (
     accurate_expm1,
+    balance_classes,
     full_precision,
     negative_log_mass,
     probabilities_and_complements,
@@ -105,3 +106,26 @@ def test_small_probabilities_survive_the_compiler() -> None:
     candidates = torch.arange(10) < 5
     losses = torch.compile(propall_losses, fullgraph=True)(logits, candidates.expand_as(logits))
     torch.testing.assert_close(losses, propall_losses(logits, candidates.expand_as(logits)))
+
+
+def test_balanced_classes_have_their_shares() -> None:
+    generator = torch.Generator().manual_seed(0)
+    candidates = torch.rand(40, 4, generator=generator) < torch.tensor([1, 0.5, 0.5, 0.5])
+    logits = torch.randn(2, 40, 4, generator=generator).double()
+    posterior = restricted_softmax(logits, candidates.expand(2, -1, -1))
+    shares = torch.tensor([0.3, 0.3, 0.2, 0.2]).double()
+    balanced = balance_classes(posterior, shares, steps=200)
+    torch.testing.assert_close(balanced.mean(1), shares.expand(2, -1), atol=1e-6, rtol=0)
+    torch.testing.assert_close(balanced.sum(-1), torch.ones(2, 40).double())
+    assert torch.equal(balanced == 0, posterior == 0)
+    # The odds of two classes change by the same factor in all rows.
+    both = (posterior[0, :, :2] > 0).all(1)
+    odds = [(p[0, both, 0] / p[0, both, 1]) for p in (balanced, posterior)]
+    assert (odds[0] / odds[1]).std() < 1e-9
+
+
+def test_classes_without_rows_stay_finite() -> None:
+    posterior = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
+    balanced = balance_classes(posterior, torch.tensor([0.6, 0.2, 0.2]))
+    assert balanced.isfinite().all()
+    assert not balanced[:, 2].any()

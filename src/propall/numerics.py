@@ -37,6 +37,31 @@ def restricted_softmax(
     return full_precision(logits).masked_fill(~candidates, -torch.inf).softmax(-1)
 
 
+def balance_classes(
+    posterior: Float[Tensor, "*b n k"], shares: Float[Tensor, "k"], steps: int = 20
+) -> Float[Tensor, "*b n k"]:
+    r"""Multiply the columns of a posterior by factors, so that the classes have given shares of the rows.
+
+    .. math:: q_{ij} \propto p_{ij} \, b_j \quad\text{with}\quad \frac1n \sum_i q_{ij} = s_j
+
+    by iterative proportional fitting. Zeros stay zeros, so shares that the zeros rule out are approached as
+    far as possible.
+
+    Args:
+        posterior: p; every row sums to 1.
+        shares: s; they sum to 1.
+        steps: number of iterations.
+    """
+    smallest = 1e-6  # keeps the factors of classes without rows finite
+    logs = full_precision(posterior).log()
+    factors = torch.zeros_like(logs[..., :1, :])
+    goal = shares.to(logs).clamp_min(smallest).log()
+    for _ in range(steps):
+        current = (logs + factors).softmax(-1).mean(-2, keepdim=True)
+        factors = factors + goal - current.clamp_min(smallest).log()
+    return (logs + factors).softmax(-1)
+
+
 def below_maximum(logits: Float[Tensor, "*b k"]) -> tuple[Float[Tensor, "*b k"], Float[Tensor, "*b"]]:
     """Subtract each row's maximum; also return it, detached, and 0 where it is infinite.
 

@@ -5,9 +5,18 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from propall import PartialLabelClassifier, PartialLabelPortfolio
+from propall.estimators.cooccurrence import DEPENDENT, candidate_dependence
 from propall.estimators.mixture import ClassifierMixture
-from propall.estimators.portfolio import MIXTURE, PortfolioMember, mixture_weights, standard_portfolio
+from propall.estimators.portfolio import (
+    MIXTURE,
+    TREES,
+    PortfolioMember,
+    are_histograms,
+    mixture_weights,
+    standard_portfolio,
+)
 from propall.estimators.scorers import candidate_log_likelihood, cooccurrence_log_likelihood
+from propall.methods.boosting import Boosting
 from propall.methods.forest import Forest
 from tests.fixtures.candidates import blurred_clouds, separate_clouds
 
@@ -29,6 +38,7 @@ MEMBERS = [
     forest("forest"),
     forest("forest from linear", "linear"),
     forest("forest from all", MIXTURE),
+    PortfolioMember("boosting", PartialLabelClassifier(Boosting(iterations=5), standardize=False), MIXTURE),
 ]
 
 
@@ -88,7 +98,7 @@ def test_a_time_limit_stops_after_the_first_member() -> None:
     lines = []
     portfolio = PartialLabelPortfolio(members=MEMBERS, time_limit=0, report=lines.append, random_state=0)
     portfolio.fit(X, S)
-    assert [row["refusal"] for row in portfolio.results_] == ["", *["the time limit has passed"] * 5]
+    assert [row["refusal"] for row in portfolio.results_] == ["", *["the time limit has passed"] * 6]
     assert portfolio.results_[0]["weight"] == 1
     assert (portfolio.predict(X) == truth).mean() > 0.9
     assert any("best so far: linear" in line for line in lines)
@@ -102,7 +112,7 @@ def test_an_interrupt_keeps_what_is_fitted() -> None:
             raise KeyboardInterrupt
 
     portfolio = PartialLabelPortfolio(members=MEMBERS, report=interrupt, random_state=0).fit(X, S)
-    assert [row["refusal"] for row in portfolio.results_] == ["", "", *["interrupted"] * 4]
+    assert [row["refusal"] for row in portfolio.results_] == ["", "", *["interrupted"] * 5]
 
 
 def test_members_that_cannot_be_fitted_are_left_out() -> None:
@@ -134,14 +144,56 @@ def test_the_background_of_a_scene_is_not_rewarded() -> None:
     assert weights[0] > 0.6
 
 
+def test_equally_good_members_get_equal_weights() -> None:
+    random = np.random.default_rng(0)
+    truth = random.integers(0, 3, 300)
+    mask = np.eye(3, dtype=bool)[truth] | (random.random((300, 3)) < 0.3)
+    logs = []
+    for quality in (2.0, 2.0, 0.0):
+        scores = random.normal(size=(300, 3)) + quality * np.eye(3)[truth]
+        logs.append(scores - np.log(np.exp(scores).sum(1, keepdims=True)))
+    for dependent in (False, True):
+        weights = mixture_weights(logs, mask, dependent=dependent)
+        np.testing.assert_allclose(weights[:2], 0.5, atol=0.15)
+        assert weights[2] < 0.1
+
+
+def test_candidates_that_come_together_change_members_and_criterion() -> None:
+    random = np.random.default_rng(0)
+    scenes = np.array([[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1]], dtype=bool)
+    together = scenes[random.integers(0, 3, 300)]
+    truth = random.integers(0, 6, 300)
+    independent = np.eye(6, dtype=bool)[truth] | (random.random((300, 6)) < 0.3)
+    independent[independent.all(1), 0] = False
+    assert candidate_dependence(together) > DEPENDENT
+    assert abs(candidate_dependence(independent)) < 0.05
+    assert candidate_dependence(independent, np.ones(300)) == candidate_dependence(independent)
+    assert candidate_dependence(np.eye(3, dtype=bool)) == 0
+    X = random.normal(size=(300, 2))
+    members = [forest("forest")]
+    portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, together)
+    assert portfolio.criterion_ == "cooccurrence_log_likelihood"
+    assert portfolio.results_[0]["score"] == portfolio.results_[0]["cooccurrence_log_likelihood"]
+    portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, independent)
+    assert portfolio.criterion_ == "candidate_log_likelihood"
+    for dependent in (False, True):
+        trees = [m.model.method for m in standard_portfolio("best", 500, dependent=dependent)]
+        assert {t.balanced for t in trees if isinstance(t, Forest | Boosting)} == {dependent}
+    names = [member.name for member in standard_portfolio("best", 500)]
+    assert not any("square root" in name for name in names)
+    assert are_histograms(np.abs(X))
+    assert not are_histograms(X)
+
+
+@pytest.mark.parametrize("dependent", [False, True])
 @pytest.mark.parametrize("n_rows", [1000, 1_000_000])
 @pytest.mark.parametrize("effort", ["quick", "normal", "best"])
-def test_standard_portfolios_leave_every_row_out(effort, n_rows) -> None:
-    members = standard_portfolio(effort, n_rows)
-    assert any(isinstance(member.model.method, Forest) for member in members) == (n_rows < 100_000)
+def test_standard_portfolios_leave_every_row_out(effort, n_rows, dependent) -> None:
+    members = standard_portfolio(effort, n_rows, histograms=dependent, dependent=dependent)
+    assert any(isinstance(member.model.method, TREES) for member in members) == (n_rows < 100_000)
     names = [member.name for member in members]
     assert len(set(names)) == len(names)
     for position, each in enumerate(members):
         assert each.start in ["", MIXTURE, *names[:position]]
         model = each.model
-        assert isinstance(model.method, Forest) or (model.bagging == 0.8 and model.n_estimators % 5 == 0)
+        assert isinstance(model.method, TREES) or (model.bagging == 0.8 and model.n_estimators % 5 == 0)

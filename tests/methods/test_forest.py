@@ -31,7 +31,7 @@ def test_tensors_predict_like_the_trees() -> None:
 def test_out_of_bag_predictions_say_how_good_it_is() -> None:
     x, mask, truth = data()
     new_x, _, new_truth = data(seed=1)
-    trees, out_of_bag = Forest().fit_from(x, mask, None, 0)
+    (trees,), out_of_bag = Forest().fit_from(x, mask, None, 0)
     accuracy = (trees.predict(new_x).numpy() == new_truth).mean()
     assert accuracy > 0.8
     assert abs((out_of_bag.argmax(1) == truth).mean() - accuracy) < 0.08
@@ -47,3 +47,21 @@ def test_an_anchor_decides_what_the_features_do_not() -> None:
     _, free = Forest(trees=20).fit_from(x, mask, None, 0)
     assert anchored[:, 0].min() > 0.85
     assert 0.4 < free[:, 0].mean() < 0.6
+
+
+def test_balanced_trees_do_not_prefer_the_label_that_accompanies_all_others() -> None:
+    """Label 0 is a candidate everywhere and right in a quarter of the rows; the features say little."""
+    generator = np.random.default_rng(0)
+    truth = generator.integers(0, 4, 400)
+    x = generator.normal(size=(400, 3)) + 0.7 * np.eye(4, 3)[truth]
+    mask = np.eye(4, dtype=bool)[truth]
+    mask[:, 0] = True
+    mask[truth == 0, 1 + np.arange((truth == 0).sum()) % 3] = True
+    x, mask = torch.from_numpy(x), torch.from_numpy(mask)
+    predicted = {}
+    for balanced in (False, True):
+        (trees,), _ = Forest(trees=50, balanced=balanced).fit_from(x, mask, None, 0)
+        predicted[balanced] = trees.predict(x).numpy()
+    assert (predicted[False] == 0).mean() > 0.9
+    assert (predicted[True] == 0).mean() < 0.75
+    assert (predicted[True] == truth).mean() > (predicted[False] == truth).mean() + 0.1

@@ -20,10 +20,10 @@ from propall.training.trainer import Trainer, split_runs
 RECIPE = Recipe(epochs=10, batch_size=10, optimizer="adam", learning_rate=0.05)
 
 
-def member_runs(members=3, start=0.0):
+def member_runs(members=3, start=0.0, balanced=False):
     train = blobs(30, 3, 4, seed=0).problem(Exactly(n=2), 0).train
     train = dataclasses.replace(train, x=train.x.double())
-    peers = Peers(train, start)
+    peers = Peers(train, start, balanced)
     rows = [torch.arange(30)[torch.arange(30) % members != i] for i in range(members)]
     parts = [dataclasses.replace(train, x=train.x[r], candidates=train.candidates[r]) for r in rows]
     return [Run(part, i, peers=peers, rows=r) for i, (part, r) in enumerate(zip(parts, rows, strict=True))]
@@ -40,6 +40,21 @@ def test_weights_are_the_mean_posterior_of_the_others() -> None:
         others = [restricted_softmax(net(train.x), train.candidates) for j, net in enumerate(nets) if j != i]
         expected = torch.stack(others).mean(0)[run.rows]
         torch.testing.assert_close(stack.states[0].rows["weights"][i], expected)
+
+
+def test_balanced_weights_keep_the_shares_of_the_classes() -> None:
+    runs = member_runs(balanced=True)
+    train = runs[0].peers.train
+    stack = Stack(
+        [dataclasses.replace(run, train=train, rows=None) for run in runs], PRODEN(), Linear, RECIPE
+    )
+    stack.train_epoch(0)
+    exchange(stack, 1)
+    weights = stack.states[0].rows["weights"]
+    shares = (train.candidates / train.candidates.sum(1, keepdim=True)).double().mean(0)
+    torch.testing.assert_close(weights.mean(1).double(), shares.expand(3, -1), atol=1e-3, rtol=0)
+    assert not weights.masked_select(~train.candidates).any()
+    assert stack.fingerprint() != Stack(member_runs(), PRODEN(), Linear, RECIPE).fingerprint()
 
 
 def test_exchange_waits_for_its_start() -> None:

@@ -20,6 +20,7 @@ from propall.estimators.ensemble import (
     RandomState,
     Scaling,
     Standardization,
+    Targets,
     check_outputs,
     log_mixture,
     member_scores,
@@ -84,7 +85,9 @@ class PartialLabelClassifier(PartialLabelEstimator):
             probabilities averaged.
         bagging: share of the rows that each member is trained on; None: all rows.
         targets: where the label weights of a method that has them, such as PRODEN, come from: the member's
-            "own" outputs, or the mean posterior of its "peer" members from 5 % of the epochs on.
+            "own" outputs, or the mean posterior of its "peer" members from 5 % of the epochs on. "balanced
+            peer" also keeps the share of each class that it has if the candidates of a row count equally, so
+            that labels which accompany many others do not take over.
         standardize: scaling of tabular features: True or "z-score" for zero mean and unit variance; "min-max"
             to [0, 1]; "square root" for the z-score of the square root of the distance to the column's
             minimum, which suits histograms; False to leave them unchanged. With views, any but False scales
@@ -134,7 +137,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
     weight_decay: float = 1e-4
     schedule: Literal["constant", "one_cycle"] = "constant"
     bagging: float | None = None
-    targets: Literal["own", "peer"] = "own"
+    targets: Targets = "own"
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
 
     def fit(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None) -> Self:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import torch
@@ -36,6 +36,8 @@ def seed_from(random_state: RandomState) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
+#: Where the label weights of members come from; see `PartialLabelClassifier`.
+Targets = Literal["own", "peer", "balanced peer"]
 #: How features are scaled: True is "z-score", False leaves them unchanged.
 Scaling = bool | Literal["z-score", "min-max", "square root"]
 
@@ -115,7 +117,7 @@ class Ensemble:
     device_name: str
     views: bool | Views | None = None
     bagging: float | None = None
-    targets: Literal["own", "peer"] = "own"
+    targets: Targets = "own"
 
     def adapted_to(self, in_shape: tuple[int, ...]) -> Self:
         """The same ensemble with views in its recipe that suit rows of this shape, if it trains on views."""
@@ -166,13 +168,14 @@ class Ensemble:
         members: Any = self.n_members
         if not isinstance(members, Integral) or members < 1:
             raise ValueError(f"n_estimators: got {members!r}; expected an integer of at least 1.")
-        if self.targets not in ("own", "peer"):
-            raise ValueError(f"targets: got {self.targets!r}; expected 'own' or 'peer'.")
-        if self.targets == "peer" and members == 1:
+        if self.targets not in get_args(Targets):
+            raise ValueError(f"targets: got {self.targets!r}; expected 'own', 'peer' or 'balanced peer'.")
+        if self.targets != "own" and members == 1:
             raise ValueError("n_estimators: got 1; expected at least 2 members that teach each other.")
         first = seed_from(self.random_state)
         seeds = [counter_rng.seed_for(first, f"member {i}") for i in range(members)]
-        peers = Peers(whole.train) if self.targets == "peer" else None
+        balanced = self.targets == "balanced peer"
+        peers = None if self.targets == "own" else Peers(whole.train, balanced=balanced)
         whole = replace(whole, peers=peers)
         if self.bagging is None:
             return [replace(whole, seed=seed) for seed in seeds]

@@ -8,26 +8,30 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, softmax
+from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from propall import counter_rng
 from propall.estimators.calibration import cross_calibrate, fit_temperature, log_softmax
 from propall.estimators.candidate_mixin import CandidateMixin
 from propall.estimators.classifier import PartialLabelClassifier
+from propall.estimators.cooccurrence import DEPENDENT, candidate_dependence
 from propall.estimators.cross_fitting import CrossFitting
-from propall.estimators.ensemble import RandomState, Scaling, Standardization, seed_from
+from propall.estimators.ensemble import RandomState, Scaling, Standardization, Targets, seed_from
 from propall.estimators.folds import CandidateStratifiedKFold, make_folds
 from propall.estimators.mixture import ClassifierMixture, log_weighted_mean
 from propall.estimators.resolution import Resolution
 from propall.estimators.scorers import (
     CRITERIA,
+    candidate_log_likelihood,
     clipped_log,
     cooccurrence_log_likelihood,
     log_set_probabilities,
 )
 from propall.estimators.validation import check_training_data
 from propall.labels.candidates import CandidateLabels
+from propall.methods.boosting import Boosting
 from propall.methods.forest import Forest
 from propall.training.contract import Monitor, RunScores
 from propall.wording import list_names
@@ -39,7 +43,9 @@ BAGGING, BLOCK = 0.8, 5
 LARGEST_FOR_NEIGHBORS = 20_000
 #: Maximum number of rows for forests, whose trees grow with the rows.
 LARGEST_FOR_TREES = 100_000
-#: As the start of a forest: the weighted mean of all members fitted before.
+#: Methods that can start from another model.
+TREES = (Forest, Boosting)
+#: As the start of trees: the weighted mean of all members fitted before.
 MIXTURE = "mixture"
 #: Members with a smaller weight are left out of the mixture.
 SMALLEST_WEIGHT = 0.03
@@ -52,7 +58,7 @@ class PortfolioMember:
     Attributes:
         name: unique name, for results and pages.
         model: its settings; a method that trains no trees is bagged, so that every row is out of some bag.
-        start: name of an earlier member whose out-of-bag posterior a forest starts from, `MIXTURE` for the
+        start: name of an earlier member whose out-of-bag posterior trees start from, `MIXTURE` for the
             weighted mean of all earlier ones, "" for none.
     """
 
@@ -62,42 +68,62 @@ class PortfolioMember:
 
 
 def standard_portfolio(
-    effort: Effort, n_rows: int, *, scale_once: Scaling = "z-score"
+    effort: Effort,
+    n_rows: int,
+    *,
+    scale_once: Scaling = "z-score",
+    histograms: bool = False,
+    dependent: bool = False,
 ) -> list[PortfolioMember]:
     """Return the members that an effort compares on a table of so many rows.
 
     Args:
-        effort: "quick": a linear and a small network, neighbors, trees. "normal": also deeper bagged networks
-            and trees that start from them. "best": more and longer training of such networks, with own and
-            peer targets.
+        effort: "quick": a linear and a small network, neighbors, trees. "normal": also deeper bagged
+            networks, and trees that start from them. "best": more such networks, trained longer.
         n_rows: number of training rows.
         scale_once: scaling for learners that want features of equal variance.
+        histograms: whether the features are non-negative, so that their square roots are worth a try.
+        dependent: whether labels are candidates together (see `candidate_dependence`). Then learners that
+            teach themselves or each other keep the shares of the classes; else, a label that accompanies many
+            others takes over.
     """
+    taught: Targets = "balanced peer" if dependent else "peer"
     short = _epochs(300 if effort == "quick" else 1000, n_rows, 256)
-    members = [
-        PortfolioMember("linear", _network("linear", scale_once, short, 256, weight_decay=1e-2)),
-        PortfolioMember("small MLP", _network("mlp", scale_once, short, 256, net_options={"widths": (128,)})),
-    ]
+    small = {"net_options": {"widths": (128,)}}
+    members = [PortfolioMember("linear", _network("linear", scale_once, short, 256, weight_decay=1e-2))]
+    if histograms and effort != "quick":
+        root = _network("linear", "square root", short, 256)
+        members.append(PortfolioMember("linear, square root", root))
+    members.append(PortfolioMember("small MLP", _network("mlp", scale_once, short, 256, **small)))
     if n_rows <= LARGEST_FOR_NEIGHBORS:
-        members.append(PortfolioMember("IPAL, square root", _neighbors("square root")))
-    if effort == "quick":
-        return [*members, _forest("forest", 50, rounds=2)] if n_rows <= LARGEST_FOR_TREES else members
-    members.insert(1, PortfolioMember("linear, square root", _network("linear", "square root", short, 256)))
-    if n_rows <= LARGEST_FOR_NEIGHBORS:
-        members.append(PortfolioMember("IPAL", _neighbors(scale_once)))
-    trees = 100 if effort == "normal" else 200
-    members.append(_forest("forest", trees))
-    for scaling, title in (("min-max", "bagged MLPs"), ("square root", "bagged MLPs, square root")):
-        for targets in ("own",) if effort == "normal" else ("own", "peer"):
-            name = f"{title}, {targets} targets"
-            model = _deep(effort, n_rows, scaling, targets)
-            members.append(PortfolioMember(name, model))
-            members.append(_forest(f"forest from {name}", trees, start=name))
-    members.append(_forest("forest from the mixture", trees, start=MIXTURE, rounds=2))
+        if histograms:
+            members.append(PortfolioMember("IPAL, square root", _neighbors("square root")))
+        if not histograms or effort != "quick":
+            members.append(PortfolioMember("IPAL", _neighbors(scale_once)))
+    trees = {"quick": 50, "normal": 100, "best": 200}[effort]
+    members.append(_forest("forest", trees, dependent, rounds=2 if effort == "quick" else 4))
+    if effort != "quick":
+        scalings: tuple[Scaling, ...] = ("min-max", "square root") if histograms else ("min-max",)
+        for scaling in scalings:
+            title = "bagged MLPs" if scaling == "min-max" else "bagged MLPs, square root"
+            if scaling == "min-max":
+                own = _deep(effort, n_rows, scaling, "own")
+                members.append(PortfolioMember(f"{title}, own targets", own))
+            name = f"{title}, {taught} targets"
+            members.append(PortfolioMember(name, _deep(effort, n_rows, scaling, taught)))
+            members.append(_forest(f"forest from {name}", trees, dependent, start=name, rounds=2))
+        boosting = PartialLabelClassifier(Boosting(rounds=1, balanced=dependent), standardize=False)
+        members.append(PortfolioMember("boosting from the mixture", boosting, MIXTURE))
+    members.append(_forest("forest from the mixture", trees, dependent, start=MIXTURE, rounds=2))
     if n_rows > LARGEST_FOR_TREES:
-        members = [member for member in members if not isinstance(member.model.method, Forest)]
+        members = [member for member in members if not isinstance(member.model.method, TREES)]
     # Networks of the same shape train together, so they come first.
     return sorted(members, key=lambda member: bool(member.start))
+
+
+def are_histograms(features: NDArray[Any]) -> bool:
+    """Whether (n, d) features are non-negative in at least nine of ten columns."""
+    return features.ndim == 2 and bool((features.min(0) >= 0).mean() >= 0.9)
 
 
 def _epochs(steps: int, rows: int, batch: int) -> int:
@@ -119,13 +145,17 @@ def _network(net: str, scaling: Scaling, epochs: int, batch: int, **settings: An
     )
 
 
-def _deep(effort: Effort, n_rows: int, scaling: Any, targets: Any) -> PartialLabelClassifier:
-    """The recipe for tables of [wang2025realistic]'s kind: three wide layers, batch norm, one cycle."""
-    is_small = n_rows < 3000
-    batch, epochs = (16, 200) if is_small else (32, 100) if n_rows < 20_000 else (256, 20)
-    if effort == "normal":
-        batch = 64 if n_rows < 20_000 else 256
-        epochs = max(10 if n_rows < 20_000 else 3, min(100, 600 // -(-round(BAGGING * n_rows) // batch)))
+def _deep(effort: Effort, n_rows: int, scaling: Scaling, targets: Targets) -> PartialLabelClassifier:
+    """The recipe for tables of [wang2025realistic]'s kind: three wide layers, batch norm, one cycle.
+
+    Members that teach each other confirm their errors if they are trained for long, so only those with their
+    own targets get small batches.
+    """
+    batch = 64 if n_rows < 20_000 else 256
+    steps = -(-round(BAGGING * n_rows) // batch)
+    epochs = max(10 if n_rows < 20_000 else 3, min(100, (600 if effort == "normal" else 1200) // steps))
+    if effort == "best" and targets == "own" and n_rows < 20_000:
+        batch, epochs = (16, 80) if n_rows < 3000 else (32, 60)
     return PartialLabelClassifier(
         "proden",
         "mlp",
@@ -135,7 +165,7 @@ def _deep(effort: Effort, n_rows: int, scaling: Any, targets: Any) -> PartialLab
         learning_rate=0.01,
         schedule="one_cycle",
         standardize=scaling,
-        n_estimators=BLOCK if effort == "normal" else 4 * BLOCK if is_small else 2 * BLOCK,
+        n_estimators=BLOCK if effort == "normal" else 2 * BLOCK,
         bagging=BAGGING,
         targets=targets,
     )
@@ -145,9 +175,9 @@ def _neighbors(scaling: Scaling) -> PartialLabelClassifier:
     return PartialLabelClassifier("ipal", standardize=scaling, n_estimators=BLOCK, bagging=BAGGING)
 
 
-def _forest(name: str, trees: int, *, start: str = "", rounds: int = 4) -> PortfolioMember:
-    model = PartialLabelClassifier(Forest(trees=trees, rounds=rounds), standardize=False)
-    return PortfolioMember(name, model, start)
+def _forest(name: str, trees: int, balanced: bool, *, start: str = "", rounds: int = 4) -> PortfolioMember:
+    method = Forest(trees=trees, rounds=rounds, balanced=balanced)
+    return PortfolioMember(name, PartialLabelClassifier(method, standardize=False), start)
 
 
 class _OutOfTimeError(Exception):
@@ -171,8 +201,9 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
     """A weighted mean of different learners; the weights are chosen without true labels.
 
     Every member leaves each row out of some of its bags. These out-of-bag probabilities are calibrated, and
-    the weights maximize the likelihood of the candidate sets under their mixture (see
-    `cooccurrence_log_likelihood`).
+    the weights maximize the likelihood of the candidate sets under their mixture. If labels are candidates
+    together rather than independently (`candidate_dependence`), the likelihood takes that into account
+    (`cooccurrence_log_likelihood`), and learners that teach themselves keep the shares of the classes.
 
     Args:
         members: the learners; by default those of `standard_portfolio(effort, ...)`.
@@ -184,6 +215,8 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
         random_state: seed or generator, for reproducible results.
 
     Attributes:
+        dependence_: how far candidates come together; see `candidate_dependence`.
+        criterion_: name of the log-likelihood that members are weighed by.
         results_: one dict per member with `name`, `weight`, `score` (the log-likelihood at the member's best
             temperature), the other criteria, `seconds`, and `refusal`, why it could not be fitted.
         members_: the fitted members by name.
@@ -227,7 +260,12 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
         if self.effort not in ("quick", "normal", "best"):
             raise ValueError(f"effort: got {self.effort!r}; expected 'quick', 'normal' or 'best'.")
         features, labels, weight = check_training_data(self, X, y, sample_weight)
-        members = self.members or standard_portfolio(self.effort, len(features))
+        self.dependence_ = candidate_dependence(labels.to_numpy(), weight)
+        dependent = self.dependence_ > DEPENDENT
+        self.criterion_ = (cooccurrence_log_likelihood if dependent else candidate_log_likelihood).__name__
+        members = self.members or standard_portfolio(
+            self.effort, len(features), histograms=are_histograms(features), dependent=dependent
+        )
         fitting = _PortfolioFitting(self, features, labels, weight)
         for group in fitting.groups(members):
             try:
@@ -251,7 +289,7 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
         mask, names = labels.to_numpy(), list(fitting.out_of_bag)
         self.out_of_bag_ = fitting.out_of_bag
         logs = [self.out_of_bag_[name] for name in names]
-        weights = mixture_weights(logs, mask, weight)
+        weights = fitting.mixture_weights()
         for name, value in zip(names, weights, strict=True):
             next(row for row in self.results_ if row["name"] == name)["weight"] = float(value)
         used = np.flatnonzero(weights)
@@ -261,7 +299,7 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
         self.best_estimator_ = ClassifierMixture(
             components, weights[used].tolist(), [names[i] for i in used], self.temperature_
         )
-        self.best_score_ = cooccurrence_log_likelihood(np.exp(held_out), mask, weight)
+        self.best_score_ = CRITERIA[self.criterion_](np.exp(held_out), mask, weight)
         folds = make_folds(CandidateStratifiedKFold(min(BLOCK, len(mask))), mask, labels)
         calibrated = cross_calibrate(held_out, mask, folds, weight)
         self.out_of_fold_ = Resolution(calibrated, mask, self.classes_)
@@ -328,8 +366,8 @@ class _PortfolioFitting:
         self._say(f"fitting {names}")
         start = time.perf_counter()
         try:
-            is_forest = isinstance(group[0].model.ensemble().method, Forest)
-            models = self._fit_forest(group[0]) if is_forest else self._fit_models(group)
+            has_trees = isinstance(group[0].model.ensemble().method, TREES)
+            models = self._fit_trees(group[0]) if has_trees else self._fit_models(group)
         except _OutOfTimeError:
             self.refuse(group)
             return
@@ -347,31 +385,36 @@ class _PortfolioFitting:
         fitted = {part.position: part.model for part in parts}
         return [fitted[i] for i in range(len(models))]
 
-    def _fit_forest(self, member: PortfolioMember) -> list[PartialLabelClassifier]:
-        if self.weight is not None:
-            raise ValueError("sample_weight: Forest does not support weights.")
+    def _fit_trees(self, member: PortfolioMember) -> list[PartialLabelClassifier]:
         model, start = self._model(member), None
+        method = model.ensemble().method
+        assert isinstance(method, TREES)
+        if self.weight is not None:
+            raise ValueError(f"sample_weight: {method.title} does not support weights.")
         if member.start:
             if member.start not in [*self.out_of_bag, MIXTURE]:
                 raise ValueError(f"start: {member.start} was not fitted.")
             start = torch.from_numpy(self._posterior(member.start))
-        method = model.ensemble().method
-        assert isinstance(method, Forest)
         rows = Standardization().apply(self.features).flatten(1)
         trees, out_of_bag = method.fit_from(rows, self.labels.mask, start, self.seed)
         classes = self.labels.decode(range(self.labels.n_classes))
-        model.adopt([trees], classes, tuple(self.features.shape[1:]), Standardization())
+        model.adopt(trees, classes, tuple(self.features.shape[1:]), Standardization())
         model.out_of_bag_ = out_of_bag
         return [model]
 
     def _posterior(self, start: str) -> NDArray[np.float64]:
-        """Out-of-bag posterior of a member, or of the mixture so far, given the whole candidate set."""
+        """Out-of-bag probabilities of a member, or of the mixture so far."""
+        if start != MIXTURE:
+            return np.asarray(np.exp(self.out_of_bag[start]))
         logs = list(self.out_of_bag.values())
-        weights = mixture_weights(logs, self.mask, self.weight) if start == MIXTURE else np.ones(1)
-        mean = log_weighted_mean(logs if start == MIXTURE else [self.out_of_bag[start]], weights)
-        sets = log_set_probabilities(np.exp(mean), self.mask, self.weight)
-        posterior: NDArray[np.float64] = softmax(mean + sets, axis=1)
+        posterior: NDArray[np.float64] = np.exp(log_weighted_mean(logs, self.mixture_weights()))
         return posterior
+
+    def mixture_weights(self) -> NDArray[np.float64]:
+        """Weights of the members fitted so far."""
+        dependent = self.portfolio.criterion_ == cooccurrence_log_likelihood.__name__
+        logs = list(self.out_of_bag.values())
+        return mixture_weights(logs, self.mask, self.weight, dependent=dependent, seed=self.seed)
 
     def _record(self, name: str, model: PartialLabelClassifier, seconds: float) -> None:
         assert model.out_of_bag_ is not None
@@ -391,7 +434,7 @@ class _PortfolioFitting:
             for key, criterion in CRITERIA.items()
             if key != "tempered_log_likelihood"  # the probabilities are at their best temperature
         }
-        score = criteria["cooccurrence_log_likelihood"]
+        score = criteria[self.portfolio.criterion_]
         row = {"name": name, "weight": 0.0, "score": score, "seconds": seconds, "refusal": ""}
         self.results.append({**row, **criteria, "temperature": model.temperature_})
         best = max((r for r in self.results if not r["refusal"]), key=lambda r: r["score"])
@@ -413,34 +456,60 @@ def mixture_weights(
     candidates: NDArray[np.bool_],
     sample_weight: NDArray[Any] | None = None,
     *,
-    rounds: int = 5,
-    steps: int = 100,
+    dependent: bool = True,
+    resamples: int = 10,
+    seed: int = 0,
 ) -> NDArray[np.float64]:
     r"""Weights of a mixture that maximize the likelihood of held-out candidate sets.
 
     .. math:: \max_w \sum_i \log \sum_m w_m \sum_{y \in S_i} p^m_{iy} P(S_i \mid y)
 
-    by expectation maximization, P(S | y) being estimated from the mixture (`log_set_probabilities`).
+    by expectation maximization, averaged over resamples of the rows (the Bayesian bootstrap,
+    [rubin1981bayesian]), so that members which are about equally good get about equal weights.
 
     Args:
         log_probabilities: (n, k) of every member, for rows it was not trained on.
         candidates: (n, k), True for candidates.
         sample_weight: one weight per row.
-        rounds: number of times that P(S | y) is estimated.
-        steps: steps of expectation maximization in each round.
+        dependent: estimate P(S | y) from the mixture (`log_set_probabilities`); else it is the same for all
+            candidates y.
+        resamples: number of resamples.
+        seed: random seed of the resamples.
     """
+    base = np.ones(len(candidates)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    rows = torch.arange(len(candidates))
+    total = np.zeros(len(log_probabilities))
+    for number in range(resamples):
+        uniform = counter_rng.uniform(
+            counter_rng.seed_for(seed, f"resample {number}"), rows, dtype=torch.float64
+        )
+        total += _likeliest_weights(
+            log_probabilities, candidates, base * -np.log1p(-uniform.numpy()), dependent
+        )
+    kept = np.where(total < SMALLEST_WEIGHT * resamples, 0.0, total)
+    return np.asarray(kept / kept.sum())
+
+
+def _likeliest_weights(
+    log_probabilities: Sequence[NDArray[Any]],
+    candidates: NDArray[np.bool_],
+    row_weight: NDArray[Any],
+    dependent: bool,
+    rounds: int = 4,
+    steps: int = 60,
+) -> NDArray[np.float64]:
+    """The weights for one resample; P(S | y) is estimated in every round."""
     weights = np.full(len(log_probabilities), 1 / len(log_probabilities))
-    row_weight = np.ones(len(candidates)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    for number in range(rounds):
-        mixture = np.exp(log_weighted_mean(log_probabilities, weights))
-        sets = log_set_probabilities(mixture, candidates, sample_weight)
+    everywhere = np.where(candidates, 0.0, -np.inf)
+    for _ in range(rounds if dependent else 1):
+        sets = everywhere
+        if dependent:
+            mixture = np.exp(log_weighted_mean(log_probabilities, weights))
+            sets = log_set_probabilities(mixture, candidates, row_weight)
         fits = np.stack([logsumexp(logs + sets, axis=1) for logs in log_probabilities])
         fits = np.nan_to_num(np.exp(fits - fits.max(0)), nan=1.0)
-        for _ in range(steps):
+        for _ in range(steps if dependent else rounds * steps):
             shares = weights[:, None] * fits
             shares /= np.maximum(shares.sum(0), np.finfo(float).tiny)
             weights = shares @ row_weight / row_weight.sum()
-        if number >= rounds - 2:
-            weights = np.where(weights < SMALLEST_WEIGHT, 0.0, weights)
-            weights /= weights.sum()
     return weights

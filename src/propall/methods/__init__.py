@@ -4,6 +4,7 @@ from propall.methods._classical import LinearClassifier as LinearClassifier
 from propall.methods._pruning import prune_candidates as prune_candidates
 from propall.methods.able import ABLE
 from propall.methods.abs import ABS
+from propall.methods.boosting import Boosting
 from propall.methods.cavl import CAVL
 from propall.methods.cc import CC
 from propall.methods.clpl import CLPL
@@ -51,7 +52,7 @@ _PARTIAL_LABELS = (ProPaLL, CC, PRODEN, RC, D2CNN, VALEN, LWS, LWC, CAVL, ABS, N
 _TWO_VIEWS = (PiCO, PaPi, CroSel, ABLE)
 _COMPLEMENTARY_LABELS = (PC, OVA, PCIshida, Forward, Free, NN, GA, LW, LUW, KatsuraCE)
 _MORE_COMPLEMENTARY = (SCLNL, SCLEXP, MCLLog, MCLExp, MCLMAE, MCLMSE, MCLGCE, OP, OPW, SCARCE, CPE)
-_CLASSICAL = (CLPL, PLSVM, PLKNN, IPAL, PLLE, Forest)
+_CLASSICAL = (CLPL, PLSVM, PLKNN, IPAL, PLLE, Forest, Boosting)
 
 #: Methods by name.
 METHODS: Registry[type[Objective] | type[Algorithm]] = by_name(

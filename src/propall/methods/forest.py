@@ -12,6 +12,7 @@ from torch import Tensor
 
 from propall import counter_rng
 from propall.methods._classical import ClassicalAlgorithm, as_rows
+from propall.methods._tree_targets import next_targets
 from propall.numerics import uniform_weights
 from propall.training.contract import Classifier
 
@@ -91,6 +92,8 @@ class Forest(ClassicalAlgorithm):
         trees: number of trees.
         rounds: number of times that the trees are fitted.
         min_rows: minimum number of training rows in a leaf.
+        balanced: multiply q by a factor per class, such that every class keeps the share of the rows that it
+            has in the uniform distribution on the candidates.
 
     References:
         [geurts2006extremely], for the trees.
@@ -99,6 +102,7 @@ class Forest(ClassicalAlgorithm):
     trees: int = 100
     rounds: int = 4
     min_rows: int = 1
+    balanced: bool = False
 
     name, title, reference = "forest", "Forest", "geurts2006extremely"
     assumes = "the set contains the true label; tables for which trees are a good model"
@@ -108,7 +112,7 @@ class Forest(ClassicalAlgorithm):
 
     def fit_rows(self, x: Float[Tensor, "n d"], candidates: Bool[Tensor, "n k"], seed: int) -> Classifier:
         """Start from equal weights on the candidates."""
-        return self.fit_from(x, candidates, None, seed)[0]
+        return self.fit_from(x, candidates, None, seed)[0][0]
 
     def fit_from(
         self,
@@ -116,7 +120,7 @@ class Forest(ClassicalAlgorithm):
         candidates: Bool[Tensor, "n k"],
         start: Float[Tensor, "n k"] | None,
         seed: int,
-    ) -> tuple[TreeEnsemble, NDArray[np.float64]]:
+    ) -> tuple[list[Classifier], NDArray[np.float64]]:
         """Fit the trees, starting from a posterior of the training rows if there is one.
 
         Args:
@@ -126,14 +130,16 @@ class Forest(ClassicalAlgorithm):
             seed: random seed.
 
         Returns:
-            The trees, and (n, k) out-of-bag probabilities of the training rows.
+            A single ensemble of trees, and (n, k) out-of-bag probabilities of the training rows.
         """
         from sklearn.ensemble import ExtraTreesRegressor
 
         rows, mask = x.cpu().numpy().astype(np.float32), candidates.cpu().numpy()
         uniform = uniform_weights(candidates.cpu()).double().numpy()
-        anchor = uniform if start is None else _restricted(start.double().cpu().numpy(), mask, uniform)
-        target = anchor
+        anchor = uniform
+        if start is not None:
+            anchor = next_targets(start.double().cpu().numpy(), mask, uniform, balanced=False)
+        target = next_targets(anchor, mask, uniform, balanced=True) if self.balanced else anchor
         for number in range(self.rounds):
             model = ExtraTreesRegressor(
                 self.trees,
@@ -149,23 +155,13 @@ class Forest(ClassicalAlgorithm):
                 warnings.simplefilter("ignore")
                 model.fit(rows, target)
             out_of_bag = np.asarray(model.oob_prediction_, dtype=float).reshape(target.shape)
-            target = _restricted(out_of_bag * anchor, mask, target)
+            target = next_targets(out_of_bag * anchor, mask, target, balanced=self.balanced)
         missing = ~(out_of_bag.sum(1) > 0)
         out_of_bag[missing] = uniform[missing]
         # As in `TreeEnsemble.probabilities`, for the trees that a row is out of bag of.
         usual = OUT_OF_BAG * self.trees
         out_of_bag = usual * out_of_bag / out_of_bag.sum(1, keepdims=True) + 1 / mask.shape[1]
-        return _tree_ensemble(model.estimators_, x.device), out_of_bag / (usual + 1)
-
-
-def _restricted(
-    weights: NDArray[np.float64], mask: NDArray[np.bool_], otherwise: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Weights on the candidates, normalized; `otherwise` in rows where they are all 0 or not finite."""
-    inside = np.where(mask, weights, 0.0)
-    total = inside.sum(1, keepdims=True)
-    usable = np.isfinite(total) & (total > 0)
-    return np.where(usable, inside / np.where(usable, total, 1.0), otherwise)
+        return [_tree_ensemble(model.estimators_, x.device)], out_of_bag / (usual + 1)
 
 
 def _tree_ensemble(estimators: list[object], device: torch.device) -> TreeEnsemble:

@@ -33,7 +33,7 @@ METHOD_ORDER = (
     *("l_uw", "l_w", "forward", "nn", "pc", "ova", "free"),
     *("scarce", "cpe", "op", "op_w", "scl_nl", "scl_exp", "abs"),
     *("pc_ishida", "katsura_ce", "mcl_log", "mcl_exp", "mcl_mae", "mcl_mse", "mcl_gce"),
-    *("pico", "papi", "crosel", "able", "non_candidates", "forest"),
+    *("pico", "papi", "crosel", "able", "non_candidates", "forest", "boosting"),
 )
 #: Titles that differ from the registry name by more than punctuation.
 ALIASES = {"ce_katsura": "katsura_ce"}

@@ -383,7 +383,7 @@ def _weighed(portfolio: PartialLabelPortfolio) -> dict[str, Any]:
     return {
         "settings_compared": len(portfolio.results_),
         "chosen": {name: round(weight, 4) for name, weight in weights.items()},
-        "criterion": "cooccurrence_log_likelihood",
+        "criterion": portfolio.criterion_,
         "held_out": {name: CRITERIA[name](chances, held_out.candidates, None) for name in LISTED_CRITERIA},
         "members": len(mixture.components),
         "folds": BLOCK,

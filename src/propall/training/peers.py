@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from propall.data.dataset import PartialDataset
-from propall.numerics import restricted_softmax
+from propall.numerics import balance_classes, restricted_softmax, uniform_weights
 
 if TYPE_CHECKING:
     from propall.training.contract import Run
@@ -28,10 +28,14 @@ class Peers:
     Attributes:
         train: all rows of the ensemble.
         start: share of the epochs after which the exchange starts.
+        balanced: whether the classes keep the shares that they have if every candidate of a row counts
+            equally. Without this, labels that accompany many others take over: each member learns from the
+            others to prefer them.
     """
 
     train: PartialDataset
     start: float = 0.05
+    balanced: bool = False
 
 
 def exchange(stack: "Stack", epoch: int) -> None:
@@ -46,6 +50,8 @@ def exchange(stack: "Stack", epoch: int) -> None:
         candidates = peers.train.candidates.expand(len(positions), -1, -1)
         posterior = restricted_softmax(stack.logits(peers.train.x, runs), candidates)
         others = (posterior.sum(0) - posterior) / (len(positions) - 1)
+        if peers.balanced:
+            others = balance_classes(others, uniform_weights(peers.train.candidates).mean(0))
         for weights, other, run in zip(_weights(stack, positions), others, stack.runs[runs], strict=True):
             weights.copy_(other if run.rows is None else other[run.rows])
 

@@ -365,6 +365,8 @@ class Stack:
         parts += [(k, tuple(v.shape), str(v.dtype)) for k, v in self.parameters.items()]
         taught = [run.peers.start for run in self.runs if run.peers is not None]
         parts += [taught] if taught else []
+        balanced = [run.peers is not None and run.peers.balanced for run in self.runs]
+        parts += [balanced] if any(balanced) else []
         for run, objective in zip(self.runs, [o for s in self.sections for o in s.objectives], strict=True):
             parts.append(
                 (run.seed, run.learning_rate, run.weight_decay, objective_kind(objective), repr(objective))
