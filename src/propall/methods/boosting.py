@@ -97,6 +97,7 @@ class Boosting(ClassicalAlgorithm):
     balanced: bool = False
 
     name, title, reference = "boosting", "Boosting", "friedman2001greedy"
+    assumes = "the set contains the true label; tables for which trees are a good model"
     memory = "k label weights"
     cost = "trees on all rows per round and fold"
     classifier = BoostedTrees
