@@ -455,6 +455,102 @@ def test_consensus_of_answers(run, tmp_path) -> None:
     assert "which columns hold the answers" in err
 
 
+#: Answers (item, annotator, answer) that are easy to get wrong, and some labels that must come out.
+ODD_ANSWERS = {
+    "one always answers the same": (
+        [
+            (f"x{i}", who, "cat" if who == "w3" else "cat" if i < 9 else "dog" if i < 17 else "emu")
+            for i in range(24)
+            for who in ("w1", "w2", "w3")
+        ],
+        {"x0": "cat", "x10": "dog", "x20": "emu"},
+    ),
+    "answers that nobody else has": (
+        [
+            (f"x{i}", who, "fox" if who == "w3" else "cat" if i % 2 else "dog")
+            for i in range(12)
+            for who in ("w1", "w2", "w3")
+        ],
+        {"x0": "dog", "x1": "cat"},
+    ),
+    "500 answers on one row": (
+        [("x0", f"w{i}", "cat" if i % 3 else "dog") for i in range(500)]
+        + [(f"x{i}", "w1", "dog") for i in range(1, 9)],
+        {"x0": "cat", "x8": "dog"},
+    ),
+    "one annotator per row": (
+        [(f"x{i}", f"w{i}", "cat" if i % 2 else "dog") for i in range(30)],
+        {"x0": "dog", "x29": "cat"},
+    ),
+    "all agree": (
+        [(f"x{i}", who, "cat" if i % 2 else "dog") for i in range(10) for who in ("w1", "w2", "w3")],
+        {f"x{i}": "cat" if i % 2 else "dog" for i in range(10)},
+    ),
+    "contradictions": (
+        [
+            (f"x{i}", who, name)
+            for i in range(8)
+            for who, name in (("w1", "cat"), ("w2", "dog"), ("w3", "emu"))
+        ],
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD_ANSWERS)
+def test_consensus_of_odd_answers(run, tmp_path, case) -> None:
+    answers, expected = ODD_ANSWERS[case]
+    frame = pd.DataFrame(answers, columns=["item", "annotator", "answer"])
+    frame.to_csv(tmp_path / "answers.csv", index=False)
+    code, out, err = run("consensus", tmp_path / "answers.csv", "--out", tmp_path / "out.csv", "--json")
+    assert code == 0, err
+    labels = pd.read_csv(tmp_path / "out.csv").drop_duplicates("item").set_index("item")
+    assert len(labels) == frame["item"].nunique()
+    probability = labels["propall_probability"]
+    assert ((probability > 0) & (probability <= 1)).all()
+    assert {item: labels.loc[item, "propall_label"] for item in expected} == expected
+    accuracy = pd.read_csv(tmp_path / "out_annotators.csv")["accuracy"]
+    assert len(accuracy) == frame["annotator"].nunique()
+    assert ((accuracy > 0) & (accuracy < 1)).all()
+    alpha = json.loads(out)["alpha"]
+    if case == "all agree":
+        assert alpha == 1
+        assert accuracy.min() > 0.8
+    if case == "contradictions":
+        assert alpha < 0  # less than chance
+        assert probability.max() < 0.9
+    if case == "one annotator per row":
+        assert alpha is None  # no two answers can be compared
+
+
+def test_empty_lists_and_lists_of_every_class(run, tmp_path) -> None:
+    frame, truth = blobs(60)
+    frame["reply"] = [f"- {name}" for name in truth]
+    frame.loc[:4, "reply"] = ""
+    frame.loc[5:9, "reply"] = "cat, dog or emu"
+    frame.to_csv(tmp_path / "replies.csv", index=False)
+    words = ("--lists", "reply", *settings(classes="cat,dog,emu"))
+    found = json.loads(run("inspect", tmp_path / "replies.csv", *words, "--json")[1])
+    assert found["rows"] == 60
+    quickly = settings(net="linear", epochs=100, members=1, folds=2, search="false")
+    code, out, err = run("fit", tmp_path / "replies.csv", *words, *quickly, "--out", tmp_path / "m", *NO_PAGE)
+    assert code == 0, err
+    assert "60 of 60 rows, 3 classes" in out  # neither says anything, and both rows are kept
+    code, _, err = run(
+        "resolve",
+        tmp_path / "replies.csv",
+        "--model",
+        tmp_path / "m",
+        "--out",
+        tmp_path / "out.csv",
+        *NO_PAGE,
+    )
+    assert code == 0, err
+    labels = pd.read_csv(tmp_path / "out.csv")["propall_label"]
+    assert set(labels) <= {"cat", "dog", "emu"}
+    assert (labels == truth)[10:].mean() > 0.8
+
+
 def test_fit_says_how_far_labels_are_trusted(run, tmp_path) -> None:
     frame, truth = blobs(300)
     said, _ = corrupted(truth, 0.3)
