@@ -155,7 +155,7 @@ def _deep(effort: Effort, n_rows: int, scaling: Scaling, targets: Targets) -> Pa
     steps = -(-round(BAGGING * n_rows) // batch)
     epochs = max(10 if n_rows < 20_000 else 3, min(100, (600 if effort == "normal" else 1200) // steps))
     if effort == "best" and targets == "own" and n_rows < 20_000:
-        batch, epochs = (16, 80) if n_rows < 3000 else (32, 60)
+        batch, epochs = (16, 50) if n_rows < 3000 else (32, 30)
     return PartialLabelClassifier(
         "proden",
         "mlp",
