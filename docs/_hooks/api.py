@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,7 +81,7 @@ PAGES: dict[str, tuple[str, str, tuple[Module, ...]]] = {
                     "TrainingSetup",
                 ),
             ),
-            Module("propall.training.trainer", ("fit_in_stacks", "Trainer")),
+            Module("propall.training.trainer", ("Trainer",)),
         ),
     ),
     "data": (
@@ -172,9 +173,17 @@ def summary(module: str, name: str) -> str:
 
 
 def attribute_comment(path: Path, name: str) -> str:
-    """The `#:` comment above a constant in a file, on one line; empty if there is none."""
-    found = re.search(rf"((?:^#:.*\n)+){name}\b", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return " ".join(line.removeprefix("#:").strip() for line in found[1].splitlines()) if found else ""
+    """First paragraph about a constant of a file: the `#:` comment above it, or the docstring below it."""
+    source = path.read_text(encoding="utf-8")
+    if comment := re.search(rf"((?:^#:.*\n)+){name}\b", source, re.MULTILINE):
+        return " ".join(line.removeprefix("#:").strip() for line in comment[1].splitlines())
+    if re.search(rf"^{name}\b", source, re.MULTILINE):
+        for statement, following in pairwise(ast.parse(source).body):
+            if getattr(getattr(statement, "target", None), "id", "") != name:
+                continue
+            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                return " ".join(str(following.value.value).partition("\n\n")[0].split())
+    return ""
 
 
 def module_page(page: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import griffe
 
-sys.path.insert(0, str(Path(__file__).parent))  # griffe loads this file without its neighbors
+sys.path.append(str(Path(__file__).parent))  # griffe loads this file without its neighbors
 
 from api import attribute_comment
 from bibliography import with_citations

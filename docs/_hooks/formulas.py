@@ -28,8 +28,11 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     def replace(match: re.Match[str]) -> str:
         display = match["display"] is not None
         latex = html.unescape(match["display"] if display else match["inline"]).strip()
-        mathml = to_mathml(latex, display=display)
-        return f'<div class="formula">{mathml}</div>' if display else mathml
+        if not display:
+            return to_mathml(latex, display=False)
+        # Parts that a wide space separates stand below each other where they do not fit side by side.
+        parts = [to_mathml(part, display=True) for part in re.split(r"\\qquad", latex) if part.strip()]
+        return f'<div class="formula">{"".join(parts)}</div>'
 
     converted = _FORMULA.sub(replace, content)
     if 'class="arithmatex"' in converted:

@@ -146,12 +146,6 @@ class PartialLabelModule(LightningModule):
             advance; `PartialLabelData` provides them.
         seed: of the noise; None: that of `PartialLabelData`, or 0.
 
-    Example:
-        >>> recipe = Recipe(epochs=20, batch_size=256)
-        >>> module = PartialLabelModule(net, PRODEN(), recipe)
-        >>> data = PartialLabelData(train, recipe, validation=(test_x, test_truth))
-        >>> lightning.Trainer(max_epochs=recipe.epochs, devices=4, strategy="ddp").fit(module, data)
-
     Notes:
         - Any loader of (index, x, candidates) with a length can replace `PartialLabelData`; `index` is the
           position of a row in the training set. With views, x is the weak view of all rows, then each strong
@@ -164,6 +158,22 @@ class PartialLabelModule(LightningModule):
           support it.
         - Several processes need the strategy "ddp". If a process is lost, the others fail at the next
           exchange; `DDPStrategy(timeout=...)` limits how long they wait.
+
+    Examples:
+        >>> import torch
+        >>> from propall.data import PartialDataset
+        >>> from propall.methods.proden import PRODEN
+        >>> candidates = torch.tensor([[True, False], [True, True]]).repeat(20, 1)
+        >>> train = PartialDataset(torch.randn(40, 3), candidates)
+        >>> recipe = Recipe(epochs=2, batch_size=16)
+        >>> module = PartialLabelModule(torch.nn.Linear(3, 2), PRODEN(), recipe)
+        >>> data = PartialLabelData(train, recipe)
+        >>> import lightning
+        >>> quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+        >>> trainer = lightning.Trainer(max_epochs=2, accelerator="cpu", enable_checkpointing=False, **quiet)
+        >>> trainer.fit(module, data)
+        >>> trainer.global_step
+        4
     """
 
     batches_seen: Tensor
@@ -525,6 +535,13 @@ class PartialLabelData(LightningDataModule):
         recipe: batches and augmentation; the same as the module's.
         seed: of order, augmentation and noise.
         validation: x and true classes for `val_accuracy`.
+
+    Examples:
+        >>> import torch
+        >>> from propall.data import PartialDataset
+        >>> train = PartialDataset(torch.randn(40, 3), torch.ones(40, 2, dtype=torch.bool))
+        >>> PartialLabelData(train, Recipe(epochs=2, batch_size=16), seed=1).prepare_data_per_node
+        True
     """
 
     def __init__(

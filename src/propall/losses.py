@@ -118,9 +118,16 @@ class PartialLabelLoss(nn.Module):
         dim: class dimension of logits and candidates; 1 as in `torch.nn.CrossEntropyLoss`, so dense logits
             (n, k, h, w) work as they are.
 
-    Example:
+    Examples:
+        >>> import torch
+        >>> from propall.methods.proden import PRODEN
+        >>> net, x = torch.nn.Linear(3, 4), torch.zeros(6, 3)
+        >>> candidates = torch.tensor([[True, True, False, False]] * 6)
         >>> criterion = PartialLabelLoss(PRODEN(), candidates=candidates)
+        >>> index = torch.tensor([0, 5])
         >>> loss = criterion(net(x[index]), candidates[index], index=index)
+        >>> loss.shape
+        torch.Size([])
     """
 
     def __init__(
@@ -346,9 +353,11 @@ class ProPaLLLoss(PartialLabelLoss):
         reduction: "mean", "sum" or "none".
         dim: class dimension.
 
-    Example:
+    Examples:
+        >>> import torch
         >>> criterion = ProPaLLLoss()
-        >>> loss = criterion(logits, candidates)
+        >>> criterion(torch.zeros(1, 3), torch.tensor([[True, True, False]]))
+        tensor(0.9808)
     """
 
     objective: ProPaLL
@@ -379,14 +388,22 @@ class ConsistencyLoss(PartialLabelLoss):
         candidates: (n, k) candidate matrix of the whole training set, for objectives or targets with memory.
         dim: class dimension of logits and candidates.
 
-    Example:
-        >>> augment, criterion = ImageViews(images, views), ConsistencyLoss(ProPaLL(), views)
-        >>> weak, strong = augment(images[index], index, epoch=epoch)
-        >>> loss = criterion(net(weak), net(strong), candidates[index], progress=epoch / epochs)
-
     Notes:
         One forward pass on `torch.cat([weak, strong])`, then `chunk`, is faster than two and normalizes all
         views together in batch norm, as `propall.training.trainer.Trainer` does.
+
+    Examples:
+        >>> import torch
+        >>> images = torch.rand(8, 3, 16, 16)
+        >>> index = torch.arange(4)
+        >>> from propall import ImageViews, Views
+        >>> from propall.methods.propall import ProPaLL
+        >>> net, views = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 3)), Views()
+        >>> candidates = torch.tensor([[True, True, False]] * 8)
+        >>> augment, criterion = ImageViews(images, views), ConsistencyLoss(ProPaLL(), views)
+        >>> weak, strong = augment(images[index], index, epoch=2)
+        >>> criterion(net(weak), net(strong), candidates[index], progress=2 / 20).shape
+        torch.Size([])
     """
 
     objective: ConsistentObjective

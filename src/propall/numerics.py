@@ -33,6 +33,10 @@ def restricted_softmax(
     Notes:
         Public code divides the softmax over all classes by its sum over S, which is 0/0 as soon as all
         candidates are about 103 logits (float32) below another class. Masking first has no such limit.
+
+    Examples:
+        >>> restricted_softmax(torch.tensor([[1.0, 1.0, 200.0]]), torch.tensor([[True, True, False]]))
+        tensor([[0.5000, 0.5000, 0.0000]])
     """
     return full_precision(logits).masked_fill(~candidates, -torch.inf).softmax(-1)
 
@@ -80,6 +84,10 @@ def negative_log_mass(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*
         \operatorname{LSE}_{j \notin S} r_j - \operatorname{LSE}_{j \in S} r_j\bigr)
 
     0 where the set contains every class.
+
+    Examples:
+        >>> negative_log_mass(torch.zeros(1, 4), torch.tensor([[True, True, False, False]]))
+        tensor([0.6931])
     """
     logits = full_precision(logits)
     full = candidates.all(-1, keepdim=True)
@@ -121,6 +129,10 @@ def log1mexp(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
     References:
         [maechler2012log1mexp]: `expm1` below log 2, `log1p` above.
+
+    Examples:
+        >>> log1mexp(torch.tensor([1e-30, 1.0, 50.0]))
+        tensor([-6.9078e+01, -4.5868e-01, -1.9287e-22])
     """
     if not x.requires_grad and not is_traced():  # one branch is accurate, but its gradient overflows
         return torch.log1p(torch.expm1(x).reciprocal_()).neg_()

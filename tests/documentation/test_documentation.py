@@ -137,7 +137,7 @@ def test_every_page_can_be_read():
 
 def test_numbers_are_filled_in_outside_of_code():
     pytest.importorskip("mkdocs")
-    from docs._hooks.numbers import fill_in
+    from docs._hooks.measurements import fill_in
 
     text = fill_in("{{ result('modern/uniform-0.1').accuracy }} `{{ x }}`\n```text\n{{ y }}\n```\n")
     assert text == "95.90 `{{ x }}`\n```text\n{{ y }}\n```\n"

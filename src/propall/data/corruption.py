@@ -87,7 +87,13 @@ class Rows:
 
 
 class Corruption(ABC):
-    """Draw a candidate set for every true label. Subclasses are frozen, final dataclasses."""
+    """Draw a candidate set for every true label. Subclasses are frozen, final dataclasses.
+
+    Examples:
+        >>> truth = torch.tensor([0, 1, 2])
+        >>> CORRUPTIONS["exactly"](n=2)(truth, 4, seed=0).sum(1).tolist()
+        [2, 2, 2]
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -219,6 +225,10 @@ class UniformProperSupersets(SizedCorruption):
 
     References:
         [feng2020provably], the generation model of RC and CC. Their code uses `RCCCCode` instead.
+
+    Examples:
+        >>> UniformProperSupersets()(torch.tensor([0, 1, 2]), 6, seed=0).int().tolist()
+        [[1, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 1, 1]]
     """
 
     name, title, reference = "uniform_proper_supersets", "uniform over proper supersets", "feng2020provably"
@@ -270,6 +280,10 @@ class IndependentFlip(FlipCorruption):
 
     Attributes:
         q: probability that a wrong label is a candidate.
+
+    Examples:
+        >>> IndependentFlip(0.3)(torch.tensor([0, 1, 2]), 6, seed=0).int().tolist()
+        [[1, 1, 1, 0, 1, 0], [1, 1, 1, 0, 1, 0], [1, 1, 1, 0, 0, 1]]
     """
 
     name, title, reference = "independent_flip", "independent flips", "wang2022pico"
@@ -295,6 +309,10 @@ class PRODENBinomialMin2(FlipCorruption):
 
     Notes:
         The full set is possible, with probability q^(k-1).
+
+    Examples:
+        >>> PRODENBinomialMin2(0.5)(torch.tensor([0, 1, 2]), 6, seed=0).int().tolist()
+        [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 1, 1]]
     """
 
     name, title, reference = "proden_binomial_min2", "flips, two candidates or more", "lv2020progressive"
@@ -320,6 +338,10 @@ class POPUniformSet(SizedCorruption):
     """Uniform over the sets that contain the true label and at least one other, including the full set.
 
     P(S) = 1/(2^(k-1) - 1), so P(|S| = s) = C(k-1, s-1)/(2^(k-1) - 1) for s > 1.
+
+    Examples:
+        >>> POPUniformSet()(torch.tensor([0, 1, 2]), 6, seed=0).int().tolist()
+        [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 1, 1]]
     """
 
     name, title, reference = "pop_uniform_set", "uniform over sets of two or more", "xu2023progressive"
@@ -340,6 +362,10 @@ class Pair(FlipCorruption):
 
     Attributes:
         q: probability that the next label is a candidate.
+
+    Examples:
+        >>> Pair(1.0)(torch.tensor([0, 1, 2]), 6, seed=0).int().tolist()
+        [[1, 1, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0]]
     """
 
     name, title, reference = "pair", "pair flips", "lv2020progressive"
@@ -371,6 +397,10 @@ class Exactly(SizedCorruption):
 
     References:
         [katsura2020bridging], with a one-hot posterior.
+
+    Examples:
+        >>> Exactly(2)(torch.tensor([0, 1, 2]), 6, seed=0).int().tolist()
+        [[1, 0, 1, 0, 0, 0], [0, 1, 0, 0, 0, 1], [0, 0, 1, 0, 1, 0]]
     """
 
     n: int = 2
@@ -393,7 +423,12 @@ class Exactly(SizedCorruption):
 
 @dataclass(frozen=True)
 class Complementary(SizedCorruption):
-    """One complementary label, uniform over the wrong ones; all other labels are candidates."""
+    """One complementary label, uniform over the wrong ones; all other labels are candidates.
+
+    Examples:
+        >>> Complementary()(torch.tensor([0, 1, 2]), 6, seed=0).int().tolist()
+        [[1, 1, 0, 1, 1, 1], [1, 1, 1, 0, 1, 1], [1, 0, 1, 1, 1, 1]]
+    """
 
     name, title, reference = "complementary", "one complementary label", "ishida2017learning"
 
@@ -439,6 +474,11 @@ class InstanceDependent(Corruption):
 
     Attributes:
         rate: expected number of wrong candidates divided by k, before probabilities are clipped at 1.
+
+    Examples:
+        >>> scores = torch.tensor([[3.0, 2.0, 0.0], [0.0, 3.0, 1.0]])
+        >>> InstanceDependent(0.3)(torch.tensor([0, 1]), 3, seed=0, scores=scores).int().tolist()
+        [[1, 1, 0], [1, 1, 1]]
     """
 
     rate: float = 0.4
@@ -493,6 +533,10 @@ class MissingTruth(Corruption):
         q: probability that a wrong label is a candidate.
         missing: probability that the true label is not a candidate; 0 gives `IndependentFlip`, with the same
             sets.
+
+    Examples:
+        >>> MissingTruth(0.3, 0.2)(torch.tensor([0, 1, 2]), 6, seed=0).int().tolist()
+        [[1, 1, 1, 0, 1, 0], [1, 0, 1, 0, 1, 0], [1, 1, 0, 0, 0, 1]]
     """
 
     q: float = 0.3
@@ -523,6 +567,11 @@ class Annotator(Corruption):
 
     Attributes:
         n: number of candidates.
+
+    Examples:
+        >>> scores = torch.tensor([[3.0, 2.0, 0.0], [0.0, 3.0, 1.0]])
+        >>> Annotator(2)(torch.tensor([0, 1]), 3, seed=0, scores=scores).int().tolist()
+        [[1, 0, 1], [0, 1, 1]]
     """
 
     n: int = 2
@@ -545,7 +594,6 @@ class Annotator(Corruption):
         return replace(rows, truth=drawn).sets_of_size(torch.full_like(drawn, self.n))
 
 
-#: Corruptions by name.
 CORRUPTIONS: Registry[type[Corruption]] = by_name(
     "corruption",
     UniformProperSupersets,
@@ -560,3 +608,9 @@ CORRUPTIONS: Registry[type[Corruption]] = by_name(
     MissingTruth,
     Annotator,
 )
+"""Corruptions by name.
+
+Examples:
+    >>> CORRUPTIONS["independent_flip"](q=0.1).title
+    'independent flips'
+"""

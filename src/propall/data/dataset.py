@@ -27,6 +27,12 @@ class PartialDataset:
     Attributes:
         x: features, one row per instance: (n, d) or images (n, c, h, w).
         candidates: (n, k), True on the candidate labels.
+
+    Examples:
+        >>> x = torch.zeros(2, 5)
+        >>> data = PartialDataset(x, torch.tensor([[True, False, True], [False, True, False]]))
+        >>> data.n_classes, data.in_shape
+        (3, (5,))
     """
 
     x: Float[Tensor, "n ..."]
@@ -74,6 +80,13 @@ class Problem:
         test_x: test features.
         test_truth: (m,) true class of each test row.
         classes: class names in order.
+
+    Examples:
+        >>> from propall.data import CORRUPTIONS, load
+        >>> source = load("digits")
+        >>> problem = source.fold(0, 5, corruption=CORRUPTIONS["exactly"](3))
+        >>> problem.train.candidates.sum(1).unique().tolist()
+        [3]
     """
 
     train: PartialDataset
@@ -157,6 +170,12 @@ class Source:
         test_truth: their true classes.
         scaling: normalization of pixels; None if the rows are features.
         annotations: further annotations of the training rows, such as the labels of each annotator.
+
+    Examples:
+        >>> from propall.data import load
+        >>> source = load("digits")
+        >>> source.first_per_class(5).truth.bincount().tolist()
+        [5, 5, 5, 5, 5, 5, 5, 5, 5, 5]
     """
 
     name: str

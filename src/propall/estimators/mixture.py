@@ -32,6 +32,13 @@ class ClassifierMixture:
     Attributes:
         classes_: class names, in the order of the columns of `predict_proba`.
         temperature_: divisor of the log-probabilities.
+
+    Examples:
+        >>> from propall import PartialLabelPortfolio
+        >>> X, y = [[0.0], [0.2], [1.0], [1.1]] * 5, ["a", "a|b", "b", "b"] * 5
+        >>> mixture = PartialLabelPortfolio("quick", random_state=0).fit(X, y).best_estimator_
+        >>> mixture.predict([[0.1], [1.2]]).tolist()
+        ['a', 'b']
     """
 
     def __init__(

@@ -60,6 +60,11 @@ class PortfolioMember:
         model: its settings; a method that trains no trees is bagged, so that every row is out of some bag.
         start: name of an earlier member whose out-of-bag posterior trees start from, `MIXTURE` for the
             weighted mean of all earlier ones, "" for none.
+
+    Examples:
+        >>> from propall import PartialLabelClassifier
+        >>> PortfolioMember("linear", PartialLabelClassifier(net="linear", n_estimators=5)).name
+        'linear'
     """
 
     name: str
@@ -86,6 +91,10 @@ def standard_portfolio(
         dependent: whether labels are candidates together (see `candidate_dependence`). Then learners that
             teach themselves or each other keep the shares of the classes; else, a label that accompanies many
             others takes over.
+
+    Examples:
+        >>> [member.name for member in standard_portfolio("quick", n_rows=1000)]
+        ['linear', 'small MLP', 'IPAL', 'forest', 'forest from the mixture']
     """
     taught: Targets = "balanced peer" if dependent else "peer"
     short = _epochs(300 if effort == "quick" else 1000, n_rows, 256)

@@ -22,6 +22,16 @@ class Resolution:
         log_probabilities: of every class, candidate or not.
         candidates: True for the candidates of each row; every row has at least one.
         classes: class names, one per column.
+
+    Examples:
+        >>> import numpy as np
+        >>> log_p = np.log([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1]])
+        >>> candidates = np.array([[False, True, True], [True, True, False]])
+        >>> resolution = Resolution(log_p, candidates, np.array(["cat", "dog", "emu"]))
+        >>> resolution.label.tolist(), resolution.probability.round(2).tolist()
+        (['dog', 'dog'], [0.6, 0.89])
+        >>> resolution.doubt.round(2).tolist()
+        [0.5, 0.1]
     """
 
     log_probabilities: Float[np.ndarray, "n k"]

@@ -180,10 +180,15 @@ def score_or_nan(
 
 _COVERING = (covering_rate, weighted_covering_rate, approximated_accuracy)
 _LIKELIHOODS = (candidate_log_likelihood, tempered_log_likelihood, cooccurrence_log_likelihood)
-#: All criteria by name.
 CRITERIA: Registry[Criterion] = Registry(
     "criterion", ((function.__name__, function) for function in (*_COVERING, *_LIKELIHOODS))
 )
+"""All criteria by name.
+
+Examples:
+    >>> "covering_rate" in CRITERIA
+    True
+"""
 #: Default criterion. On average over Lost, MSRCv2 and BirdSong it loses least accuracy compared with
 #: selection by true labels (results/scripts/selection.py). If no setting works well, as on FG-NET, no
 #: criterion is informative.
@@ -221,7 +226,12 @@ class CandidateScorer:
         return self.criterion(estimator.predict_proba(X), mask, sample_weight)
 
 
-#: All criteria as scikit-learn scorers; `GridSearchCV(scoring=SCORERS)` evaluates all of them.
 SCORERS: Registry[CandidateScorer] = Registry(
     "criterion", ((name, CandidateScorer(criterion)) for name, criterion in CRITERIA.items())
 )
+"""All criteria as scikit-learn scorers; `GridSearchCV(scoring=SCORERS)` evaluates all of them.
+
+Examples:
+    >>> sorted(SCORERS) == sorted(CRITERIA)
+    True
+"""

@@ -133,6 +133,11 @@ class Posterior:
         evidence: what the posterior is computed from.
         held_out: mean log-probability of an answer given everything else on its row, for each kind of
             evidence; empty if nothing was compared.
+
+    Examples:
+        >>> posterior = combine_answers(None, np.array([[0, 0, 1], [1, 1, 1], [0, 0, 0]]))
+        >>> posterior.accuracy.shape, posterior.confusion.shape, posterior.evidence
+        ((3,), (3, 2, 2), 'answers')
     """
 
     log_probabilities: Float[np.ndarray, "n k"]
@@ -203,6 +208,12 @@ def combine_answers(
 
     References:
         [dawid1979maximum]; [kim2012bayesian] for the variational form.
+
+    Examples:
+        >>> answers = np.array([[0, 0, 1], [1, -1, 1], [2, 2, -1], [0, 1, 1]])  # -1: no answer
+        >>> posterior = combine_answers(None, answers)
+        >>> posterior.probabilities.argmax(1).tolist()
+        [0, 1, 2, 1]
     """
     logs = None if log_probabilities is None else np.asarray(log_probabilities, dtype=np.float64)
     if not isinstance(answers, CrowdAnswers):
@@ -245,7 +256,12 @@ def combine_answers(
 
 
 def credible_sets(probabilities: Float[np.ndarray, "n k"], least: float = 0.05) -> NDArray[np.bool_]:
-    """Return which classes are probable enough to be the true one: at least `least`, and the best."""
+    """Return which classes are probable enough to be the true one: at least `least`, and the best.
+
+    Examples:
+        >>> credible_sets(np.array([[0.7, 0.28, 0.02], [0.01, 0.01, 0.98]])).tolist()
+        [[True, True, False], [False, False, True]]
+    """
     likely: NDArray[np.bool_] = probabilities >= least
     likely[np.arange(len(likely)), probabilities.argmax(1)] = True
     return likely

@@ -37,7 +37,17 @@ class UnknownNamesWarning(UserWarning):
 
 
 class UninformativeRowsWarning(UserWarning):
-    """Some rows have every class as a candidate: allowed, but they carry no information."""
+    """Some rows have every class as a candidate: allowed, but they carry no information.
+
+    Examples:
+        >>> import warnings
+        >>> import torch
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     check(torch.tensor([[True, True], [True, False]]))
+        >>> caught[0].category.__name__
+        'UninformativeRowsWarning'
+    """
 
 
 def check(candidates: object, *, quiet: bool = False) -> None:
@@ -52,6 +62,14 @@ def check(candidates: object, *, quiet: bool = False) -> None:
     Raises:
         TypeError: `candidates` is not a tensor, or its dtype is not bool.
         ValueError: it has another shape, no rows, fewer than two classes, or empty rows.
+
+    Examples:
+        >>> import torch
+        >>> check(torch.tensor([[True, False], [True, True]]), quiet=True)
+        >>> check(torch.tensor([[True, False], [False, False]]))
+        Traceback (most recent call last):
+            ...
+        ValueError: candidates: 1 row is empty (first: 1); ...
     """
     mask = _bool_matrix(candidates, "candidates")
     if len(mask) == 0:

@@ -24,7 +24,13 @@ _Children: TypeAlias = dict[Hashable, dict[Hashable, None]]
 
 
 class Tree(NamedTuple):
-    """A label hierarchy."""
+    """A label hierarchy.
+
+    Examples:
+        >>> tree = read_tree({"bird": ["gull", "tern"], "cat": []})
+        >>> tree.leaves, tree.nodes
+        (('gull', 'tern', 'cat'), ('bird', 'gull', 'tern', 'cat'))
+    """
 
     leaves: tuple[Hashable, ...]  # the classes
     nodes: tuple[Hashable, ...]  # leaves, inner labels, and whole paths if the tree has paths
@@ -32,7 +38,12 @@ class Tree(NamedTuple):
 
 
 def read_tree(tree: Any) -> Tree:
-    """Read a nested mapping, a list of edges (parent, child) or a list of paths `a/b/c`."""
+    """Read a nested mapping, a list of edges (parent, child) or a list of paths `a/b/c`.
+
+    Examples:
+        >>> read_tree([("bird", "gull"), ("bird", "tern")]).leaves
+        ('gull', 'tern')
+    """
     if isinstance(tree, Tree):
         return tree
     children: _Children = {}

@@ -40,6 +40,11 @@ class Conformal:
 
     References:
         [sadinle2019least].
+
+    Examples:
+        >>> scores = np.array([[0.7, 0.3], [0.6, 0.4], [0.2, 0.8], [0.45, 0.55]] * 10)
+        >>> Conformal(scores, np.array([0, 0, 1, 0] * 10), miss_rate=0.1).threshold()
+        0.45
     """
 
     scores: ArrayLike

@@ -54,13 +54,23 @@ _COMPLEMENTARY_LABELS = (PC, OVA, PCIshida, Forward, Free, NN, GA, LW, LUW, Kats
 _MORE_COMPLEMENTARY = (SCLNL, SCLEXP, MCLLog, MCLExp, MCLMAE, MCLMSE, MCLGCE, OP, OPW, SCARCE, CPE)
 _CLASSICAL = (CLPL, PLSVM, PLKNN, IPAL, PLLE, Forest, Boosting)
 
-#: Methods by name.
 METHODS: Registry[type[Objective] | type[Algorithm]] = by_name(
     "method", *_PARTIAL_LABELS, *_TWO_VIEWS, *_COMPLEMENTARY_LABELS, *_MORE_COMPLEMENTARY, *_CLASSICAL
 )
+"""Methods by name.
+
+Examples:
+    >>> METHODS["proden"](log_floor=1e-12).title
+    'PRODEN'
+"""
 
 
 def catalog() -> list[dict[str, str]]:
-    """Describe every method: name, title, kind, memory per instance, cost per step, reference."""
+    """Describe every method: name, title, kind, memory per instance, cost per step, reference.
+
+    Examples:
+        >>> catalog()[0]["title"], catalog()[0]["cost"]
+        ('ProPaLL', '1 forward + 1 backward')
+    """
     columns = ("name", "title", "kind", "memory", "cost", "reference")
     return [{column: getattr(method, column) for column in columns} for method in METHODS.values()]

@@ -29,6 +29,13 @@ def prune_candidates(
 
     References:
         [he2024candidate].
+
+    Examples:
+        >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [0.0, 1.0]])
+        >>> sets = [[1, 1, 1], [1, 0, 0], [1, 0, 0], [0, 1, 1]]
+        >>> candidates = torch.tensor(sets, dtype=torch.bool)
+        >>> prune_candidates(features, candidates, n_neighbors=2)[0].tolist()
+        [True, False, False]
     """
     if not 0 <= tau <= 1:
         raise ValueError(f"tau: got {tau!r}; expected a number from 0 to 1.")

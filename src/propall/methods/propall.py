@@ -40,6 +40,11 @@ def propall_loss(
         Where the paper switches, the loss jumps by up to (1 + |S|)/2 * exp(-10); the exact mode does not
         switch. Its gradient is p outside S and -p / (exp(h) - 1) inside, h the sum of -log(1 - p) over S.
         The implementation is in `propall.kernels`.
+
+    Examples:
+        >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
+        >>> propall_loss(logits, torch.tensor([[True, True, False]]))
+        tensor([0.3747])
     """
     if mode not in ("exact", "paper"):
         raise ValueError(f"mode: got {mode!r}; expected 'exact' or 'paper'.")

@@ -9,7 +9,6 @@ from propall.nets.resnet import ResNet18, ResNet32
 from propall.nets.wide_resnet import WideResNet
 from propall.registry import Registry, by_name
 
-#: Networks by name.
 NETS: Registry[type[Network]] = by_name(
     "net",
     Linear,
@@ -25,3 +24,9 @@ NETS: Registry[type[Network]] = by_name(
     DenseNet161,
     SmallCNN,
 )
+"""Networks by name.
+
+Examples:
+    >>> sorted(NETS)[:3]
+    ['densenet161', 'densenet_bc100', 'fast_convnet']
+"""

@@ -16,6 +16,11 @@ class SmallCNN(ImageNetwork):
         in_shape: (channels, height, width); one pixel is enough.
         n_classes: number of classes.
         widths: channels of each layer; every layer but the first halves height and width.
+
+    Examples:
+        >>> import torch
+        >>> SmallCNN((3, 16, 16), 10)(torch.zeros(2, 3, 16, 16)).shape
+        torch.Size([2, 10])
     """
 
     name, title = "small_cnn", "small CNN"

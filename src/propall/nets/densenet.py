@@ -71,7 +71,15 @@ class DenseNet(ImageNetwork):
 
 
 class DenseNetBC100(DenseNet):
-    """Growth 12, three blocks of 16 bottlenecks, 3x3 stem; 0.77 M parameters."""
+    """Growth 12, three blocks of 16 bottlenecks, 3x3 stem; 0.77 M parameters.
+
+    Examples:
+        >>> import torch
+        >>> with torch.device("meta"):  # shapes only
+        ...     net = DenseNetBC100((3, 32, 32), 10)
+        >>> sum(p.numel() for p in net.parameters())
+        769162
+    """
 
     name, title = "densenet_bc100", "DenseNet-BC-100"
     min_pixels = 4
@@ -86,6 +94,13 @@ class DenseNet161(DenseNet):
     """Growth 48, blocks of 6, 12, 36 and 24, ImageNet stem, head bias 0; 26.5 M parameters.
 
     Designed for 224 x 224 pixels; published complementary-label experiments use it on CIFAR-10 (32 x 32).
+
+    Examples:
+        >>> import torch
+        >>> with torch.device("meta"):  # shapes only
+        ...     net = DenseNet161((3, 32, 32), 10)
+        >>> sum(p.numel() for p in net.parameters())
+        26494090
     """
 
     name, title = "densenet161", "DenseNet-161"

@@ -56,6 +56,13 @@ class FastConvNet(ImageNetwork):
         n_classes: number of classes.
         widths: channels of the three groups.
         output_scale: factor on the features, and so on the logits.
+
+    Examples:
+        >>> import torch
+        >>> with torch.device("meta"):  # shapes only
+        ...     net = FastConvNet((3, 32, 32), 10)
+        >>> sum(p.numel() for p in net.parameters())
+        9918776
     """
 
     name, title = "fast_convnet", "fast convnet"

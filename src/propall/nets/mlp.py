@@ -11,7 +11,12 @@ from propall.nets.network import AlignedBatchNorm, AlignedLinear, Network
 
 
 class Linear(Network):
-    """One linear layer with Xavier-uniform weights and PyTorch's default bias initialization."""
+    """One linear layer with Xavier-uniform weights and PyTorch's default bias initialization.
+
+    Examples:
+        >>> Linear((20,), 5).head.out_features
+        5
+    """
 
     name, title = "linear", "linear"
 
@@ -39,6 +44,10 @@ class MLP(Network):
         batch_norm: True inserts batch norm before each ReLU; hidden layers then have no bias. "after" inserts
             it behind each ReLU.
         init: "default" for PyTorch's initialization, "xavier" for Xavier-uniform weights and zero head bias.
+
+    Examples:
+        >>> MLP((20,), 5, widths=(64, 32)).head.in_features
+        32
     """
 
     name, title = "mlp", "MLP"

@@ -105,6 +105,12 @@ class Network(nn.Module):
 
     Attributes:
         head: the last, linear layer; `head.in_features` is the number of features.
+
+    Examples:
+        >>> import torch
+        >>> from propall.nets import NETS
+        >>> NETS["mlp"]((20,), 5)(torch.zeros(2, 20)).shape
+        torch.Size([2, 5])
     """
 
     name: ClassVar[str]

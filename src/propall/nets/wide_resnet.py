@@ -37,6 +37,13 @@ class WideResNet(ImageNetwork):
         n_classes: number of classes.
         depth: 6 n + 4 layers for n blocks per stage.
         width: factor on the channels 16, 32 and 64 of the stages.
+
+    Examples:
+        >>> import torch
+        >>> with torch.device("meta"):  # shapes only
+        ...     net = WideResNet((3, 32, 32), 10)
+        >>> sum(p.numel() for p in net.parameters())
+        36479194
     """
 
     name, title = "wrn28_10", "WRN-28-10"

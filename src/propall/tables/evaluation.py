@@ -72,6 +72,20 @@ def evaluate(
     """Compare a model's predictions with the true labels in column `truth`; rows without one are skipped.
 
     If the table has the label columns that the model was fitted with, its candidate sets are evaluated too.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from propall.tables.fitting import FitOptions, fit_table
+        >>> from propall.tables.label_columns import open_table
+        >>> from propall.tables.label_source import LabelSource
+        >>> labels = ["cat", "cat|dog", "dog", "dog|cat"]
+        >>> frame = pd.DataFrame({"size": [1.0, 1.2, 3.0, 3.1] * 10, "label": labels * 10})
+        >>> table = open_table(frame, LabelSource(label="label"))
+        >>> options = FitOptions(methods=("cc",), nets=("linear",), epochs=100, members=1, search=False)
+        >>> model = fit_table(table, options).model
+        >>> checked = frame.assign(checked=["cat", "cat", "dog", "dog"] * 10)
+        >>> evaluate(model, open_table(checked).raw, "checked").accuracy
+        1.0
     """
     item = model.labels.item
     if item is not None and item in raw.frame.columns and raw.answers is None:

@@ -35,6 +35,22 @@ def export_onnx(model: TableModel, path: str | Path) -> Path:
     """Write a model's network, which maps features to probabilities, to an .onnx file.
 
     Returns the path of a description of the features, written under the same name with `.json` appended.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from propall.tables.fitting import FitOptions, fit_table
+        >>> from propall.tables.label_columns import open_table
+        >>> from propall.tables.label_source import LabelSource
+        >>> labels = ["cat", "cat|dog", "dog", "dog|cat"]
+        >>> frame = pd.DataFrame({"size": [1.0, 1.2, 3.0, 3.1] * 10, "label": labels * 10})
+        >>> table = open_table(frame, LabelSource(label="label"))
+        >>> options = FitOptions(methods=("cc",), nets=("linear",), epochs=100, members=1, search=False)
+        >>> model = fit_table(table, options).model
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> export_onnx(model, folder.name + "/model.onnx").name
+        'model.onnx.json'
+        >>> folder.cleanup()
     """
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
         raise ValueError("onnx: the export requires onnx and onnxscript; pip install 'propall[export]'.")

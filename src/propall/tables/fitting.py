@@ -65,6 +65,10 @@ class FitOptions:
 
     Without methods, networks and training settings, a table is fitted by a portfolio of learners (see
     `PartialLabelPortfolio`), whose size `effort` sets.
+
+    Examples:
+        >>> FitOptions(effort="quick", seed=1).uses_portfolio
+        True
     """
 
     methods: tuple[str, ...] = ()  # propall by default; if there are several, the best is selected
@@ -126,6 +130,19 @@ def fit_table(
         embedding: (n, d) precomputed features, one row per row of the file.
         images: the column of image files.
         first_model: called with a model in the default setting before the search, in case of an interrupt.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from propall.tables.fitting import FitOptions, fit_table
+        >>> from propall.tables.label_columns import open_table
+        >>> from propall.tables.label_source import LabelSource
+        >>> labels = ["cat", "cat|dog", "dog", "dog|cat"]
+        >>> frame = pd.DataFrame({"size": [1.0, 1.2, 3.0, 3.1] * 10, "label": labels * 10})
+        >>> table = open_table(frame, LabelSource(label="label"))
+        >>> options = FitOptions(methods=("cc",), nets=("linear",), epochs=100, members=1, search=False)
+        >>> model = fit_table(table, options).model
+        >>> model.classes
+        array(['cat', 'dog'], dtype='<U3')
     """
     start = time.perf_counter()
     options = options or FitOptions()

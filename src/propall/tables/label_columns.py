@@ -112,7 +112,18 @@ class LabeledTable:
 def open_table(
     source: Any, labels: LabelSource | None = None, *, encoding: str | None = None
 ) -> LabeledTable:
-    """Read a file or data frame and, if `labels` says where they are, its labels; see `read_table`."""
+    """Read a file or data frame and, if `labels` says where they are, its labels; see `read_table`.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from propall.tables.label_columns import open_table
+        >>> from propall.tables.label_source import LabelSource
+        >>> labels = ["cat", "cat|dog", "dog", "dog|cat"]
+        >>> frame = pd.DataFrame({"size": [1.0, 1.2, 3.0, 3.1] * 10, "label": labels * 10})
+        >>> table = open_table(frame, LabelSource(label="label"))
+        >>> len(table.frame), table.labeled is not None
+        (40, True)
+    """
     raw = read_table(source, encoding=encoding)
     if labels is None:
         return LabeledTable(raw)

@@ -68,7 +68,21 @@ class _Contents(TypedDict):
 
 @dataclass
 class TableModel:
-    """A classifier together with the conversion of table rows into its features."""
+    """A classifier together with the conversion of table rows into its features.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from propall.tables.fitting import FitOptions, fit_table
+        >>> from propall.tables.label_columns import open_table
+        >>> from propall.tables.label_source import LabelSource
+        >>> labels = ["cat", "cat|dog", "dog", "dog|cat"]
+        >>> frame = pd.DataFrame({"size": [1.0, 1.2, 3.0, 3.1] * 10, "label": labels * 10})
+        >>> table = open_table(frame, LabelSource(label="label"))
+        >>> options = FitOptions(methods=("cc",), nets=("linear",), epochs=100, members=1, search=False)
+        >>> model = fit_table(table, options).model
+        >>> model.predict(frame)[:4].tolist()
+        ['cat', 'cat', 'dog', 'dog']
+    """
 
     classifier: PartialLabelClassifier | ClassifierMixture  # fitted; class names are strings
     features: Features

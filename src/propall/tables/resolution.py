@@ -158,7 +158,21 @@ def resolve_file(
     *,
     embedding: NDArray[Any] | None = None,
 ) -> ResolvedTable:
-    """Resolve the candidate sets of a file; by default, labels are where they were in the fit."""
+    """Resolve the candidate sets of a file; by default, labels are where they were in the fit.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from propall.tables.fitting import FitOptions, fit_table
+        >>> from propall.tables.label_columns import open_table
+        >>> from propall.tables.label_source import LabelSource
+        >>> labels = ["cat", "cat|dog", "dog", "dog|cat"]
+        >>> frame = pd.DataFrame({"size": [1.0, 1.2, 3.0, 3.1] * 10, "label": labels * 10})
+        >>> table = open_table(frame, LabelSource(label="label"))
+        >>> options = FitOptions(methods=("cc",), nets=("linear",), epochs=100, members=1, search=False)
+        >>> model = fit_table(table, options).model
+        >>> resolve_file(model, frame).resolution.label[:4].tolist()
+        ['cat', 'cat', 'dog', 'dog']
+    """
     raw = file if isinstance(file, RawTable) else read_table(file)
     labels = model.labels if source is None else source
     if labels.item is not None and raw.tasks is None:
@@ -234,7 +248,21 @@ def predict_file(
     embedding: NDArray[Any] | None = None,
     all_probabilities: bool = False,
 ) -> PredictedTable:
-    """Predict the class, or the probabilities of all classes, of every row of a file."""
+    """Predict the class, or the probabilities of all classes, of every row of a file.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from propall.tables.fitting import FitOptions, fit_table
+        >>> from propall.tables.label_columns import open_table
+        >>> from propall.tables.label_source import LabelSource
+        >>> labels = ["cat", "cat|dog", "dog", "dog|cat"]
+        >>> frame = pd.DataFrame({"size": [1.0, 1.2, 3.0, 3.1] * 10, "label": labels * 10})
+        >>> table = open_table(frame, LabelSource(label="label"))
+        >>> options = FitOptions(methods=("cc",), nets=("linear",), epochs=100, members=1, search=False)
+        >>> model = fit_table(table, options).model
+        >>> predict_file(model, frame[["size"]]).frame["propall_label"][:4].tolist()
+        ['cat', 'cat', 'dog', 'dog']
+    """
     raw = file if isinstance(file, RawTable) else read_table(file)
     readable, notes = np.ones(len(raw.frame), dtype=bool), list(raw.notes)
     if model.features.images is not None:

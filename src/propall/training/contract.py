@@ -36,6 +36,11 @@ class State(NamedTuple):
         rows: one row per training instance; `loss` and `update` see only the rows of the batch.
         shared: values of the whole run, such as class priors.
         trained: tensors that the optimizer trains together with the network.
+
+    Examples:
+        >>> state = State(rows={"weights": torch.ones(2, 3)})
+        >>> state.with_shared(prior=torch.ones(3)).shared["prior"].tolist()
+        [1.0, 1.0, 1.0]
     """
 
     rows: dict[str, Tensor] = {}  # noqa: RUF012
@@ -64,6 +69,10 @@ class Step(NamedTuple):
         mixing: (b,) weights of the rows in mixup, if the recipe's views use it.
         outputs: (n, m) outputs of the network for all training rows, not augmented, in evaluation mode, at
             the end of an epoch if the objective `needs_outputs`.
+
+    Examples:
+        >>> Step(progress=torch.tensor(0.5), epoch=torch.tensor(3)).weight is None
+        True
     """
 
     progress: Tensor
@@ -103,6 +112,13 @@ class TrainingSetup:
         fast: None: capture the step on a CUDA device and compile it where that pays; True: always do both;
             False: do neither.
         stack: maximum number of runs trained at once; None: as many as fit in memory.
+
+    Examples:
+        >>> from propall.methods.proden import PRODEN
+        >>> from propall.nets import Linear
+        >>> setup = TrainingSetup(Linear, Recipe(epochs=2))
+        >>> PRODEN().with_training(setup).title
+        'Trainer'
     """
 
     net: NetFactory | nn.Module
@@ -172,6 +188,12 @@ class Objective(Method):
     input and keep no tensor on `self`), have static shapes (`where` and `masked_fill`, no `if` on a tensor),
     draw no random numbers (`step.uniform` has them) and take the time from `step`. Numeric fields may be 0-d
     tensors: that is how the runs of one stack differ in a hyper-parameter.
+
+    Examples:
+        >>> from propall.methods.proden import PRODEN
+        >>> candidates = torch.tensor([[True, True, False], [False, True, True]])
+        >>> PRODEN().init(candidates).rows["weights"].tolist()
+        [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]
     """
 
     cost: ClassVar[str] = "1 forward + 1 backward"
@@ -257,7 +279,14 @@ class Objective(Method):
 
 
 class RowwiseObjective(Objective):
-    """An objective that is the (weighted) mean of one loss per instance, as nearly all are."""
+    """An objective that is the (weighted) mean of one loss per instance, as nearly all are.
+
+    Examples:
+        >>> from propall.methods.cc import CC
+        >>> step = Step(torch.tensor(0.0), torch.tensor(0))
+        >>> CC().losses(torch.zeros(1, 4), torch.tensor([[True, True, False, False]]), State(), step)
+        tensor([0.6931])
+    """
 
     @abstractmethod
     def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
@@ -283,6 +312,11 @@ class StatelessObjective(RowwiseObjective):
 
     Attributes:
         formula: the function as a `staticmethod`; it takes the fields as keyword arguments.
+
+    Examples:
+        >>> from propall.methods.cc import CC
+        >>> CC.formula(torch.zeros(1, 4), torch.tensor([[True, True, False, False]]))
+        tensor([0.6931])
     """
 
     formula: ClassVar[Callable[..., RowLosses]]
@@ -306,6 +340,15 @@ class Run:
         weight_decay: replaces that of the recipe.
         peers: the ensemble whose members give this run its label weights; they are trained in one stack.
         rows: (n,) positions of the training rows among those of the ensemble; None: all of them, in order.
+
+    Examples:
+        >>> import torch
+        >>> from propall.data import PartialDataset
+        >>> x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+        >>> candidates = torch.tensor([[True, False], [True, True], [True, True], [False, True]])
+        >>> data = PartialDataset(x, candidates)
+        >>> Run(data, seed=1, learning_rate=0.1).seed
+        1
     """
 
     train: PartialDataset
@@ -320,7 +363,19 @@ class Run:
 
 
 class Classifier(ABC):
-    """The result of a run. Subclasses are dataclasses whose fields are tensors or plain JSON values."""
+    """The result of a run. Subclasses are dataclasses whose fields are tensors or plain JSON values.
+
+    Examples:
+        >>> import torch
+        >>> from propall.data import PartialDataset
+        >>> x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+        >>> candidates = torch.tensor([[True, False], [True, True], [True, True], [False, True]])
+        >>> data = PartialDataset(x, candidates)
+        >>> from propall.methods.pl_knn import PLKNN
+        >>> classifier, *_ = PLKNN(neighbours=2).fit([Run(data, seed=0)])
+        >>> classifier.probabilities(torch.tensor([[-1.0]])).shape
+        torch.Size([1, 2])
+    """
 
     #: Identifies the class in saved models; lower case, unique.
     name: ClassVar[str]
@@ -356,7 +411,19 @@ class Monitor:
 
 
 class Algorithm(Method):
-    """A method with its own training loop, which draws random numbers from `run.seed` only."""
+    """A method with its own training loop, which draws random numbers from `run.seed` only.
+
+    Examples:
+        >>> import torch
+        >>> from propall.data import PartialDataset
+        >>> x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+        >>> candidates = torch.tensor([[True, False], [True, True], [True, True], [False, True]])
+        >>> data = PartialDataset(x, candidates)
+        >>> from propall.methods.pl_knn import PLKNN
+        >>> classifier, *_ = PLKNN(neighbours=2).fit([Run(data, seed=0)])
+        >>> classifier.predict(torch.tensor([[-1.0], [4.0]])).tolist()
+        [0, 1]
+    """
 
     kind: ClassVar[str] = "classical"
     trains_network: ClassVar[bool] = False

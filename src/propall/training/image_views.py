@@ -85,9 +85,14 @@ class ImageViews:
         views: augmentations and number of strong views; by default `default_views` of the images' shape.
         seed: random seed.
 
-    Example:
+    Examples:
+        >>> import torch
+        >>> images = torch.rand(8, 3, 16, 16)
+        >>> index = torch.arange(4)
         >>> augment = ImageViews(images)
-        >>> weak, *strong = augment(images[index], index, epoch=epoch)
+        >>> weak, *strong = augment(images[index], index, epoch=0)
+        >>> weak.shape, len(strong)
+        (torch.Size([4, 3, 16, 16]), 1)
     """
 
     def __init__(

@@ -10,7 +10,12 @@ from propall.training.views import Views
 
 
 class NamedRecipe(NamedTuple):
-    """A network by name and the recipe it is trained with."""
+    """A network by name and the recipe it is trained with.
+
+    Examples:
+        >>> RECIPES["fast"].net, RECIPES["fast"].recipe.precision
+        ('fast_convnet', 'bfloat16')
+    """
 
     net: str
     recipe: Recipe
@@ -41,7 +46,6 @@ _COSINE = replace(
     norm_rate=1.0,
 )
 
-#: Recipes with one weak and one strong view of every image.
 RECIPES: Registry[NamedRecipe] = Registry(
     "recipe",
     [
@@ -50,6 +54,12 @@ RECIPES: Registry[NamedRecipe] = Registry(
         ("wrn", NamedRecipe("wrn28_10", replace(_COSINE, epochs=100))),
     ],
 )
+"""Recipes with one weak and one strong view of every image.
+
+Examples:
+    >>> RECIPES["fast"].net
+    'fast_convnet'
+"""
 
 
 def adapt_views(recipe: Recipe, size: int, *, mirrored: bool) -> Recipe:

@@ -19,6 +19,10 @@ class NamedViews(NamedTuple):
         base: registered name of the base loss. Without weight (`views.base_weight`) it only scores.
         base_settings: fields of the base loss that differ from its defaults.
         notes: what differs from the published method.
+
+    Examples:
+        >>> VIEWS["crdpll"].title, VIEWS["crdpll"].base, VIEWS["crdpll"].views.targets
+        ('CR-DPLL', 'non_candidates', 'memory')
     """
 
     title: str
@@ -46,7 +50,6 @@ _ALIM = Views(
     mixup=4,
 )
 
-#: Names for `propall train --views` and `VIEWS[name].views`.
 VIEWS: Registry[NamedViews] = Registry(
     "views",
     [
@@ -146,6 +149,12 @@ VIEWS: Registry[NamedViews] = Registry(
         ),
     ],
 )
+"""Names for `propall train --views` and `VIEWS[name].views`.
+
+Examples:
+    >>> VIEWS["pop"].title
+    'POP'
+"""
 
 
 def catalog() -> list[dict[str, str]]:

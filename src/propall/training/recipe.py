@@ -49,6 +49,10 @@ class Recipe:
         lookahead: average the weights with their past every so many steps, with a weight on the past that
             falls to 0 over training; 0: never [zhang2019lookahead].
         views: weak and strong views of every row; None: one view, augmented by `augmentation`.
+
+    Examples:
+        >>> Recipe(epochs=20, batch_size=128, optimizer="adam", learning_rate=1e-3).batch_size
+        128
     """
 
     epochs: int = 500

@@ -46,6 +46,19 @@ class Trainer(Algorithm):
         checkpoint: where to save progress; a later `fit` of the same runs continues from there.
         fast: see `TrainingSetup`.
         stack: maximum number of runs trained at once; None: as many as fit in memory.
+
+    Examples:
+        >>> import torch
+        >>> from propall.data import PartialDataset
+        >>> x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+        >>> candidates = torch.tensor([[True, False], [True, True], [True, True], [False, True]])
+        >>> data = PartialDataset(x, candidates)
+        >>> from propall.methods.propall import ProPaLL
+        >>> from propall.nets import Linear
+        >>> trainer = Trainer(ProPaLL(), Linear, Recipe(epochs=50, learning_rate=0.5))
+        >>> classifiers = trainer.fit([Run(data, seed=0), Run(data, seed=1)])  # both at once
+        >>> classifiers[0].predict(torch.tensor([[-1.0], [4.0]])).tolist()
+        [0, 1]
     """
 
     objective: Objective

@@ -67,6 +67,10 @@ class Views:
 
     References:
         [wu2022revisiting], [chen2024general], [wu2024distilling], [xu2023alim], [zhang2018mixup].
+
+    Examples:
+        >>> Views(n_strong=2, targets="memory").n_views
+        3
     """
 
     weak: Augmentation = field(default_factory=Augmentation.weak)
