@@ -10,7 +10,7 @@ from propall.paper.pages.tables import compare_with_paper
 from propall.report.charts.heat import Grid, HeatMap
 from propall.report.charts.ranks import CDDiagram
 from propall.report.page import Page, PageSection
-from propall.report.tables import TableCell
+from propall.report.tables import Column, ReportTable, TableCell, TableRow
 
 pytestmark = pytest.mark.browser
 
@@ -177,3 +177,98 @@ def test_pages_print_on_white_without_controls(demo, visit):
         assert not seen.page.is_visible("#theme")
         assert not seen.page.is_visible("nav")
         assert seen.page.is_visible("#s1 svg.wide")
+
+
+ROWS = 1500
+
+
+@pytest.fixture(scope="module")
+def rows_page(tmp_path_factory):
+    """A page with a searchable table of many rows with long texts."""
+    words = ["parcel", "letter", "warehouse", "customer", "answered", "yesterday"]
+    rows = [
+        TableRow.of(
+            str(i + 1),
+            f"label {i % 7}",
+            (i * 37 % ROWS) / ROWS,
+            f"Zürich {i} <b>bold</b>" if i == 1234 else "a | b",
+            more=f"ticket: T-{10_000 + i} · notes: " + " ".join(words[(i + j) % 6] for j in range(50)),
+        )
+        for i in range(ROWS)
+    ]
+    columns = [Column("label", kind="text"), Column("probability"), Column("set", kind="text", wraps=True)]
+    table = ReportTable(columns, rows, "Rows.", "row", formats=("CSV",), first=10, more_title="contents")
+    path = tmp_path_factory.mktemp("rows") / "rows.html"
+    return Page("Rows", "Finding.", sections=[PageSection("Rows", table)]).write(path)
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_long_texts_are_folded_and_open_by_keyboard(rows_page, visit, width):
+    with visit(rows_page, width=width) as seen:
+        seen.assert_opened_without_errors_and_fits(rows_page, width)
+        heights = [row.bounding_box()["height"] for row in seen.page.query_selector_all("tbody tr")]
+        assert len(heights) == 20
+        assert max(heights) < 90, "two folded lines"
+        fold = seen.page.locator(".fold").first
+        folded = fold.bounding_box()
+        assert folded["x"] + folded["width"] <= width
+        fold.locator("summary").focus()
+        seen.page.keyboard.press("Enter")
+        assert fold.bounding_box()["height"] > folded["height"]
+        seen.assert_opened_without_errors_and_fits(rows_page, width)
+
+
+def test_search_finds_rows_that_are_not_shown(rows_page, visit):
+    with visit(rows_page, width=390) as seen:
+        page = seen.page
+        titles = page.locator("tbody th")
+        page.get_by_label("Search all 1500 rows").focus()
+        page.keyboard.type("t-11234 LABEL")
+        assert titles.all_inner_texts() == ["1235"]
+        assert page.inner_text(".find [role=status]") == "1 of 1500 match"
+        assert page.inner_text("tbody td.wraps") == "Zürich 1234 <b>bold</b>", "text, not markup"
+        assert page.locator("tbody details").get_attribute("open") is not None, "shows where it matched"
+        assert page.evaluate("CSS.highlights.get('found').size") == 2
+        page.fill("input[type=search]", "zurich")
+        assert titles.all_inner_texts() == ["1235"]
+        page.fill("input[type=search]", "nothing has these words")
+        assert titles.count() == 0
+        assert page.inner_text(".find [role=status]") == "0 of 1500 match"
+        page.fill("input[type=search]", "")
+        assert titles.all_inner_texts() == [str(i) for i in range(1, 11)]
+        seen.assert_opened_without_errors_and_fits(rows_page, 390)
+
+
+def test_more_rows_sorting_and_copying_use_all_rows(rows_page, visit):
+    with visit(rows_page) as seen:
+        page = seen.page
+        titles = page.locator("tbody th")
+        page.locator(".rest button").focus()
+        page.keyboard.press("Enter")
+        assert titles.count() == 60
+        assert page.inner_text(".rest button") == "Show more (1440 left)"
+        page.locator("thead button").nth(2).click()
+        shown = page.locator("tbody tr:not(.more) td:nth-child(3)").all_inner_texts()
+        assert shown[0] == "1.00"
+        assert shown == sorted(shown, reverse=True)
+        page.fill("input[type=search]", "T-11234")
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.click("[data-copy=CSV]")
+        page.wait_for_function("document.querySelector('.copy [role=status]').textContent")
+        assert page.inner_text(".copy [role=status]") == "CSV of 1 rows copied"
+        header, line, _ = page.evaluate("navigator.clipboard.readText()").split("\n")
+        assert header == "row,label,probability,set,contents"
+        assert line.startswith("1235,label 2,0.44,Zürich 1234 <b>bold</b>,ticket: T-11234")
+
+
+def test_a_search_of_thousands_of_rows_answers_at_once(rows_page, visit):
+    with visit(rows_page) as seen:
+        script = """() => {
+            const input = document.querySelector("input[type=search]"), start = performance.now();
+            for (const text of ["p", "pa", "par", "parc", "parcel"]) {
+                input.value = text;
+                input.dispatchEvent(new Event("input"));
+            }
+            return (performance.now() - start) / 5;
+        }"""
+        assert seen.page.evaluate(script) < 500, "milliseconds for each key, on a busy machine"

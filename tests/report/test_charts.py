@@ -17,6 +17,7 @@ from propall.report.charts.figure import NARROW, WIDE, Reference
 from propall.report.charts.heat import DARKEST_UNDER_TEXT, FilmStrip, Grid, HeatMap
 from propall.report.charts.lines import Curve, Line, LineChart, LogLineChart
 from propall.report.charts.ranks import CDDiagram
+from propall.report.charts.reliability import ReliabilityBin, ReliabilityChart
 from propall.report.charts.svg import element, spread_apart, text
 from propall.report.colors import DARK, LIGHT, blend, contrast, method_style, series_color
 
@@ -48,6 +49,12 @@ FIGURES = {
             Curve("ProPaLL", [(0.1, 50.0), (1.0, 90.0), (10.0, 95.0)]),
             Curve("VALEN", [(0.5, 40.0), (200.0, 94.0)]),
         ],
+    ),
+    "reliability": ReliabilityChart(
+        "Reliability",
+        [ReliabilityBin("0.5–0.9", 12, 71.3, 66.7), ReliabilityBin("0.9–1", 300, 97.1, 99.0)],
+        "is a candidate (%)",
+        [Reference("random guessing", 35.0, "chance")],
     ),
     "ranks": CDDiagram(
         "Ranks", {"CC": 2.625, "ProPaLL": 1.25, "RC": 2.125}, 1.17, [["ProPaLL", "RC"], ["RC", "CC"]]

@@ -8,11 +8,10 @@ import pandas as pd
 import pytest
 
 from propall.estimators.scorers import CRITERIA
-from propall.report.model_pages import (
-    CRITERION_WORDS,
-    fit_page,
-    resolve_page,
-)
+from propall.report import model_pages
+from propall.report.charts.reliability import ReliabilityChart
+from propall.report.model_pages import CRITERION_WORDS, REVIEWED_ROWS, fit_page, resolve_page
+from propall.report.tables import ReportTable
 from propall.tables.fitting import FitOptions, fit_table
 from propall.tables.images import ImageColumn
 from propall.tables.label_columns import open_table
@@ -88,6 +87,57 @@ def test_a_page_says_who_answered_and_of_which_file(fitted, outline, tmp_path) -
     assert "Predictions among the candidates after each epoch" in text
     text = page_text(replace(fitted.model, held_out=None, account={}))
     assert "The fit was interrupted" in text
+
+
+def test_the_first_picture_answers_whether_to_trust_the_labels(fitted, pages) -> None:
+    for page in (fit_page(fitted), resolve_page(resolve_training_rows(fitted))):
+        chart = page.sections[0].body
+        assert isinstance(chart, ReliabilityChart)
+        assert page.sections[0].label == "Can I trust this?"
+    resolution = resolve_training_rows(fitted).resolution
+    informative = ~resolution.candidates.all(1)
+    assert sum(each.rows for each in chart.bins) == informative.sum()
+    guess = resolution.probabilities.argmax(1)
+    hits = resolution.candidates[np.arange(len(guess)), guess][informative].mean()
+    observed = sum(each.rows * each.observed for each in chart.bins) / informative.sum()
+    assert observed == pytest.approx(100 * hits)
+
+
+def test_overconfidence_is_said_in_the_heading(fitted) -> None:
+    resolved = resolve_training_rows(fitted)
+    logs = np.full(resolved.resolution.log_probabilities.shape, np.log(0.001 / 3))
+    logs[:, 0] = np.log(0.999)  # always the same class, always sure
+    wrong = resolved.consensus._replace(resolution=replace(resolved.resolution, log_probabilities=logs))
+    heading = resolve_page(replace(resolved, consensus=wrong)).sections[0].heading
+    assert re.fullmatch(r"The probabilities are too high by [\d.]+ points on average", heading)
+
+
+def test_the_search_covers_every_row_and_column(fitted) -> None:
+    page = resolve_page(resolve_training_rows(fitted))
+    (table,) = [
+        block
+        for section in page.sections
+        for block in section.blocks
+        if isinstance(block, ReportTable) and block.first
+    ]
+    assert len(table.rows) == fitted.model.account["used"]
+    assert table.first <= REVIEWED_ROWS
+    frame = fitted.table.raw.frame
+    by_number = {int(row.title) - 1: row.more for row in table.rows}
+    for number in (0, 7):
+        for name in frame.columns:
+            assert f"{name}: " in by_number[number], name
+    doubt = [row.cells[2].mean for row in table.rows]
+    assert doubt[0] == max(doubt)
+
+
+def test_a_page_of_many_rows_stays_small(fitted, monkeypatch) -> None:
+    resolved = resolve_training_rows(fitted)
+    monkeypatch.setattr(model_pages, "SEARCHED_CHARACTERS", 10_000)
+    html = resolve_page(resolved).to_html()
+    shown = int(re.search(r"The search covers the (\d+) most doubtful of", html).group(1))
+    assert REVIEWED_ROWS <= shown < len(resolved.resolution) / 2
+    assert f"Search all {shown} rows" in html
 
 
 def test_every_criterion_has_words() -> None:

@@ -138,3 +138,33 @@ def test_remarks_are_footnotes_and_do_not_exclude_a_cell():
     assert "<sup>1</sup> 2 of 5 runs" in html
     assert "<sup>2,1</sup>" in html
     assert html.count('class="n hatched"') == 1
+
+
+def searchable(n: int, first: int = 2) -> ReportTable:
+    rows = [TableRow.of(str(i), f"label {i}", i / n, more="x" * (100 * i)) for i in range(n)]
+    columns = [Column("label", kind="text"), Column("probability")]
+    return ReportTable(columns, rows, "Rows", "row", formats=("CSV",), first=first, more_title="contents")
+
+
+def test_a_searchable_table_shows_the_first_rows_and_holds_all_of_them(outline) -> None:
+    html = searchable(5).to_html("t")
+    outline(html)
+    assert html.count('<th scope="row">') == 2
+    records = json.loads(re.search(r"<script[^>]*>(.*?)</script>", html).group(1))
+    assert [record[0] for record in records] == list("01234")
+    assert records[3] == ["3", "label 3", "0.60", "x" * 300]
+    assert "Search all 5 rows" in html
+
+
+def test_only_long_texts_are_folded() -> None:
+    html = searchable(3, first=3).to_html("t")
+    assert f'<div class="fold">{"x" * 100}</div>' in html
+    assert f'<details class="fold"><summary>{"x" * 200}</summary></details>' in html
+    assert html.count('class="more"') == 2, "a row without a text has one line"
+
+
+def test_texts_below_rows_are_in_the_csv_and_need_a_searchable_table() -> None:
+    rows = list(csv.DictReader(io.StringIO(searchable(3).to_csv())))
+    assert [len(row["contents"]) for row in rows] == [0, 100, 200]
+    with pytest.raises(ValueError, match="set `first`"):
+        ReportTable([], [TableRow("a", [], more="text")])

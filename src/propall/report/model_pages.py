@@ -1,12 +1,13 @@
 """The report pages of `propall fit` and `propall resolve`."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from propall import __version__
@@ -16,8 +17,10 @@ from propall.methods import METHODS
 from propall.report.annotator_pages import annotator_sections
 from propall.report.charts.bars import BarChart
 from propall.report.charts.examples import ExampleSheet
+from propall.report.charts.figure import Reference
 from propall.report.charts.heat import Grid, HeatMap
 from propall.report.charts.lines import Line, LineChart
+from propall.report.charts.reliability import ReliabilityBin, ReliabilityChart
 from propall.report.numbers import format_number, format_percent
 from propall.report.page import KeyFigure, Page, PageSection
 from propall.report.tables import Column, Format, ReportTable, TableCell, TableRow
@@ -30,7 +33,11 @@ from propall.tables.writing import format_alternatives
 from propall.wording import duration, plural
 
 #: Maximum number of classes in a matrix, of rows to review, and of images shown.
-CLASSES, REVIEWED_ROWS, SHOWN_IMAGES = 15, 30, 24
+CLASSES, REVIEWED_ROWS, SHOWN_IMAGES = 15, 15, 15
+#: Maximum number of rows that a page can search, of characters of all of them, and of one.
+SEARCHED_ROWS, SEARCHED_CHARACTERS, ROW_CHARACTERS = 10_000, 1_000_000, 1_000
+#: Probabilities that are too high by less than this are called right.
+TOLERATED_GAP = 0.02
 #: Two labels must be candidates together in this many rows before they are called hard to tell apart.
 FEW = 5
 #: Bin edges of probabilities.
@@ -90,10 +97,10 @@ def fit_page(fitted: Fitted) -> Page:
         KeyFigure(duration(fitted.seconds), "to search and fit", fitted.hardware),
     ]
     sections = [
-        *_table_sections(resolved, fitted.model.features),
+        *_resolution_sections(resolved),
         *_curve_sections(resolved),
         _portfolio_section(account) if "portfolio" in account else _search_section(fitted),
-        *_resolution_sections(resolved),
+        *_table_sections(resolved, fitted.model.features),
         *_options_sections(account.get("options", {})),
     ]
     return _page(f"A model of {account['source']}", finding, figures, sections, account)
@@ -288,9 +295,55 @@ def _options_sections(options: Mapping[str, Any]) -> list[PageSection]:
 
 
 def _resolution_sections(resolved: ResolvedTable) -> list[PageSection]:
-    sections = [_count_section(resolved), _confidence_section(resolved)]
-    sections += annotator_sections(resolved)
-    return [*sections, *_confusion_sections(resolved), *_review_sections(resolved)]
+    sections = [*_trust_sections(resolved), _confidence_section(resolved), *_review_sections(resolved)]
+    return [
+        *sections,
+        *_confusion_sections(resolved),
+        _count_section(resolved),
+        *annotator_sections(resolved),
+    ]
+
+
+def _trust_sections(resolved: ResolvedTable) -> list[PageSection]:
+    """What can be checked without true labels: whether the most probable of all classes is a candidate."""
+    informative = ~resolved.resolution.candidates.all(1)
+    if not informative.any():
+        return []
+    probabilities = resolved.resolution.probabilities[informative]
+    candidates = resolved.resolution.candidates[informative]
+    is_candidate = candidates[np.arange(len(candidates)), probabilities.argmax(1)]
+    stated = probabilities.max(1)
+    place = _bin(stated)
+    bins = [
+        ReliabilityBin(
+            name,
+            int((place == i).sum()),
+            100 * float(stated[place == i].mean()),
+            100 * float(is_candidate[place == i].mean()),
+        )
+        for i, name in enumerate(_bin_names())
+        if (place == i).any()
+    ]
+    guessing = Reference("random guessing", 100 * float(candidates.mean()), "chance")
+    caption = (
+        "Bars: how often the most probable of all classes is a candidate. Marks: its mean probability, which "
+        "the bars should reach. Below: the number of rows."
+    )
+    chart = ReliabilityChart(caption, bins, "is a candidate (%)", [guessing])
+    gap = sum(each.rows * max(0.0, each.stated - each.observed) for each in bins) / (100 * len(stated))
+    heading = "Predictions are candidates at least as often as their probabilities say"
+    if gap > TOLERATED_GAP:
+        heading = f"The probabilities are too high by {format_number(100 * gap, 1)} points on average"
+    text = (
+        f"{_answered_by(resolved)} A class predicted with probability p should be a candidate in at least a "
+        "fraction p of the rows. Wrong classes can be candidates too, so this reveals overconfidence but "
+        "does not rule it out: `propall evaluate` measures accuracy where true labels are known."
+    )
+    return [PageSection(heading, chart, text, label="Can I trust this?")]
+
+
+def _bin_names() -> list[str]:
+    return [f"{low:g}–{high:g}" for low, high in pairwise(BINS)]
 
 
 def _count_section(resolved: ResolvedTable) -> PageSection:
@@ -304,30 +357,13 @@ def _count_section(resolved: ResolvedTable) -> PageSection:
 
 
 def _confidence_section(resolved: ResolvedTable) -> PageSection:
-    resolution = resolved.resolution
-    counts = np.bincount(_bin(resolution.probability[resolved.is_ambiguous]), minlength=len(BINS) - 1)
-    names = [f"{low:g}–{high:g}" for low, high in pairwise(BINS)]
+    probability = resolved.resolution.probability[resolved.is_ambiguous]
+    counts = np.bincount(_bin(probability), minlength=len(BINS) - 1)
     caption = "Ambiguous rows by the probability of the resolved label among the candidates."
-    chart = BarChart(caption, list(zip(names, counts.tolist(), strict=True)), "probability", "rows")
-    # Whether the most probable of all classes is a candidate can be checked without true labels.
-    informative = ~resolution.candidates.all(1)
-    probabilities, candidates = resolution.probabilities[informative], resolution.candidates[informative]
-    is_candidate = candidates[np.arange(len(candidates)), probabilities.argmax(1)]
-    bins = _bin(probabilities.max(1))
-    rows = [
-        TableRow.of(name, int((bins == i).sum()), 100 * float(is_candidate[bins == i].mean()))
-        for i, name in enumerate(names)
-        if (bins == i).any()
-    ]
-    caption = "The most probable of all classes: its probability, and how often it is a candidate."
-    table = _table("probability", [_count("rows"), Column("is a candidate (%)")], rows, caption)
-    text = (
-        f"{_answered_by(resolved)} Classes predicted with probability p should be candidates in at least a "
-        "fraction p of the rows."
-    )
+    chart = BarChart(caption, list(zip(_bin_names(), counts.tolist(), strict=True)), "probability", "rows")
     share = 100 * resolved.sure / max(1, resolved.ambiguous)
     heading = f"{format_percent(share, 0)} of the ambiguous rows are resolved with high probability"
-    return PageSection(heading, [chart, table], text)
+    return PageSection(heading, chart)
 
 
 def _bin(probabilities: NDArray[np.floating]) -> NDArray[np.int64]:
@@ -374,45 +410,66 @@ def _confusion_sections(resolved: ResolvedTable) -> list[PageSection]:
 
 def _review_sections(resolved: ResolvedTable) -> list[PageSection]:
     resolution, images = resolved.resolution, resolved.images
-    worth = _rows_to_review(resolved)[:REVIEWED_ROWS]
-    if not len(worth):
-        return []
-    alternatives = resolution.alternatives(1)
-    frame = resolved.raw.frame.iloc[resolved.labeled.rows]
+    ranked, n_worth = _rows_to_review(resolved)
+    first = min(n_worth, REVIEWED_ROWS)
+    frame = resolved.raw.frame.iloc[resolved.labeled.rows[ranked[:SEARCHED_ROWS]]]
     shown_columns = [name for name in frame.columns if images is None or name != images.name]
+    contents = _row_texts(frame[shown_columns])
     names = [str(name) for name in resolution.classes]
-    rows = [
-        TableRow.of(
-            str(int(frame.index[i]) + 1),
-            _shortened(_format_candidates(resolution.candidates[i], names), 36),
-            str(resolution.label[i]),
-            float(resolution.probability[i]),
-            float(resolved.doubt[i]),
-            format_alternatives(alternatives[i]),
-            _shortened(_format_cells(frame.iloc[i][shown_columns].map(as_text).to_dict()), 120),
+    alternatives = resolution.alternatives(1)
+    rows: list[TableRow] = []
+    room = SEARCHED_CHARACTERS
+    for i, place, more in zip(ranked, frame.index, contents, strict=False):
+        candidates = _shortened(_format_candidates(resolution.candidates[i], names), ROW_CHARACTERS // 8)
+        rows.append(
+            TableRow.of(
+                str(int(place) + 1),
+                str(resolution.label[i]),
+                float(resolution.probability[i]),
+                float(resolved.doubt[i]),
+                candidates,
+                format_alternatives(alternatives[i]),
+                more=more,
+            )
         )
-        for i in worth
-    ]
-    columns = [_text("candidates"), _text("resolved to"), Column("probability"), Column("doubt")]
-    columns += [_text("alternative"), _text("contents", wraps=True)]
+        room -= len(candidates) + len(more) + 2 * len(str(resolution.label[i])) + 40
+        if room < 0 and len(rows) >= REVIEWED_ROWS:
+            break
+    columns = [_text("resolved to"), Column("probability"), Column("doubt"), _text("candidates", wraps=True)]
+    columns += [_text("alternative")]
     caption = (
         "Most doubtful rows first. Probability: of the label, if one of the candidates is correct. Doubt: "
         "the probability that none of them is. Alternative: the most probable other class, candidate or not. "
         "Rows are counted from 1, without the header."
     )
-    blocks: list[ReportTable | ExampleSheet] = [_table("row", columns, rows, caption)]
-    if images is not None:
-        blocks.insert(0, _image_sheet(resolved, images, worth[:SHOWN_IMAGES], names))
+    shown = max(1, first or min(REVIEWED_ROWS, len(rows)))
+    table = ReportTable(columns, rows, caption, "row", formats=("CSV",), first=shown, more_title="contents")
+    blocks: list[ReportTable | ExampleSheet] = [table]
+    if images is not None and first:
+        blocks.insert(0, _image_sheet(resolved, images, ranked[: min(first, SHOWN_IMAGES)], names))
+    heading = f"{plural(first, 'row')} to review first" if first else "No row stands out for review"
     text = "Reviewing these rows helps most: the model doubts all candidates or cannot choose between them."
-    return [PageSection(f"{plural(len(rows), 'row')} to review first", blocks, text)]
+    text = text if first else "The model neither doubts all candidates of a row nor hesitates between them."
+    if len(rows) < len(ranked):
+        text += f" The search covers the {len(rows)} most doubtful of {len(ranked)} rows."
+    return [PageSection(heading, blocks, text)]
 
 
-def _format_cells(cells: Mapping[Hashable, str]) -> str:
-    """The texts of a row, or all its cells if it has no text."""
-    texts = {name: value for name, value in cells.items() if len(value.split()) >= 3}
-    if len(texts) == 1:
-        return next(iter(texts.values()))
-    return ", ".join(f"{name} {value}" for name, value in (texts or cells).items() if value)
+def _row_texts(frame: pd.DataFrame) -> list[str]:
+    """The cells of each row as one text: names and categories first, then texts, then numbers."""
+    columns: list[tuple[int, str, list[str]]] = []
+    for position, name in enumerate(frame.columns):
+        cells = [as_text(cell) for cell in frame.iloc[:, position]]
+        is_number = pd.api.types.is_numeric_dtype(frame.dtypes.iloc[position])
+        has_words = sum(len(cell.split()) >= 3 for cell in cells) > len(cells) / 2
+        columns.append((2 if is_number else 1 if has_words else 0, str(name), cells))
+    columns.sort(key=lambda column: column[0])
+    return [
+        _shortened(
+            " · ".join(f"{name}: {cells[row]}" for _, name, cells in columns if cells[row]), ROW_CHARACTERS
+        )
+        for row in range(len(frame))
+    ]
 
 
 def _format_candidates(candidates: NDArray[np.bool_], names: Sequence[str]) -> str:
@@ -424,14 +481,14 @@ def _format_candidates(candidates: NDArray[np.bool_], names: Sequence[str]) -> s
     return " | ".join(inside) if len(inside) <= len(outside) else f"all but {', '.join(outside)}"
 
 
-def _rows_to_review(resolved: ResolvedTable) -> NDArray[np.int64]:
-    """Rank rows by how much a review would tell: doubted candidate sets first, then unclear ones."""
+def _rows_to_review(resolved: ResolvedTable) -> tuple[NDArray[np.int64], int]:
+    """All rows by how much a review would tell, doubted sets first, and the number of rows worth one."""
     resolution = resolved.resolution
     informative = ~resolution.candidates.all(1)
     unclear = 1 - resolution.margin
     value = np.where(informative, np.maximum(resolved.doubt, 0.5 * unclear), 0.4 * unclear)
     order = np.argsort(-value, kind="stable")
-    return order[value[order] > 0.05]
+    return order, int((value > 0.05).sum())
 
 
 def _image_sheet(

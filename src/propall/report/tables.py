@@ -14,6 +14,8 @@ from propall.report.colors import method_style
 from propall.report.numbers import Number, format_mean, format_number
 
 Format = Literal["CSV", "Markdown", "LaTeX"]
+#: Longer texts below a row are folded to two lines.
+FOLDED = 160
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,13 @@ class TableRow:
     title: str
     cells: Sequence[TableCell]
     method: str = ""
+    more: str = ""  # a longer text below the cells, of tables with `first`
 
     @classmethod
-    def of(cls, title: str, *values: Number | str | None, method: str = "") -> Self:
+    def of(cls, title: str, *values: Number | str | None, method: str = "", more: str = "") -> Self:
         """Build from numbers and texts."""
         cells = [TableCell(text=value) if isinstance(value, str) else TableCell(value) for value in values]
-        return cls(title, cells, method)
+        return cls(title, cells, method, more)
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,14 @@ class ReportTable:
     row_title: str = "method"  # heading of the first column
     formats: Sequence[Format] = ("CSV", "Markdown", "LaTeX")  # of the copy buttons
     best_in: Literal["columns", "rows"] = "columns"  # mark the best number of each
+    #: Rows that a page shows before it is searched; None for a table without a search box. Cells of a
+    #: searchable table are plain: no emphasis, no footnotes.
+    first: int | None = None
+    more_title: str = ""  # what the longer texts below the rows are, in a copied CSV
 
     def __post_init__(self) -> None:
+        if self.first is None and any(row.more for row in self.rows):
+            raise ValueError("rows: texts below rows need a searchable table; set `first`.")
         for row in self.rows:
             if len(row.cells) != len(self.columns):
                 raise ValueError(
@@ -129,6 +138,7 @@ class ReportTable:
         header = [self.row_title]
         for column, std in zip(self.columns, has_std, strict=True):
             header += [column.full_title] + ([f"{column.full_title} std"] if std else [])
+        header += [self.more_title] if self.more_title else []
         lines = [header]
         for row in self.rows:
             line = [row.title]
@@ -136,7 +146,7 @@ class ReportTable:
                 line.append(cell.text if cell.mean is None else repr(round(float(cell.mean), 6)))
                 if std:
                     line.append("" if cell.std is None else repr(round(float(cell.std), 6)))
-            lines.append(line)
+            lines.append([*line, row.more] if self.more_title else line)
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows(lines)
         return out.getvalue()
@@ -192,22 +202,48 @@ class ReportTable:
     def to_html(self, anchor: str) -> str:
         """Return a `table` with id `anchor` that the page's script makes sortable and copyable."""
         anchor = escape(anchor)
+        attributes = f'aria-labelledby="{anchor}-caption"'
+        if self.first is not None:
+            attributes += (
+                f' data-first="{self.first}" data-fold="{FOLDED}" data-more="{escape(self.more_title)}"'
+            )
         parts = [
             f'<div class="table" id="{anchor}">',
             # Outside the table, so that it wraps at the page width while the table scrolls.
             f'<p class="caption" id="{anchor}-caption">{escape(self.caption or self.row_title)}</p>',
+            "" if self.first is None else self._search_box(anchor),
             f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{anchor}-caption">',
-            f'<table aria-labelledby="{anchor}-caption">',
+            f"<table {attributes}>",
         ]
         parts += [self._html_head(), "<tbody>"]
-        for r, row in enumerate(self.rows):
+        for r, row in enumerate(self.rows[: self.first]):
             mark = _swatch(row.method) if row.method else ""
             cells = "".join(self._html_cell(r, c) for c in range(len(row.cells)))
             parts.append(f'<tr><th scope="row">{mark}{escape(row.title)}</th>{cells}</tr>')
+            if row.more:
+                fold = '<details class="fold"><summary>{}</summary></details>'
+                fold = fold if len(row.more) > FOLDED else '<div class="fold">{}</div>'
+                text = fold.format(escape(row.more))
+                parts.append(f'<tr class="more"><td colspan="{1 + len(self.columns)}">{text}</td></tr>')
         parts.append("</tbody></table></div>")
+        if self.first is not None:
+            parts.append('<p class="rest" hidden><button type="button">Show more</button></p>')
         notes = self._numbered_notes('<p class="note"><sup>{}</sup> {}</p>', quote=escape)
         parts += ["".join(notes)] if notes else []
-        return "\n".join([*parts, self._copy_buttons(), "</div>"])
+        return "\n".join([*(part for part in parts if part), self._copy_buttons(), "</div>"])
+
+    def _search_box(self, anchor: str) -> str:
+        """Return a search box with the texts of all rows; the page's script shows it."""
+        label = f"Search all {len(self.rows)} rows"
+        records = [
+            [row.title, *(self.text(r, c) for c in range(len(row.cells))), row.more]
+            for r, row in enumerate(self.rows)
+        ]
+        return (
+            f'<div class="find" hidden><label for="{anchor}-find">{label}</label>'
+            f'<input type="search" id="{anchor}-find" autocomplete="off" spellcheck="false">'
+            f'<span role="status"></span>{json_script(records)}</div>'
+        )
 
     def _html_head(self) -> str:
         def heading(title: str, number: bool, spans: str = "") -> str:
@@ -254,7 +290,8 @@ class ReportTable:
         renderings = {"CSV": self.to_csv, "Markdown": self.to_markdown, "LaTeX": self.to_latex}
         button = '<button type="button" data-copy="{0}">Copy {0}</button>'
         buttons = "".join(map(button.format, self.formats))
-        texts = json_script({name: renderings[name]() for name in self.formats})
+        # The script makes the CSV of a searchable table from the rows that match.
+        texts = json_script({name: renderings[name]() for name in self.formats if self.first is None})
         return f'<p class="copy" hidden>{buttons}<span role="status"></span></p>{texts}'
 
     def _mark(self, cell: TableCell, shape: str) -> str:
