@@ -4,7 +4,9 @@ Each of the 50 000 training images has three answers. Networks are trained on th
 fold: the prediction for an image comes from a network that was not trained on it. Their log-probabilities and
 the answers are combined by `combine_answers`. True labels are used for measuring only. Rows:
 
-- `answers`: the answers alone, and their majority.
+- `answers`: the answers alone, and their majority; how well each way to estimate them predicts the answers on
+  the other half of the images; and, as a bound, a table of the most frequent true class of the other images
+  with the same answers.
 - `plain`: ResNet-32, 60 epochs, flip and crop, 2 folds: the setting of `propall annotators`.
 - `fast`: the fast convnet with a weak and a strong view, as `propall train cifar10n --recipe fast`.
 - `again`: the same network, trained on every class that is at least 5 % probable after `fast`.
@@ -20,6 +22,7 @@ table to OUT/ROW.npz, so that other ways to combine them can be compared without
 """
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Sequence
@@ -31,12 +34,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from torch import Tensor
 
 from propall import __version__, atomic_files, combine_answers, counter_rng
 from propall.data.dataset import PartialDataset
 from propall.estimators.folds import CandidateStratifiedKFold
-from propall.labels.annotators import credible_sets
+from propall.labels.annotators import CrowdAnswers, credible_sets
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
 from propall.paper.custom_runs import choose_setting
@@ -130,7 +134,14 @@ class Study:
         summary = self.data.summarize()
         names = ("annotators", "majority_expected", "without_truth", "candidates")
         alone = {name: value for name, value in summary.items() if name.startswith("answers_alone")}
-        self.save("answers", {**{name: summary[name] for name in names}, **alone})
+        answers = self.data.answers.numpy()
+        numbers = {
+            **{name: summary[name] for name in names},
+            **alone,
+            "evidence": held_out_evidence(answers, self.data.source.n_classes),
+            "lookup_of_true_labels": lookup_accuracy(answers, self.truth),
+        }
+        self.save("answers", numbers)
 
     def held_out(self, row: str, sets: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Train out of fold on some candidate sets, and measure; returns the combined log-probabilities."""
@@ -200,6 +211,33 @@ class Study:
             "seconds": time.perf_counter() - start,
         }
         self.save("test", numbers)
+
+
+def held_out_evidence(answers: NDArray[np.int64], k: int) -> dict[str, float]:
+    """Mean log-probability of an image's answers, with parameters of the other half of the images."""
+    half, evidence = np.arange(len(answers)) % 2, {}
+    for errors, priors in itertools.product(("shrunk", "dawid_skene", "one_coin"), ("estimated", "uniform")):
+        logs = []
+        for part in (0, 1):
+            crowd = CrowdAnswers.from_matrix(answers[half != part], k)
+            found = combine_answers(None, crowd, errors=errors, class_priors=priors)
+            shares = found.class_priors if priors == "estimated" else np.full(k, 1 / k)
+            # (n, m, k): the probability of each answer for every class.
+            chances = found.confusion.transpose(0, 2, 1)[np.arange(answers.shape[1]), answers[half == part]]
+            logs.append(logsumexp(np.log(shares) + np.log(chances).sum(1), axis=1))
+        evidence[f"{errors}, {priors} classes"] = float(np.concatenate(logs).mean())
+    return evidence
+
+
+def lookup_accuracy(answers: NDArray[np.int64], truth: NDArray[np.int64]) -> float:
+    """Accuracy of the most frequent true class of the other images with the same answers, in any order."""
+    _, same = np.unique(np.sort(answers, axis=1), axis=0, return_inverse=True)
+    counts = np.zeros((same.max() + 1, truth.max() + 1))
+    np.add.at(counts, (same.ravel(), truth), 1)
+    others = counts[same.ravel()]
+    others[np.arange(len(truth)), truth] -= 1
+    best = others == others.max(1, keepdims=True)
+    return float((best[np.arange(len(truth)), truth] / best.sum(1)).mean())
 
 
 def log_scores(classifier: Classifier, x: Tensor) -> NDArray[np.float64]:
