@@ -123,7 +123,8 @@ def standard_portfolio(
             members.append(_forest(f"forest from {name}", trees, dependent, start=name, rounds=2))
         boosting = PartialLabelClassifier(Boosting(rounds=1, balanced=dependent), standardize=False)
         members.append(PortfolioMember("boosting from the mixture", boosting, MIXTURE))
-    members.append(_forest("forest from the mixture", trees, dependent, start=MIXTURE, rounds=2))
+    rounds = 1 if effort == "quick" else 2
+    members.append(_forest("forest from the mixture", trees, dependent, start=MIXTURE, rounds=rounds))
     if n_rows > LARGEST_FOR_TREES:
         members = [member for member in members if not isinstance(member.model.method, TREES)]
     # Networks of the same shape train together, so they come first.
