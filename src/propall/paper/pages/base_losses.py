@@ -101,8 +101,7 @@ def _finding(report: Mapping[str, Any]) -> str:
     if not differences:
         return "Base losses on confusable candidates: ProPaLL and CC have not both been run"
     low, high = min(differences.values()), max(differences.values())
-    count = f"{len(differences)} settings" if len(differences) > 1 else "one setting"
-    return (
-        f"With instance-dependent candidates, ProPaLL minus CC is {low:+.1f} to {high:+.1f} points in "
-        f"{count} (one seed each)"
-    )
+    points, count = f"{low:+.1f} to {high:+.1f}", f"{len(differences)} settings (one seed each)"
+    if len(differences) == 1:
+        points, count = f"{low:+.1f}", "one setting (one seed)"
+    return f"With instance-dependent candidates, ProPaLL minus CC is {points} points in {count}"
