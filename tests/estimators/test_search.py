@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Perceptron
 from sklearn.model_selection import KFold, ShuffleSplit, cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -345,3 +346,16 @@ def test_resolve_out_of_fold_refuses_classifiers_for_ordinary_labels():
         resolve_out_of_fold(Perceptron(), X, S)
     wrapped = resolve_out_of_fold(CandidateClassifier(LogisticRegression()), X, S)
     assert len(wrapped.label) == 60
+
+
+def test_a_search_saves_its_best_estimator(tmp_path) -> None:
+    X, S, _ = overlapping_clouds()
+    search = clone(SMALL).set_params(random_state=0)
+    with pytest.raises(NotFittedError):
+        search.save(tmp_path / "model.safetensors")
+    search.fit(X, S).save(tmp_path / "model.safetensors")
+    loaded = PartialLabelClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(X), search.predict_proba(X))
+    with pytest.raises(ValueError, match="refit: got False"):
+        clone(search).set_params(refit=False).fit(X, S).save(tmp_path / "none.safetensors")
+    assert not (tmp_path / "none.safetensors").exists()

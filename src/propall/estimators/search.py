@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -366,6 +367,21 @@ class PartialLabelClassifierCV(PartialLabelEstimator):
     def resolve(self, X: ArrayLike, candidates: Any) -> Resolution:
         """Select the most probable candidate of every row; for the rows fitted on, see `out_of_fold_`."""
         return self._best().resolve(X, candidates)
+
+    def save(self, path: str | Path) -> None:
+        """Write the best estimator to a file, which `PartialLabelClassifier.load` reads.
+
+        The record of the search, `cv_results_` and `out_of_fold_`, is not in the file.
+
+        Raises:
+            ValueError: if the search was fitted with `refit=False`, so that there is no model.
+        """
+        if hasattr(self, "cv_results_") and not hasattr(self, "best_estimator_"):
+            raise ValueError(
+                "refit: got False, so there is no fitted model to save. Fit with refit=True, or fit and save "
+                "PartialLabelClassifier(**search.best_params_)."
+            )
+        self._best().save(path)
 
     def _best(self) -> PartialLabelClassifier:
         check_is_fitted(self, "best_estimator_")
