@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 WITH_SHAPES := PROPALL_CHECK_SHAPES=1
 
-.PHONY: demo test test-all docs faults interruptions smoke lint format clean
+.PHONY: demo test test-all docs dist faults interruptions smoke lint format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/propall demo
@@ -36,6 +36,12 @@ interruptions: $(VENV)/.installed-dev
 # The wheel in a new environment outside the repository.
 smoke:
 	$(PYTHON) -m tests.smoke
+
+# The wheel and the sdist in dist/, checked as a package index does.
+dist: $(VENV)/.installed-dev
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check src tests docs/_hooks

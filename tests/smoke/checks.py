@@ -90,7 +90,7 @@ def check_estimators(fixtures: Path) -> None:
 
 
 def check_commands(fixtures: Path) -> None:
-    """Inspect, fit, resolve, predict and evaluate a table."""
+    """Inspect, fit, resolve, predict and evaluate a table; doctor."""
     table = str(fixtures / "models" / "sets.csv")
     assert "48 rows" in run("inspect", table, "--label", "animal")
     run("fit", table, "--label", "animal", "--out", "model", "--effort", "quick", "--quiet")
@@ -100,6 +100,7 @@ def check_commands(fixtures: Path) -> None:
         assert all(row["propall_label"] for row in csv.DictReader(file))
     assert "Accuracy" in run("evaluate", "resolved.csv", "--model", "model", "--truth", "propall_label")
     assert "propall" in run("methods")
+    assert "Everything that is required works." in run("doctor")
 
 
 def check_old_files(fixtures: Path) -> None:
