@@ -1,6 +1,6 @@
 """Replaces `{{ expression }}` on a page by a number from `results/` or `benchmarks/`, so that none is typed.
 
-Names in an expression: `result`, `benchmark`, `stored`, `methods`, `version`. Code is not looked into.
+Names in an expression are the keys of `NAMES`. Code is not looked into.
 """
 
 import csv
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import comparison
 import jinja2
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
@@ -111,6 +112,8 @@ NAMES = {
     "stored": stored,
     "benchmark": benchmark,
     "methods": METHODS,
+    "published_tables": comparison.published_tables,
+    "methods_table": comparison.methods_table,
     "version": __version__,
 }
 

@@ -28,7 +28,7 @@ from propall import CandidateLabels, PartialLabelClassifier
 X, truth = load_iris(return_X_y=True)
 wrong = (truth + 1 + np.arange(150) % 2) % 3  # one class that each flower is known not to be
 y = CandidateLabels.from_complementary(wrong, [0, 1, 2])
-classifier = PartialLabelClassifier(method="{name}", random_state=0).fit(X, y)
+classifier = PartialLabelClassifier(method="{name}", {options}random_state=0).fit(X, y)
 print(classifier.score(X, truth))
 ```
 """
@@ -58,7 +58,8 @@ def evidence() -> Evidence:
 def usage(name: str) -> str:
     """Code that uses a method, as Markdown."""
     method = METHODS[name]
-    text = USAGE.format(name=name)
+    trains_own_network = issubclass(method, Algorithm) and method.trains_network
+    text = USAGE.format(name=name, options="epochs=5, " if trains_own_network else "")
     if issubclass(method, Objective):
         text += "\n" + USAGE_LOSS.format(module=_module(method), cls=method.__name__)
     return text
@@ -135,7 +136,8 @@ def results_of(name: str) -> list[str]:
     return [note, *parts]
 
 
-def _number(mean: float | None, std: float | None) -> str:
+def mean_and_deviation(mean: float | None, std: float | None) -> str:
+    """As printed in tables: mean (deviation), two decimals."""
     if mean is None:
         return ""
     return f"{mean:.2f}" if std is None else f"{mean:.2f} ({std:.2f})"
@@ -148,9 +150,9 @@ def _paper_table(entries: Sequence[CellResult]) -> str:
         header.insert(0, "setting")
     lines = [header, ["---" if name in ("setting", "data") else "--:" for name in header]]
     for entry in entries:
-        published = _number(*entry.published) if entry.published else ""
+        published = mean_and_deviation(*entry.published) if entry.published else ""
         line = [DATASETS[entry.cell.data].title, *([str(entry.cell.candidates)] if varies else [])]
-        line += [_number(entry.mean, entry.std), published, f"{entry.runs} of {entry.expected}"]
+        line += [mean_and_deviation(entry.mean, entry.std), published, f"{entry.runs} of {entry.expected}"]
         lines.append([entry.title, *line] if header[0] == "setting" else line)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -158,12 +160,12 @@ def _paper_table(entries: Sequence[CellResult]) -> str:
 def _modern_table(rows: Sequence[modern.RowResult]) -> str:
     lines = ["| candidate sets | network | epochs | measured | runs |", "| --- | --- | --: | --: | --: |"]
     for result in rows:
-        spec = result.row.spec
-        title = result.row.law.title
-        if spec.data != "cifar10n":
-            title = f"{DATASETS[spec.data].title}, {title}"
-        cells = [title, NETS[spec.net].title, str(spec.recipe.epochs), _number(result.mean, result.std)]
-        lines.append(f"| {' | '.join([*cells, f'{len(result.results)} of {len(result.keys)}'])} |")
+        spec, title = result.row.spec, result.row.law.title
+        data = "" if spec.data == "cifar10n" else f"{DATASETS[spec.data].title}, "
+        accuracy = mean_and_deviation(result.mean, result.std)
+        runs = f"{len(result.results)} of {len(result.keys)}"
+        cells = [data + title, NETS[spec.net].title, str(spec.recipe.epochs), accuracy, runs]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -165,7 +165,7 @@ def _add_block(blocks: list[Block], info: str, code: str, span: Span, indent: in
         blocks[-1] = Block(**{**vars(last), "output": code, "output_span": span})
         return
     title = _TITLE.search(info)
-    kind = language if language in EXECUTED else "file"
+    kind = language if language in EXECUTED and title is None else "file"
     if kind == "file" and title is None:
         return
     included = _INCLUDED.match(code.strip())

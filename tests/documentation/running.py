@@ -119,6 +119,7 @@ def _run_blocks(blocks: list[Block], folder: Path, result: PageResult) -> None:
         start = time.perf_counter()
         try:
             if block.kind == "file":
+                (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
                 (folder / block.title).write_text(block.code + "\n", encoding="utf-8")
             elif block.kind == "console":
                 _run_console(block, report, result)

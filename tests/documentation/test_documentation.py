@@ -160,3 +160,14 @@ def test_links_out_of_the_pages_lead_to_copies():
     text = "[a](../results/crowds.csv) [b](../CONTRIBUTING.md#style) [c](crowds.md) [d](https://x.org)"
     links = "[a](files/results/crowds.csv) [b](contributing.md#style) [c](crowds.md) [d](https://x.org)"
     assert rewrite_links(text, "docs/page.md", "page.md") == links
+
+
+def test_a_page_that_fetches_something_is_noticed():
+    pytest.importorskip("mkdocs")
+    from docs._hooks.offline import fetched_addresses
+
+    page = '<script src="https://x.org/a.js"></script><link rel="stylesheet" href="//y.org/b.css">'
+    harmless = '<img src="c.png"><a href="https://z.org">z</a>'
+    assert fetched_addresses(page + harmless, ".html") == ["https://x.org/a.js", "//y.org/b.css"]
+    assert fetched_addresses("a {src: url(https://x.org/f.woff2)}", ".css") == ["https://x.org/f.woff2"]
+    assert not fetched_addresses("a {background: url('a.svg')}", ".css")

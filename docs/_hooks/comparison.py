@@ -1,0 +1,79 @@
+"""Tables of our numbers next to published ones, for the page on the state of the art."""
+
+from collections.abc import Sequence
+
+from bibliography import with_citations
+from methods import evidence, mean_and_deviation
+
+from propall.data import DATASETS
+from propall.nets import NETS
+from propall.paper import modern
+from propall.paper.modern import RowResult
+
+
+def _rows() -> list[RowResult]:
+    """All rows of the table of images with views, with their results."""
+    return modern.row_results(modern.select_rows(), evidence().results)
+
+
+def _setting(result: RowResult) -> str:
+    spec = result.row.spec
+    law = result.row.law.title
+    return law if spec.data == "cifar10n" else f"{DATASETS[spec.data].title}, {law}"
+
+
+def _ours(result: RowResult) -> str:
+    spec = result.row.spec
+    runs = f"{len(result.results)} seed" + "s" * (len(result.results) != 1)
+    training = f"{NETS[spec.net].title}, {spec.recipe.epochs} epochs"
+    accuracy = mean_and_deviation(result.mean, result.std)
+    return f"| **{result.row.title} (ours)** | **{accuracy}** | {training} | measured, {runs} |"
+
+
+def published_tables() -> str:
+    """A table per setting that others have published numbers for: ours first, then theirs."""
+    parts = []
+    by_setting: dict[str, list[RowResult]] = {}
+    for result in _rows():
+        if result.row.published and "/" not in result.row.name:
+            by_setting.setdefault(_setting(result), []).append(result)
+    for setting, results in by_setting.items():
+        others = {entry.method for result in results for entry in result.row.published} - {"ProPaLL"}
+        if not others and all(result.mean is None for result in results):
+            continue  # nothing but the paper's own number, which the page on the paper has
+        lines = ["| method | accuracy, % | trained with | source |", "| --- | --: | --- | --- |"]
+        measured = [result for result in results if result.mean is not None]
+        lines += [_ours(result) for result in measured] or ["| ours | not run | | |"]
+        lines += [
+            f"| {entry.method} | {entry.accuracy:.2f} | {entry.training} | {entry.source} |"
+            for entry in dict.fromkeys(entry for result in results for entry in result.row.published)
+        ]
+        parts += [f"### {setting}", "\n".join(lines)]
+    return with_citations("\n\n".join(parts))
+
+
+def methods_table() -> str:
+    """Methods under one recipe, for every setting with at least two of them."""
+    compared: dict[str, list[RowResult]] = {}
+    for result in _rows():
+        if result.mean is not None and result.row.setting in modern.COMPARED:
+            compared.setdefault(result.row.law.title, []).append(result)
+    return "\n\n".join(
+        part
+        for law, results in compared.items()
+        if len(results) > 1
+        for part in (f"### CIFAR-10, {law}, one recipe", _one_recipe(results))
+    )
+
+
+def _one_recipe(results: Sequence[RowResult]) -> str:
+    lines = ["| method | accuracy, % | runs |", "| --- | --: | --: |"]
+    for result in sorted(results, key=lambda result: -(result.mean or 0)):
+        accuracy = mean_and_deviation(result.mean, result.std)
+        lines.append(f"| {result.row.title} | {accuracy} | {len(result.results)} of {len(result.keys)} |")
+    return "\n".join(lines)
+
+
+def measured_settings() -> int:
+    """Number of settings of the table with results."""
+    return sum(result.mean is not None for result in _rows())
