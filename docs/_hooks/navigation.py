@@ -17,7 +17,7 @@ from mkdocs.structure.pages import Page
 #: Title of a section -> its pages and folders, in order. What does not exist is left out.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Home": ("index.md",),
-    "Start": ("start.md",),
+    "Start": ("start.md", "installation.md"),
     "Guides": ("guides/",),
     "Concepts": ("concepts/",),
     "Gallery": ("gallery/",),
