@@ -9,7 +9,8 @@ Both give the same network: the processes share every batch, and each keeps all 
 import argparse
 
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
+from pictures import ACCENT, MUTED, SERIES, picture
 from torch import nn
 
 from propall.data.corruption import IndependentFlip
@@ -41,6 +42,23 @@ class TinyCNN(nn.Sequential):
         )
 
 
+class Curves(Callback):
+    """Records test accuracy, and the share of training rows whose label PRODEN has decided on."""
+
+    def __init__(self) -> None:
+        self.accuracy: list[float] = []
+        self.decided: list[float] = []
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: PartialLabelModule) -> None:
+        self.accuracy.append(float(trainer.callback_metrics["val_accuracy"]))
+        self.decided.append(decided(pl_module))
+
+
+def decided(module: PartialLabelModule) -> float:
+    """Share of training rows whose largest candidate weight is close to 1."""
+    return float((module.memory.state().rows["weights"].amax(-1) > 0.9).double().mean())
+
+
 def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -50,7 +68,9 @@ def main() -> None:
     recipe = Recipe(epochs=options.epochs, batch_size=100, learning_rate=0.05, last_batch="keep")
     data = PartialLabelData(problem.train, recipe, validation=(problem.test_x, problem.test_truth))
     module = PartialLabelModule(TinyCNN(problem.train.n_classes), PRODEN(), recipe)
+    curves = Curves()
     trainer = Trainer(
+        callbacks=[curves],
         max_epochs=recipe.epochs,
         accelerator=options.accelerator,
         devices=options.processes,
@@ -61,10 +81,28 @@ def main() -> None:
     )
     trainer.fit(module, data, ckpt_path=options.resume)
     if trainer.is_global_zero:
-        # PRODEN has decided on a label where the largest candidate weight is close to 1.
-        decided = (module.memory.state().rows["weights"].amax(-1) > 0.9).double().mean()
         print(f"test accuracy {trainer.callback_metrics['val_accuracy']:.4f}")
-        print(f"training rows with a decided label {decided:.4f}")
+        print(f"training rows with a decided label {decided(module):.4f}")
+        draw_curves(curves)
+
+
+def draw_curves(curves: Curves) -> None:
+    """Both curves over the epochs."""
+    epochs = range(1, len(curves.accuracy) + 1)
+    with picture("custom_network_ddp", (5.2, 3.0)) as figure:
+        axes = figure.subplots()
+        for name, values, color, marker in (
+            ("test accuracy", curves.accuracy, ACCENT, "o"),
+            ("decided labels", curves.decided, SERIES[3], "s"),
+        ):
+            axes.plot(epochs, values, marker=marker, color=color)
+            axes.annotate(
+                name, (epochs[-1], values[-1]), (-4, -16), textcoords="offset points", ha="right", color=color
+            )
+        axes.set_ylim(0, 1.05)
+        axes.set_xlabel("epoch")
+        axes.grid(axis="y")
+        axes.set_title("share of digits", loc="left", fontsize=10, color=MUTED)
 
 
 if __name__ == "__main__":

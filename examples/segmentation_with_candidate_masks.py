@@ -1,6 +1,7 @@
 """The loss in a plain PyTorch loop: bounding boxes give every pixel a set of candidate classes."""
 
 import torch
+from pictures import MUTED, hide_frame, picture
 from torch import nn
 
 from propall import ProPaLLLoss
@@ -16,6 +17,7 @@ def scene(seed: int, size: int = 24) -> tuple[torch.Tensor, torch.Tensor, torch.
     truth = torch.zeros(size, size, dtype=torch.long)
     candidates = torch.zeros(len(CLASSES), size, size, dtype=torch.bool)
     candidates[0] = True
+    centers = []
     for kind in (1, 2):
         cx, cy = torch.randint(7, size - 7, (2,), generator=draw).tolist()
         r = 4
@@ -26,8 +28,9 @@ def scene(seed: int, size: int = 24) -> tuple[torch.Tensor, torch.Tensor, torch.
         )
         truth[inside] = kind
         candidates[kind] |= ((x - cx).abs() <= r + 3) & ((y - cy).abs() <= r + 3)
-        # An annotator clicked on the center of each object, so its class is certain there.
-        center = ((x - cx).abs() <= 1) & ((y - cy).abs() <= 1)
+        centers.append(((x - cx).abs() <= 1) & ((y - cy).abs() <= 1))
+    # An annotator clicked on the center of each object, so its class is certain there.
+    for kind, center in enumerate(centers, 1):
         candidates[:, center] = False
         candidates[kind, center] = True
         truth[center] = kind
@@ -66,6 +69,27 @@ def main() -> None:
         both = ((predicted == kind) & (truth[test] == kind)).sum()
         either = ((predicted == kind) | (truth[test] == kind)).sum()
         print(f"  {name}: intersection over union {both / either:.3f}")
+    draw_scenes(images[test], candidates[test], predicted, truth[test])
+
+
+def draw_scenes(images, candidates, predicted, truth) -> None:
+    """Three scenes: what the network sees, what it is told, what it says, and the truth."""
+    colors = torch.tensor([[0.85, 0.85, 0.82], [0.82, 0.29, 0.36], [0.05, 0.38, 0.77]])
+    # A pixel with several candidates has their mean color.
+    told = torch.einsum("nkhw,kc->nhwc", candidates.float(), colors) / candidates.sum(1)[..., None]
+    columns = {
+        "image": images.movedim(1, -1).clamp(0, 1),
+        "candidates": told,
+        "prediction": colors[predicted],
+        "truth": colors[truth],
+    }
+    with picture("segmentation_with_candidate_masks", (5.2, 4.2)) as figure:
+        grid = figure.subplots(3, 4)
+        for column, (title, pixels) in enumerate(columns.items()):
+            grid[0, column].set_title(title, fontsize=11, color=MUTED)
+            for row in range(3):
+                grid[row, column].imshow(pixels[row].numpy())
+                hide_frame(grid[row, column])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from pictures import MUTED, SERIES, bars, picture
 from sklearn.datasets import load_digits
 
 from propall import CandidateLabels, PartialLabelClassifier, combine_answers, resolve_out_of_fold
@@ -68,6 +69,25 @@ def main() -> None:
     print(f"estimated annotator accuracy:  {posterior.accuracy.round(3).tolist()}")
     combined = posterior.log_probabilities.argmax(1)
     print(f"accuracy of combined labels:   {(combined == truth).mean():.3f}")
+    shares = {
+        f"annotator {name}": share
+        for name, share in zip("ABC", (answers == truth[:, None]).mean(0), strict=True)
+    }
+    shares["majority vote"] = (votes == truth).mean()
+    shares["model on the sets"] = (resolution.label == truth).mean()
+    shares["model and answers"] = (combined == truth).mean()
+    draw_shares(shares, posterior.accuracy)
+
+
+def draw_shares(shares, estimated) -> None:
+    """Share of correct labels from each source; circles are the estimates of the annotators' accuracy."""
+    with picture("three_annotators", (5.2, 3.0)) as figure:
+        axes = figure.subplots()
+        bars(axes, shares, accent="model and answers")
+        axes.plot(estimated, range(len(estimated)), "o", mfc="none", mew=2, color=SERIES[3])
+        axes.set_title(
+            "correct labels (circle: estimated without the truth)", loc="left", fontsize=10, color=MUTED
+        )
 
 
 if __name__ == "__main__":

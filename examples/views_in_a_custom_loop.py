@@ -1,6 +1,7 @@
 """Views in a plain PyTorch loop: few images with seven candidates each, with and without views."""
 
 import torch
+from pictures import MUTED, hide_frame, picture
 from sklearn.datasets import load_digits
 from torch import nn
 
@@ -56,6 +57,20 @@ def main() -> None:
         with torch.no_grad():
             accuracy = (net(images[test]).argmax(1) == truth[test]).float().mean()
         print(f"test accuracy {'with' if with_views else 'without'} views: {accuracy:.3f}")
+    draw_views(images[fit[:6]])
+
+
+def draw_views(images: torch.Tensor) -> None:
+    """Six digits with a weak and a strong view of each."""
+    weak, strong = ImageViews(images)(images, torch.arange(len(images)), epoch=0)
+    rows = {"image": images, "weak view": weak, "strong view": strong}
+    with picture("views_in_a_custom_loop", (5.2, 2.8)) as figure:
+        grid = figure.subplots(len(rows), len(images))
+        for line, (title, pixels) in enumerate(rows.items()):
+            for axes, digit in zip(grid[line], pixels, strict=True):
+                axes.imshow(digit[0].numpy(), cmap="gray_r", vmin=0, vmax=1)
+                hide_frame(axes)
+            grid[line, 0].set_ylabel(title, rotation=0, ha="right", va="center", color=MUTED)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
-"""The examples run offline and show the advertised results."""
+"""The examples run offline, show the advertised results and draw their pictures.
+
+`make docs` also runs them and compares what they print with the gallery, so some are slow tests here.
+"""
 
 import re
 import runpy
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -12,13 +16,20 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 @pytest.fixture
 def output_of(capsys, monkeypatch, tmp_path):
-    """Run an example as a program and return its output."""
+    """Run an example as a program in an empty folder and return its output."""
     monkeypatch.setenv("PROPALL_DATA", str(tmp_path))
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.chdir(tmp_path)
 
     def run(name: str, *words: str) -> str:
         monkeypatch.setattr(sys, "argv", [name, *words])
         runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
-        return capsys.readouterr().out
+        out = capsys.readouterr().out
+        if "picture:" in out:
+            picture = (tmp_path / f"{name}.svg").read_bytes()
+            assert ET.fromstring(picture).tag.endswith("svg")
+            assert len(picture) < 60_000
+        return out
 
     return run
 
@@ -65,3 +76,36 @@ def test_lists_from_a_language_model(output_of) -> None:
     assert "'Customer Happiness'" in out
     assert number("lists with the right topic:", out) < 0.92
     assert number("accuracy of the resolved topics:", out) > number("a random topic of each list:", out) + 0.2
+
+
+@pytest.mark.slow
+def test_species_by_genus(output_of) -> None:
+    out = output_of("species_by_genus")
+    for method in ("propall", "cc"):
+        few, every = re.findall(rf"{method}, .*: ([\d.]+)", out)
+        assert float(every) > float(few) + 0.03
+
+
+@pytest.mark.slow
+def test_defects_by_exclusion(output_of) -> None:
+    out = output_of("defects_by_exclusion")
+    assert number("without any positive label:", out) > number("chosen at random:", out) + 0.05
+
+
+@pytest.mark.slow
+def test_topics_listed_by_a_model(output_of) -> None:
+    out = output_of("topics_listed_by_a_model")
+    assert number("resolved topics:", out) > number("a random topic of each list:", out) + 0.2
+
+
+@pytest.mark.slow
+def test_gradient_boosting(output_of) -> None:
+    pytest.importorskip("lightgbm")
+    rows = re.findall(r"random ([\d.]+), candidate sets ([\d.]+)", output_of("gradient_boosting"))
+    assert len(rows) == 3
+    assert all(float(sets) > float(guess) for guess, sets in rows)
+
+
+def test_tickets_are_those_of_the_script(output_of, tmp_path) -> None:
+    output_of("make_tickets")
+    assert (tmp_path / "tickets.csv").read_bytes() == (EXAMPLES / "tickets.csv").read_bytes()

@@ -106,6 +106,15 @@ def test_copies_do_not_leak_labels():
     assert (resolution.probabilities.argmax(1) == y).mean() < 0.5
 
 
+def test_a_number_of_folds_is_that_many_stratified_folds():
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(30, 2)), random.integers(3, size=30)
+    clf = PartialLabelClassifier("cc", epochs=2, random_state=0, classes=range(3))
+    by_number = resolve_out_of_fold(clf, X, y, cv=3)
+    by_splitter = resolve_out_of_fold(clf, X, y, cv=CandidateStratifiedKFold(3))
+    np.testing.assert_array_equal(by_number.log_probabilities, by_splitter.log_probabilities)
+
+
 def test_invalid_splits_are_refused():
     X = np.zeros((4, 1))
     with pytest.raises(ValueError, match="n_splits: got 5 folds for 4 rows; expected 2 to 4"):

@@ -36,7 +36,7 @@ def demo(
     seeds: Annotated[int, typer.Option(min=1, help="Runs per method.")] = 5,
     json_output: AsJson = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print only the table, as Markdown (the one in the README).")
+        bool, typer.Option("--markdown", help="Print only the table, as Markdown (the one in docs/start.md).")
     ] = False,
 ) -> None:
     """Train three methods on digits with several candidate labels each; write a page with examples.

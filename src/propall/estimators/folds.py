@@ -152,7 +152,9 @@ def group_equal_rows(X: Any, n: int) -> NDArray[np.int64] | None:
 
 
 def make_folds(cv: Any, X: Any, labels: CandidateLabels) -> list[Fold]:
-    """Return the folds of a splitter, or of an iterable of (rows to fit on, rows to hold out)."""
+    """Return this number of folds, those of a splitter, or pairs (rows to fit on, rows to hold out)."""
+    if isinstance(cv, int | np.integer):
+        cv = CandidateStratifiedKFold(int(cv))
     pairs = cv.split(X, labels) if hasattr(cv, "split") else cv
     return [(np.asarray(fit), np.asarray(hold)) for fit, hold in pairs]
 

@@ -48,7 +48,7 @@ def resolve_out_of_fold(
             is cloned.
         X: features.
         candidates: candidate sets in any form that `fit` accepts.
-        cv: a splitter, or folds that hold out each row once; `CandidateStratifiedKFold(5)` by default. A
+        cv: number of folds, a splitter, or folds that hold out each row once; five by default. A
             classifier with bagging is fitted once by default, and each row resolved by the members that were
             not trained on it, if there are such members for every row.
         calibrate: scale each fold's probabilities by the temperature that maximizes the likelihood of the
