@@ -158,8 +158,14 @@ def test_scripts_get_json(run, birds_file, tmp_path) -> None:
     words = ["resolve", birds_file, "--model", model, "--out", tmp_path / "r.jsonl", "--json", *NO_PAGE]
     found = json.loads(run(*words)[1])
     assert found["resolved"] == 240
-    code, out, _ = run("evaluate", birds_file, "--model", model, "--truth", "truth")
+    page = model / "accuracy.html"
+    code, out, _ = run("evaluate", birds_file, "--model", model, "--truth", "truth", "--out", page)
     assert code == 0
+    assert f"Report: {page}" in out
+    assert "Accuracy on birds.csv" in page.read_text(encoding="utf-8")
+    code, _, err = run("evaluate", birds_file, "--model", model, "--truth", "truth", "--out", "accuracy.csv")
+    assert code == 1
+    assert "out: accuracy.csv is not an HTML page" in err
     assert "Accuracy" in out
     assert "expected calibration error" in out
     assert "predicted by cross-validation models that did not see them" in out

@@ -10,12 +10,14 @@ import pytest
 from propall.estimators.scorers import CRITERIA
 from propall.report import model_pages
 from propall.report.charts.reliability import ReliabilityChart
-from propall.report.model_pages import CRITERION_WORDS, REVIEWED_ROWS, fit_page, resolve_page
+from propall.report.model_pages import CRITERION_WORDS, REVIEWED_ROWS, evaluation_page, fit_page, resolve_page
 from propall.report.tables import ReportTable
+from propall.tables.evaluation import evaluate
 from propall.tables.fitting import FitOptions, fit_table
 from propall.tables.images import ImageColumn
 from propall.tables.label_columns import open_table
 from propall.tables.label_source import LabelSource
+from propall.tables.reading import read_table
 from propall.tables.resolution import resolve_file, resolve_training_rows
 from tests.fixtures.tables import write_birds
 
@@ -29,9 +31,18 @@ def fitted(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pages(fitted, tmp_path_factory):
+def evaluation(fitted, tmp_path_factory):
+    path = tmp_path_factory.mktemp("truth") / "birds.csv"
+    write_birds(path, 200, dirty=True, truth=True)
+    return evaluate(fitted.model, read_table(path), "truth")
+
+
+@pytest.fixture(scope="module")
+def pages(fitted, evaluation, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
+    page = evaluation_page(evaluation, "birds.csv", fitted.model.account)
     return {
+        "evaluation": page.write(folder / "evaluation.html"),
         "fit": fit_page(fitted).write(folder / "fit.html"),
         "resolve": resolve_page(resolve_training_rows(fitted)).write(folder / "resolve.html"),
     }
@@ -140,6 +151,32 @@ def test_a_page_of_many_rows_stays_small(fitted, monkeypatch) -> None:
     assert f"Search all {shown} rows" in html
 
 
+def test_the_page_of_an_evaluation_says_what_was_found(evaluation, fitted, outline) -> None:
+    page = evaluation_page(evaluation, "birds.csv", fitted.model.account)
+    text = " ".join(" ".join(outline(page.to_html()).text).split())
+    worst, _, recall = min((row for row in evaluation.recalls if row[1]), key=lambda row: row[2])
+    for part in (
+        "Accuracy on birds.csv",
+        f"{100 * evaluation.accuracy:.1f} % of {evaluation.rows} rows",
+        f"{worst} has the lowest recall, {100 * recall:.1f} %",
+        "The most frequent error is to predict",
+        "of resolved labels are correct",
+        "by models that did not see them",
+    ):
+        assert part in text, part
+    chart = page.sections[0].body
+    assert sum(each.rows for each in chart.bins) == evaluation.rows
+    correct = sum(each.rows * each.observed for each in chart.bins) / evaluation.rows
+    assert correct == pytest.approx(100 * evaluation.accuracy)
+
+
+def test_an_evaluation_without_errors_has_no_matrix_of_them(evaluation) -> None:
+    k = len(evaluation.classes)
+    right = replace(evaluation, confusion=np.diag(np.arange(1, k + 1)), accuracy=1.0)
+    headings = [section.heading for section in evaluation_page(right, "birds.csv", {}).sections]
+    assert not any("error" in heading for heading in headings)
+
+
 def test_every_criterion_has_words() -> None:
     assert set(CRITERION_WORDS) == set(CRITERIA)
 
@@ -164,7 +201,7 @@ def test_rows_with_images_show_them(tmp_path, outline) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1600])
-@pytest.mark.parametrize("which", ["fit", "resolve"])
+@pytest.mark.parametrize("which", ["fit", "resolve", "evaluation"])
 def test_opens_quietly_and_fits(which, width, theme, visit, pages) -> None:
     with visit(pages[which], width=width, theme=theme) as seen:
         seen.assert_opened_without_errors_and_fits(pages[which], width)

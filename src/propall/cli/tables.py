@@ -375,12 +375,15 @@ def evaluate(
     ],
     embeddings: Embeddings = None,
     encoding: Encoding = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="HTML page to write.", rich_help_panel=OUTPUT)
+    ] = None,
     quiet: Quiet = False,
     json_output: JsonOutput = False,
 ) -> None:
     """Measure accuracy, recall, confusion and calibration where true labels are known.
 
-    Example: propall evaluate birds.csv --model model --truth checked
+    Example: propall evaluate birds.csv --model model --truth checked --out accuracy.html
     """
     from propall.tables import evaluation
     from propall.tables.fitting import load_embedding
@@ -388,9 +391,16 @@ def evaluate(
     from propall.tables.reading import read_table
 
     loaded, embedding = TableModel.load(model), load_embedding(embeddings)
-    result = evaluation.evaluate(loaded, read_table(file, encoding=encoding), truth, embedding=embedding)
+    if out is not None and out.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"out: {out.name} is not an HTML page; expected a name such as accuracy.html.")
+    raw = read_table(file, encoding=encoding)
+    result = evaluation.evaluate(loaded, raw, truth, embedding=embedding)
+    if out is not None:
+        from propall.report.model_pages import evaluation_page
+
+        evaluation_page(result, raw.source, loaded.account).write(out)
     if json_output:
-        print_json(result.as_dict())
+        print_json(result.as_dict() if out is None else {**result.as_dict(), "page": out})
         return
     if not quiet:
         _print_confusion(result)
@@ -398,7 +408,7 @@ def evaluate(
         print_line()
     print_line(
         f"Accuracy {100 * result.accuracy:.2f} % on {plural(result.rows, 'row')}; "
-        f"expected calibration error {result.reliability.error:.3f}."
+        f"expected calibration error {result.reliability.error:.3f}.{_report_at(out).removeprefix('.')}"
     )
 
 

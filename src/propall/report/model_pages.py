@@ -1,4 +1,4 @@
-"""The report pages of `propall fit` and `propall resolve`."""
+"""The report pages of `propall fit`, `propall resolve` and `propall evaluate`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +24,7 @@ from propall.report.charts.reliability import ReliabilityBin, ReliabilityChart
 from propall.report.numbers import format_number, format_percent
 from propall.report.page import KeyFigure, Page, PageSection
 from propall.report.tables import Column, Format, ReportTable, TableCell, TableRow
+from propall.tables.evaluation import Evaluation
 from propall.tables.features import Features
 from propall.tables.fitting import Fitted, guessing_rate
 from propall.tables.images import ImageColumn
@@ -125,6 +126,88 @@ def resolve_page(resolved: ResolvedTable) -> Page:
     sections = [*_resolution_sections(resolved), *_table_sections(resolved, None), *_curve_sections(resolved)]
     account = {**resolved.account, "source": resolved.raw.source}
     return _page(f"Labels for {resolved.raw.source}", finding, figures, sections, account)
+
+
+def evaluation_page(evaluation: Evaluation, source: str, account: Mapping[str, Any]) -> Page:
+    """Build the page of an evaluation: whether probabilities are right, confused classes, recalls.
+
+    Args:
+        evaluation: of a model on rows with true labels.
+        source: name of the file with these rows.
+        account: record of the model's fit.
+    """
+    error = evaluation.reliability.error
+    finding = (
+        f"{format_percent(100 * evaluation.accuracy, 1)} of {evaluation.rows} rows with a true label are "
+        f"predicted correctly; stated probabilities are off by {format_number(100 * error, 1)} points on "
+        "average."
+    )
+    figures = [
+        KeyFigure(format_percent(100 * evaluation.accuracy, 1), "of predictions are correct"),
+        KeyFigure(str(evaluation.rows), "rows with a true label", f"{evaluation.seen} used in the fit"),
+        KeyFigure(format_number(error, 3), "expected calibration error"),
+    ]
+    if evaluation.resolved is not None and evaluation.covered is not None:
+        rows = f"of {evaluation.with_candidates} rows with candidates"
+        figures += [
+            KeyFigure(format_percent(100 * evaluation.resolved, 1), "of resolved labels are correct", rows),
+            KeyFigure(format_percent(100 * evaluation.covered, 1), "of candidate sets hold the truth", rows),
+        ]
+    sections = [_calibration_section(evaluation), *_error_sections(evaluation), _recall_section(evaluation)]
+    sections += [_note_section(evaluation.notes)] if evaluation.notes else []
+    return _page(f"Accuracy on {source}", finding, figures, sections, {**account, "source": source})
+
+
+def _calibration_section(evaluation: Evaluation) -> PageSection:
+    edges, counts, confidence, accuracy = evaluation.reliability
+    bins = [
+        ReliabilityBin(f"{low:.2f}–{high:.2f}", int(n), 100 * float(stated), 100 * float(right))
+        for (low, high), n, stated, right in zip(pairwise(edges), counts, confidence, accuracy, strict=True)
+        if n
+    ]
+    caption = (
+        "Bars: how often the predicted class is correct. Marks: its mean probability, which the bars should "
+        "reach and not exceed. Below: the number of rows."
+    )
+    gap = float(np.nansum((confidence - accuracy) * counts) / counts.sum())
+    heading = "The probabilities are right on average"
+    if abs(gap) > TOLERATED_GAP:
+        side = "high" if gap > 0 else "low"
+        heading = f"The probabilities are too {side} by {format_number(100 * abs(gap), 1)} points on average"
+    text = "Rows of the training data are predicted by models that did not see them." * bool(evaluation.seen)
+    chart = ReliabilityChart(caption, bins, "is correct (%)")
+    return PageSection(heading, chart, text, label="Can I trust this?")
+
+
+def _error_sections(evaluation: Evaluation) -> list[PageSection]:
+    errors = evaluation.confusion.astype(float)
+    np.fill_diagonal(errors, 0.0)
+    if not errors.any():
+        return []
+    kept = np.sort(np.argsort(-(errors.sum(0) + errors.sum(1)), kind="stable")[:CLASSES])
+    names = [_shortened(evaluation.classes[i], 18) for i in kept]
+    totals = np.maximum(evaluation.confusion.sum(1, keepdims=True), 1)
+    shares = 100 * evaluation.confusion / totals
+    grid = Grid(names, names, shares[np.ix_(kept, kept)].tolist())
+    caption = "Predictions by true class, in percent of the rows of that class."
+    chart = HeatMap(caption, grid, "true class", "predicted", "rows (%)", decimals=0, square=True)
+    true, predicted = np.unravel_index(int(errors.argmax()), errors.shape)
+    one, other = evaluation.classes[true], evaluation.classes[predicted]
+    heading = f"The most frequent error is to predict {other} for {one}"
+    text = f"Shown are the {CLASSES} classes with most errors." * (len(evaluation.classes) > CLASSES)
+    return [PageSection(heading, chart, text)]
+
+
+def _recall_section(evaluation: Evaluation) -> PageSection:
+    found = [row for row in evaluation.recalls if row[1]]
+    ordered = sorted(found, key=lambda row: row[2])
+    rows = [TableRow.of(name, count, 100 * recall) for name, count, recall in ordered]
+    columns = [_count("rows"), Column("recall (%)", decimals=1)]
+    table = _table(
+        "class", columns, rows, "Share of the rows of a class that are predicted as it.", "Markdown"
+    )
+    name, _, recall = ordered[0]
+    return PageSection(f"{name} has the lowest recall, {format_percent(100 * recall, 1)}", table)
 
 
 def _page(

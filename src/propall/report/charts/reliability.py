@@ -57,8 +57,11 @@ class ReliabilityChart(Figure):
         y = svg.Scale(0, 100, height - 60, top)
         slot = (width - left) / len(self.bins)
         elements = [svg.text(self.observed, 2, 12, class_="axis"), *svg.y_grid(y, left, width, 5)]
-        widest = max(svg.text_width(each.name, 12) for each in self.bins) + 4
-        every = max(1, -int(-widest // slot))
+        names, counts = ([each.name for each in self.bins], [str(each.rows) for each in self.bins])
+        name_every, count_every = (
+            max(1, -int(-(max(svg.text_width(text, 12) for text in texts) + 4) // slot))
+            for texts in (names, counts)
+        )
         for i, (name, rows, stated, observed) in enumerate(self.bins):
             start, middle = left + slot * i, left + slot * (i + 0.5)
             parts = [svg.element("rect", x=start, y=top, width=slot, height=y.start - top, class_="area")]
@@ -67,9 +70,11 @@ class ReliabilityChart(Figure):
             ends = [(start + slot * 0.08, y(stated)), (start + slot * 0.92, y(stated))]
             parts += [svg.line(ends, "stated-edge"), svg.line(ends, "stated")]
             # The last bin, which often has most rows, is always named.
-            if (len(self.bins) - 1 - i) % every == 0:
-                parts.append(svg.tick_label(name, middle, height - 42))
-            parts.append(svg.tick_label(str(rows), middle, height - 26))
+            if (len(self.bins) - 1 - i) % name_every == 0:
+                room = svg.text_width(name, 12) / 2
+                parts.append(svg.tick_label(name, min(max(middle, room), width - room), height - 42))
+            if (len(self.bins) - 1 - i) % count_every == 0:
+                parts.append(svg.tick_label(str(rows), middle, height - 26))
             elements.append(svg.element("g", *parts, class_="hit", data_t=str(i)))
         for reference in self.references:
             at = y(reference.value)
