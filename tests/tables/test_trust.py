@@ -109,6 +109,13 @@ def test_scores_and_lists_of_models_are_labels(tmp_path) -> None:
         LabelSource(label="x", sets="best")
 
 
+@pytest.mark.parametrize(("rule", "noted"), [("top_k=2", True), ("top_k=1", False), ("mass=0.8", False)])
+def test_sets_that_never_single_out_a_class_are_noted(rule, noted) -> None:
+    frame = pd.DataFrame({"x": [0.0, 1.0], "a": [0.9, 0.3], "b": [0.05, 0.4], "c": [0.05, 0.3]})
+    labeled = open_table(frame, LabelSource(scores=("a", "b", "c"), sets=rule)).labeled
+    assert any(note.kind == "no single candidates" for note in labeled.notes) is noted
+
+
 def test_old_sources_keep_their_keys() -> None:
     keys = set(LabelSource(label="y").as_dict())
     assert not keys & {"scores", "lists", "sets"}

@@ -657,6 +657,13 @@ def _from_model(labeled: LabeledRows, miss_rate: float | None) -> LabeledRows:
         missing = f"estimated at {100 * miss_rate:.1f} % before training, without true labels"
     text = f"{size:.2f} candidates per row; share of sets without the true label: {missing}"
     labeled.notes.append(DataNote("candidate sets of a model", text))
+    if len(labeled.labels) and int(labeled.labels.sizes.min()) > 1:
+        # Two classes that always come together cannot be told apart.
+        text = (
+            "no row has a single candidate, so nothing shows which class the model prefers; training may end "
+            "below it. Sets of different sizes (sets=mass=0.9, or lists of several prompts) keep that"
+        )
+        labeled.notes.append(DataNote("no single candidates", text))
     return replace(labeled, from_model=True, miss_rate=miss_rate)
 
 
