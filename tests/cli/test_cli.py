@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -40,6 +42,24 @@ def test_help(run, words):
     code, out, _ = run(*words)
     assert code == 0
     assert "Usage" in out
+
+
+@pytest.mark.parametrize("words", [[], ["fit"], ["train"], ["data"], ["data", "list"], ["bench"], ["doctor"]])
+def test_help_shows_types_of_options_that_take_a_value_only(run, words):
+    _, out, _ = run(*words, "--help")
+    assert "--help" in out
+    assert not re.search(r"<bool>|BOOL", out)
+    if words == ["train"]:
+        assert re.search(r"--seeds +(<int|INT)", out)
+
+
+def test_bash_completes_commands_and_options():
+    code = "from propall.cli import main; main()"
+    for words, place, expected in [("propall doc", 1, "doctor"), ("propall fit --eff", 2, "--effort")]:
+        settings = {"_PROPALL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(place)}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+        assert done.stdout.split() == [expected]
 
 
 def test_version(run):

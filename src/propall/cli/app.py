@@ -6,14 +6,48 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from propall.cli.terminal import open_console
 from propall.wording import printable
 
-app = typer.Typer(
+
+def _without_types_of_flags(parameters: list[Any]) -> list[Any]:
+    """Parameters whose help does not show `<bool>` beside a flag, which takes no value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""
+    return parameters
+
+
+class Command(TyperCommand):
+    """A command whose help shows types of options that take a value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, `--help` among them."""
+        return _without_types_of_flags(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types_of_flags(super().get_params(ctx))
+
+
+class Application(typer.Typer):
+    """An application, or a group of its commands."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(cls=_Group, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Any:
+        """Add a command, of class `Command` unless `cls` is another."""
+        return super().command(name, **{"cls": Command, **settings})
+
+
+app = Application(
     name="propall",
     help="Learn from ambiguous labels: partial and complementary labels.",
     no_args_is_help=True,

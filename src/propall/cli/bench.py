@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from propall import atomic_files
-from propall.cli.app import app
+from propall.cli.app import Application, app
 from propall.cli.terminal import Device, print_line, print_note, print_table
 
 if TYPE_CHECKING:
     from propall.bench.results import BenchmarkResult, Measurement
 
-bench_app = typer.Typer(
+bench_app = Application(
     help="Measure speed and memory against a baseline measured in the same run.", no_args_is_help=True
 )
 app.add_typer(bench_app, name="bench")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from propall.cli.app import app
+from propall.cli.app import Application, app
 from propall.cli.option_groups import grouped_command
 from propall.cli.terminal import AsJson, Device, open_console, print_json, print_line, print_table
 from propall.wording import duration, plural
@@ -19,7 +19,7 @@ from propall.wording import duration, plural
 if TYPE_CHECKING:
     from propall.training.named_recipes import NamedRecipe
 
-data_app = typer.Typer(help="List, download and check data sets.", no_args_is_help=True)
+data_app = Application(help="List, download and check data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 #: What may differ between machines in the numbers of the demo.

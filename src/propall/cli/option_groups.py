@@ -19,9 +19,9 @@ from types import UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 from typer.models import OptionInfo
 
+from propall.cli.app import Command
 from propall.cli.terminal import join_words, split_words
 from propall.wording import did_you_mean
 
@@ -138,8 +138,8 @@ def _expanded_signature(
     return inspect.Signature(parameters)
 
 
-def _command_class(options: Mapping[str, _Option], hints: Mapping[str, str]) -> type[TyperCommand]:
-    class GroupedCommand(TyperCommand):
+def _command_class(options: Mapping[str, _Option], hints: Mapping[str, str]) -> type[Command]:
+    class GroupedCommand(Command):
         """Lists its settings in its help, and answers an unknown or missing flag with what to type."""
 
         def format_help(self, ctx: Any, formatter: Any) -> None:

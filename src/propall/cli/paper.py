@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from propall import atomic_files
-from propall.cli.app import app
+from propall.cli.app import Application, app
 from propall.cli.option_groups import grouped_command
 from propall.cli.terminal import (
     AsJson,
@@ -543,7 +543,7 @@ def report(
         webbrowser.open(out.resolve().as_uri())
 
 
-results_app = typer.Typer(help="List, show, export and import stored results.", no_args_is_help=True)
+results_app = Application(help="List, show, export and import stored results.", no_args_is_help=True)
 app.add_typer(results_app, name="results")
 
 
