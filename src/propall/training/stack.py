@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 from propall import counter_rng
 from propall.numerics import is_traced
-from propall.training import optim
+from propall.training import data_parallel, optim
 from propall.training.averages import Averages
 from propall.training.backend import Backend, Group, StackedBackend, StepTime, write
 from propall.training.consistency import with_views, without_views
@@ -76,6 +76,9 @@ class Stack:
         self._traceable = StackedBackend(self)
         self._eager = SingleBackend(self, nets[0]) if len(runs) == 1 else self._traceable
         self.dense = dense_backend(self, nets[0])
+        if data_parallel.share() != (0, 1):
+            self._eager = data_parallel.DataParallelBackend(self, self._eager)
+            self.dense = None if self.dense is None else data_parallel.DataParallelBackend(self, self.dense)
         self._epoch = (0, torch.zeros((), dtype=self.rate.dtype))  # a CPU makes its tensor once per epoch
         # Batches assembled ahead of their step, starting with this epoch.
         self._upcoming: Iterator[tuple[Batch, list[Tensor | None]]] = iter(())

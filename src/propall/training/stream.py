@@ -12,6 +12,7 @@ from torch import Tensor
 
 from propall import counter_rng
 from propall.data.augmentation import shifted_crop
+from propall.training import data_parallel
 from propall.training.contract import Run
 from propall.training.image_views import PixelRange, augment_views, check_images, pixel_range
 from propall.training.recipe import Recipe
@@ -152,6 +153,9 @@ class Stream:
         self, index: Tensor, steps: Tensor, sizes: list[int], noisy: Sequence[slice | None], room: int
     ) -> Iterator[tuple[Batch, list[Tensor | None]]]:
         """Several batches at once, split by their sizes."""
+        if data_parallel.share() != (0, 1):
+            rows, sizes = data_parallel.own_rows(sizes)
+            index, steps = index[:, rows], steps[rows]
 
         def split(tensor: Tensor | None) -> Iterator[Tensor | None]:
             return itertools.repeat(None) if tensor is None else iter(tensor.split(sizes, 1))
