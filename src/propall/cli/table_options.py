@@ -14,6 +14,7 @@ from propall.cli.option_groups import Setting
 from propall.cli.terminal import split_words
 
 if TYPE_CHECKING:
+    from propall.estimators.workers import Workers
     from propall.tables.fitting import FitOptions
     from propall.tables.label_source import LabelSource
 
@@ -218,6 +219,29 @@ class TrainingOptions:
             strict=self.strict,
             report=report,
         )
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Processes that share the work on a folder of tables."""
+
+    workers: Annotated[
+        int, _model("--workers", min=1, help="Processes that share the work on a folder of tables.")
+    ] = 1
+    ray: Annotated[
+        bool, _model("--ray", help="Run the workers on a Ray cluster (RAY_ADDRESS); needs the extra ray.")
+    ] = False
+
+    @property
+    def are_used(self) -> bool:
+        """Whether anything but this process works."""
+        return self.workers > 1 or self.ray
+
+    def processes(self) -> Workers:
+        """The processes that these options describe."""
+        from propall.estimators.workers import Workers
+
+        return Workers(self.workers, "ray" if self.ray else "local")
 
 
 @dataclass(frozen=True)

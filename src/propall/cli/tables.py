@@ -33,6 +33,7 @@ from propall.cli.table_options import (
     ResolveOptions,
     TableFile,
     TrainingOptions,
+    WorkerOptions,
 )
 from propall.cli.terminal import print_json, print_line, print_note, print_table
 from propall.wording import duration, plural
@@ -99,6 +100,7 @@ def fit(
     labels: LabelOptions,
     features: FeatureOptions,
     training: TrainingOptions,
+    parallel: WorkerOptions,
     out: Annotated[Path, typer.Option("--out", "-o", help="Model folder to write.", rich_help_panel=OUTPUT)],
     output: OutputOptions,
 ) -> None:
@@ -121,8 +123,13 @@ def fit(
     saved_early = []
     verbose = not (output.quiet or output.json)
     if needs_parts(file, training.memory_limit):
-        _fit_in_parts(file, labels, features, training, out, output)
+        _fit_in_parts(file, labels, features, training, parallel, out, output)
         return
+    if parallel.are_used:
+        raise ValueError(
+            f"workers: {file} is fitted in memory, by one process; several share the work on a folder of "
+            "tables. Leave them out, or set --options memory=... below the size of the table."
+        )
     table = open_table(file, labels.source(), encoding=labels.encoding)
     if table.labeled is not None and table.labeled.from_model and verbose:
         _print_notes([note for note in table.labeled.notes if note.kind == "candidate sets of a model"])
@@ -158,6 +165,7 @@ def _fit_in_parts(
     labels: LabelOptions,
     features: FeatureOptions,
     training: TrainingOptions,
+    parallel: WorkerOptions,
     out: Path,
     output: OutputOptions,
 ) -> None:
@@ -184,6 +192,7 @@ def _fit_in_parts(
         columns=list(features.features) or None,
         without=features.arguments()["without"],
         memory=training.memory_limit,
+        workers=parallel.processes(),
     )
     account = fitted.model.account
     account["options"] = as_dict(labels, features, training)
@@ -225,6 +234,7 @@ def resolve(
     labels: LabelOptions,
     embeddings: Embeddings = None,
     out: OutFile,
+    parallel: WorkerOptions,
     output: ResolveOptions,
 ) -> None:
     """Choose the most probable candidate label of each row.
@@ -237,24 +247,33 @@ def resolve(
     correct; propall_alternatives, other classes and their probabilities; propall_note; propall_by, which
     models answered.
 
+    Several workers share the files of a folder; --out is then a new folder, with files of the same names.
+
     Example: propall resolve birds.csv --model model --out resolved.csv
     """
     from propall.report.model_pages import resolve_page
     from propall.tables.crowd import report_crowd
     from propall.tables.fitting import load_embedding
+    from propall.tables.folders import resolve_folder
     from propall.tables.model import TableModel
     from propall.tables.reading import read_table
     from propall.tables.resolution import SURE, resolve_file
     from propall.tables.streaming import can_resolve_in_parts, is_large, read_parts, resolve_to_file
     from propall.tables.writing import write_table
 
-    _check_out(out, file)
     source = labels.source() if labels.name_columns else None
+    if parallel.are_used:
+        _check_workers(embeddings, labels.encoding)
+    else:
+        _check_out(out, file)
     loaded, embedding = TableModel.load(model), load_embedding(embeddings)
     read = partial(read_table, encoding=labels.encoding)
     page: Path | None = None
     resolved: ResolvedTable | ResolutionSummary
-    if embedding is None and is_large(file) and can_resolve_in_parts(loaded, source):
+    if parallel.are_used:
+        workers = parallel.processes()
+        resolved = resolve_folder(model, file, out, workers, source, alternatives=output.alternatives)
+    elif embedding is None and is_large(file) and can_resolve_in_parts(loaded, source):
         parts = partial(read_parts, file, read=read)
         resolved = resolve_to_file(loaded, parts, out, source, alternatives=output.alternatives)
         if output.page:
@@ -327,13 +346,14 @@ def consensus(
     )
 
 
-@app.command()
+@grouped_command(app)
 def predict(
     file: TableFile,
     *,
     model: ModelFolder,
     embeddings: Embeddings = None,
     out: OutFile,
+    parallel: WorkerOptions,
     encoding: Encoding = None,
     probabilities: Probabilities = False,
     quiet: Quiet = False,
@@ -341,19 +361,26 @@ def predict(
 ) -> None:
     """Predict the class of each row, labeled or not.
 
+    Several workers share the files of a folder; --out is then a new folder, with files of the same names.
+
     Example: propall predict new.csv --model model --out predicted.csv
     """
     from propall.tables.fitting import load_embedding
+    from propall.tables.folders import predict_folder
     from propall.tables.model import TableModel
     from propall.tables.reading import read_table
     from propall.tables.streaming import predict_to_file, read_parts
 
-    _check_out(out, file)
-    embedding, read = load_embedding(embeddings), partial(read_table, encoding=encoding)
-    parts = read_parts(file, read=read) if embedding is None else iter([read(file)])
-    predicted = predict_to_file(
-        TableModel.load(model), parts, out, embedding=embedding, all_probabilities=probabilities
-    )
+    if parallel.are_used:
+        _check_workers(embeddings, encoding)
+        predicted = predict_folder(model, file, out, parallel.processes(), all_probabilities=probabilities)
+    else:
+        _check_out(out, file)
+        embedding, read = load_embedding(embeddings), partial(read_table, encoding=encoding)
+        parts = read_parts(file, read=read) if embedding is None else iter([read(file)])
+        predicted = predict_to_file(
+            TableModel.load(model), parts, out, embedding=embedding, all_probabilities=probabilities
+        )
     if json_output:
         print_json({**predicted.as_dict(), "out": out})
         return
@@ -455,6 +482,13 @@ def _open_any_size(
     if is_large(file) and not is_long and find_spec("pyarrow") is not None:
         return open_stored_table(file, source, read=partial(read_table, encoding=encoding))
     return nullcontext(open_table(file, source, encoding=encoding))
+
+
+def _check_workers(embeddings: Path | None, encoding: str | None) -> None:
+    """Raise an error for options that several workers do not support."""
+    for name, value in (("embeddings", embeddings), ("encoding", encoding)):
+        if value is not None:
+            raise ValueError(f"{name}: not supported with several workers. Leave it out, or use one worker.")
 
 
 def _check_out(out: Path, file: Path) -> None:

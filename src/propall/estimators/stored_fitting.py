@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from propall.estimators.ensemble import Standardization
 from propall.estimators.mixture import ClassifierMixture, log_weighted_mean
 from propall.estimators.portfolio import Effort, PortfolioMember, mixture_weights
 from propall.estimators.scorers import CRITERIA, cooccurrence_log_likelihood
+from propall.estimators.workers import ONE_PROCESS, Workers
 from propall.labels.candidates import CandidateLabels
 from propall.methods import METHODS
 from propall.methods.forest import Forest
@@ -112,6 +114,7 @@ class StoredSettings:
         time_limit: seconds after which no further model is fitted; the first one always is.
         seed: random seed.
         report: called with lines about the progress.
+        workers: processes that train every network together.
     """
 
     effort: Effort = "normal"
@@ -122,6 +125,7 @@ class StoredSettings:
     time_limit: float | None = None
     seed: int = 0
     report: Callable[[str], None] | None = None
+    workers: Workers = ONE_PROCESS
 
     def portfolio(self, n_rows: int) -> list[PortfolioMember]:
         """The models to fit to so many rows."""
@@ -208,7 +212,7 @@ class _Progress:
 
 
 def fit_stored_portfolio(
-    open_data: Callable[[Callable[[int], None]], StoredDataset],
+    folder: Path,
     classes: NDArray[Any],
     held_out: Rows,
     sample: Rows,
@@ -217,14 +221,14 @@ def fit_stored_portfolio(
     """Fit several models to rows in files and weigh them by held-out rows, without true labels.
 
     Args:
-        open_data: opens the training rows with a listener.
+        folder: of the training rows, written by a `RowWriter`.
         classes: class names in order.
         held_out: rows that are not among the training rows.
         sample: a sample of the training rows, for models that need their rows in memory.
         settings: what to fit.
     """
     progress = _Progress(settings.report)
-    data = open_data(progress)
+    data = StoredDataset.open(folder, progress)
     limit = settings.time_limit
     deadline = float("inf") if limit is None else time.perf_counter() + limit
     fitted: dict[str, PartialLabelClassifier] = {}
@@ -239,7 +243,12 @@ def fit_stored_portfolio(
                 if fitted and start > deadline:
                     raise _OutOfTimeError
                 say(f"fitting {name}")
-                model = _fit_member(member, data, classes, sample, progress, deadline if fitted else np.inf)
+                progress.begin(
+                    name,
+                    len(data) * member.model.epochs * member.model.n_estimators,
+                    deadline if fitted else np.inf,
+                )
+                model = _fit_member(member, data, folder, classes, sample, settings.workers)
             except (_OutOfTimeError, KeyboardInterrupt) as error:
                 if not fitted:
                     raise
@@ -262,16 +271,17 @@ def fit_stored_portfolio(
 def _fit_member(
     member: PortfolioMember,
     data: StoredDataset,
+    folder: Path,
     classes: NDArray[Any],
     sample: Rows,
-    progress: _Progress,
-    deadline: float,
+    workers: Workers,
 ) -> PartialLabelClassifier:
     model = member.model
     if isinstance(model.method, Forest):
         names = [str(name) for name in classes]
         return model.fit(sample.features, CandidateLabels.from_matrix(sample.candidates, names))
-    progress.begin(member.name, len(data) * model.epochs * model.n_estimators, deadline)
+    if workers.count > 1:
+        return workers.fit(model, folder, classes)
     return fit_stored(model, data, classes)
 
 

@@ -48,7 +48,8 @@ class Workers:
                 if len(pending) - len(results) >= self.count:
                     results.append(ray.get(pending[len(results)]))
                 pending.append(remote.remote(*task))
-            return results + ray.get(pending[len(results) :])
+            results += ray.get(pending[len(results) :])
+            return results
         if self.count == 1:
             return [function(*task) for task in tasks]
         # Forking a process that has threads can hang.
@@ -72,13 +73,17 @@ class Workers:
             free = int(connect_to_ray().cluster_resources().get("CPU", 0))
             if free < self.count:
                 raise ValueError(
-                    f"workers: got {self.count}; the Ray cluster has {free} CPUs. They train together, so use "
-                    "fewer workers, or add machines."
+                    f"workers: got {self.count}; the Ray cluster has {free} CPUs. They train together, so "
+                    "use fewer workers, or add machines."
                 )
         meeting = (folder.resolve() / f"meeting-{uuid.uuid4().hex}").as_uri()
         tasks = [(model, folder, classes, rank, self.count, meeting) for rank in range(self.count)]
         fitted: PartialLabelClassifier = self.map(_train, tasks)[0]
         return fitted
+
+
+#: This process alone.
+ONE_PROCESS = Workers()
 
 
 def _use_one_thread() -> None:
@@ -116,7 +121,9 @@ def connect_to_ray() -> Any:
     if not ray.is_initialized():
         address = os.environ.get("RAY_ADDRESS")
         try:
-            ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+            ray.init(
+                address=address, log_to_driver=False, include_dashboard=False if address is None else None
+            )
         except ConnectionError as error:
             hint = "start one with `ray start --head`, or unset RAY_ADDRESS to use this machine."
             raise ValueError(f"launcher: there is no Ray cluster at {address!r}; {hint}") from error

@@ -149,6 +149,24 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
+def as_texts(values: Iterable[Any]) -> list[str]:
+    """`as_text` of many values; equal lists of names, as a Parquet file has them, are converted once."""
+    known: dict[tuple[Any, ...], str] = {}
+
+    def convert(value: Any) -> str:
+        if not isinstance(value, np.ndarray) or value.dtype != object:
+            return as_text(value)
+        names = tuple(value)
+        if not all(type(name) is str for name in names):
+            return as_text(value)
+        text = known.get(names)
+        if text is None:
+            text = known[names] = as_text(value)
+        return text
+
+    return [convert(value) for value in values]
+
+
 def visible_text(text: str) -> str:
     """Return text in composed form (NFC), without invisible characters.
 

@@ -444,6 +444,9 @@ def find_gaps(column: "pd.Series[Any]") -> NDArray[np.bool_]:
             return np.zeros(len(column), dtype=bool)
         distinct = distinct_texts(column)
         return np.array([is_gap(text) for text in distinct.texts], dtype=bool)[distinct.codes]
+    if (repeated := _distinct_cells(column)) is not None:
+        codes, cells = repeated
+        return find_gaps(cells)[codes]
     return np.fromiter(map(is_gap, column), dtype=bool, count=len(column))
 
 

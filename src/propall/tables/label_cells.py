@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from propall.labels.parsing import as_text, visible_text
+from propall.labels.parsing import as_texts, visible_text
 from propall.tables.label_columns import find_classes, read_label_columns
 from propall.tables.label_source import LabelSource, cell_fault
 from propall.tables.reading import DataNote, RawTable
@@ -50,7 +50,7 @@ class NameCounts:
 
     def add(self, raw: RawTable) -> None:
         """Count the names in a part of the table."""
-        texts = cell_texts(raw.column(check_label_column(self.source), "label"))
+        texts = as_texts(raw.column(check_label_column(self.source), "label"))
         self.rows += len(texts)
         grammar = self.source.grammar
         for text, count in Counter(texts).items():
@@ -62,22 +62,6 @@ class NameCounts:
         """Return the classes of the table of this name, with notes on typos."""
         what = f"column {self.source.label!r} of {name}"
         return find_classes(self.names, self.source, self.rows, what)
-
-
-def cell_texts(column: "pd.Series[Any]") -> list[str]:
-    """Cells as text; equal lists are converted once."""
-    known: dict[tuple[Any, ...], str] = {}
-
-    def convert(cell: Any) -> str:
-        if not isinstance(cell, np.ndarray) or cell.dtype != object:
-            return as_text(cell)
-        key = tuple(cell)
-        text = known.get(key)
-        if text is None:
-            text = known[key] = as_text(cell)
-        return text
-
-    return [convert(cell) for cell in column]
 
 
 class PartLabels(NamedTuple):
@@ -111,7 +95,7 @@ class CellReader:
 
     def read(self, raw: RawTable) -> PartLabels:
         """Read a part of the table; rows in notes are numbered as in its index."""
-        texts = np.array(cell_texts(raw.column(self.label, "label")), dtype=object)
+        texts = np.array(as_texts(raw.column(self.label, "label")), dtype=object)
         codes, distinct = pd.factorize(texts)
         new = [text for text in distinct if text not in self._cells]
         if len(self._cells) + len(new) > MOST_CELLS:

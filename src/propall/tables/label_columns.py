@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
 from propall.labels.hierarchy import read_tree
-from propall.labels.parsing import CellGrammar, LabelCell, as_text, visible_text
+from propall.labels.parsing import CellGrammar, LabelCell, as_text, as_texts, visible_text
 from propall.labels.predictions import estimate_miss_rate, parse_lists, select_candidates
 from propall.labels.votes import (
     apply_rule,
@@ -394,7 +394,7 @@ class _DistinctCells:
 
     @classmethod
     def of(cls, column: "pd.Series[Any]") -> Self:
-        codes, values = pd.factorize(np.array([as_text(cell) for cell in column], dtype=object))
+        codes, values = pd.factorize(np.array(as_texts(column), dtype=object))
         order = np.argsort(codes, kind="stable")
         positions = np.split(order, np.cumsum(np.bincount(codes, minlength=len(values)))[:-1])
         index = column.index.to_numpy()

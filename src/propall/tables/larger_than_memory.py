@@ -7,7 +7,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,12 @@ from numpy.typing import NDArray
 
 from propall import counter_rng
 from propall.atomic_files import working_folder
-from propall.data.stored import RowWriter, StoredDataset, bytes_per_row
+from propall.data.stored import RowWriter, bytes_per_row
 from propall.estimators.ensemble import content_keys
 from propall.estimators.resolution import Resolution
 from propall.estimators.scorers import CRITERIA
 from propall.estimators.stored_fitting import Rows, StoredPortfolio, StoredSettings, fit_stored_portfolio
+from propall.estimators.workers import ONE_PROCESS, Workers
 from propall.labels.candidates import UninformativeRowsWarning
 from propall.tables.consensus import DOUBTFUL, SetErrors, estimate_set_errors
 from propall.tables.features import Features
@@ -103,6 +103,7 @@ def fit_in_parts(
     columns: Sequence[str] | None = None,
     without: Sequence[str] = (),
     memory: int = MEMORY,
+    workers: Workers = ONE_PROCESS,
 ) -> FittedInParts:
     """Fit a model to a table that is read in parts.
 
@@ -120,6 +121,7 @@ def fit_in_parts(
         columns: use only these columns as features.
         without: columns to ignore; label columns are never features.
         memory: bytes that the fit may take besides the interpreter.
+        workers: processes that train every network together; the passes over the table are made by this one.
     """
     start = time.perf_counter()
     options = options or FitOptions()
@@ -134,11 +136,11 @@ def fit_in_parts(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UninformativeRowsWarning)
             portfolio = fit_stored_portfolio(
-                partial(StoredDataset.open, folder),
+                folder,
                 np.array(survey.classes),
                 encoded.held_out,
                 encoded.sample,
-                _settings(options),
+                _settings(options, workers),
             )
     fitted = FittedInParts(TableModel(portfolio.mixture, features, source), portfolio, encoded.held_out)
     fitted.notes = [*survey.notes, *encoded.notes, *notes]
@@ -161,7 +163,7 @@ def _check_options(options: FitOptions) -> None:
         )
 
 
-def _settings(options: FitOptions) -> StoredSettings:
+def _settings(options: FitOptions, workers: Workers) -> StoredSettings:
     return StoredSettings(
         effort=options.effort,
         methods=options.methods,
@@ -171,6 +173,7 @@ def _settings(options: FitOptions) -> StoredSettings:
         time_limit=options.time_limit,
         seed=options.seed,
         report=options.report,
+        workers=workers,
     )
 
 

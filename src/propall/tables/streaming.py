@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from propall.atomic_files import replacing
+from propall.estimators.resolution import Resolution
 from propall.tables.arrow_text import append_plain
 from propall.tables.consensus import doubt_at, estimate_rate, set_error_odds
+from propall.tables.evaluation import read_candidates
 from propall.tables.label_source import LabelSource
 from propall.tables.model import TableModel
 from propall.tables.reading import FORMATS, DataNote, RawTable, read_table
@@ -391,6 +393,15 @@ class ResolutionSummary:
             part_total = row.after * row.probability if row.after else 0.0
             self.totals[row.name] = (before + row.before, after + row.after, total + part_total)
 
+    def merge(self, other: "ResolutionSummary") -> None:
+        """Add what was resolved of another file."""
+        for name in ("n_rows", "n_resolved", "ambiguous", "sure", "doubted", "n_seen"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.notes = merge_notes(self.notes, other.notes)
+        for name, (before, after, total) in other.totals.items():
+            known = self.totals.get(name, (0, 0, 0.0))
+            self.totals[name] = (known[0] + before, known[1] + after, known[2] + total)
+
     def counts(self) -> list[LabelCount]:
         """All labels before and after resolving, most frequent first."""
         rows = [
@@ -446,18 +457,51 @@ def resolve_to_file(
         source: where the labels are, if not where they were in the fit.
         alternatives: maximum number of alternatives per row.
     """
+    odds = np.concatenate([part_odds(model, part, source) for part in parts()])
+    return write_resolved(model, parts(), out, estimate_set_rate(model, odds, source), source, alternatives)
+
+
+class SetRate(NamedTuple):
+    """Share of candidate sets without the true label: for the doubts of single rows, and the estimate."""
+
+    last: float
+    rate: float
+
+
+def estimate_set_rate(
+    model: TableModel, odds: NDArray[np.float64], source: LabelSource | None = None
+) -> SetRate:
+    """Estimate the share of candidate sets without the true label from the `part_odds` of all rows."""
     known_rate = model.account.get("sets_without_truth") if source is None else None
-    last, rate = estimate_rate(
-        np.concatenate([_odds(resolve_file(model, part, source)) for part in parts()]), known_rate
-    )
+    return SetRate(*estimate_rate(odds, known_rate))
+
+
+def part_odds(model: TableModel, part: RawTable, source: LabelSource | None = None) -> NDArray[np.float64]:
+    """Log-odds of each row of a part that its candidate set lacks the true label."""
+    labeled = read_candidates(model, part, source)
+    if labeled is None:
+        return _odds(resolve_file(model, part, source).resolution)  # raises an error
+    resolution, _ = model.resolve(part.frame.iloc[labeled.rows], labeled.labels, folder=part.folder)
+    return _odds(resolution)
+
+
+def write_resolved(
+    model: TableModel,
+    reader: Iterator[RawTable],
+    out: str | Path,
+    set_rate: SetRate,
+    source: LabelSource | None = None,
+    alternatives: int = 3,
+) -> ResolutionSummary:
+    """Write the parts of a table with the resolved labels, given the share of sets without the true one."""
+    last, rate = set_rate
     summary = ResolutionSummary(rate, unfinished=model.is_unfinished)
-    reader = parts()
     first = next(reader)
     with table_writer(Path(out), first.separator) as write:
         part: RawTable | None = first
         while part is not None:
             resolved = resolve_file(model, part, source)
-            doubt = doubt_at(_odds(resolved), last)
+            doubt = doubt_at(_odds(resolved.resolution), last)
             resolved.consensus = resolved.consensus._replace(doubt=doubt, rate=rate)
             write(resolved.frame(alternatives))
             summary.add(resolved)
@@ -465,5 +509,5 @@ def resolve_to_file(
     return summary
 
 
-def _odds(resolved: ResolvedTable) -> NDArray[np.float64]:
-    return set_error_odds(resolved.resolution.log_probabilities, resolved.resolution.candidates)
+def _odds(resolution: Resolution) -> NDArray[np.float64]:
+    return set_error_odds(resolution.log_probabilities, resolution.candidates)

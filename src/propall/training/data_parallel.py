@@ -51,7 +51,8 @@ def data_parallel(rank: int, workers: int, rendezvous: str) -> Iterator[None]:
 def own_rows(sizes: list[int]) -> tuple[list[int], list[int]]:
     """Positions of this process's rows in several batches one after the other, and their number per batch."""
     rank, workers = share()
-    rows, own_sizes, start = [], [], 0
+    rows: list[int] = []
+    own_sizes, start = [], 0
     for size in sizes:
         own = range(start + size * rank // workers, start + size * (rank + 1) // workers)
         rows += own
@@ -66,8 +67,8 @@ class DataParallelBackend(Backend):
     def __init__(self, stack: "Stack", backend: Backend) -> None:
         if stack.buffers or any(section.objective.updates_state for section in stack.sections):
             raise ValueError(
-                "workers: batch norm and objectives with memory need whole batches. Use a network and a method "
-                "without them, such as 'mlp' and 'propall', or one worker."
+                "workers: batch norm and objectives with memory need whole batches. Use a network and a "
+                "method without them, such as 'mlp' and 'propall', or one worker."
             )
         self.backend = backend
 

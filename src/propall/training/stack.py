@@ -74,7 +74,7 @@ class Stack:
         self._makes_inputs = self.sections[0].objective.makes_inputs
         assert not self._makes_inputs or len(self.sections) == 1, "one network cannot have several inputs"
         self._traceable = StackedBackend(self)
-        self._eager = SingleBackend(self, nets[0]) if len(runs) == 1 else self._traceable
+        self._eager: Backend = SingleBackend(self, nets[0]) if len(runs) == 1 else self._traceable
         self.dense = dense_backend(self, nets[0])
         if data_parallel.share() != (0, 1):
             self._eager = data_parallel.DataParallelBackend(self, self._eager)
