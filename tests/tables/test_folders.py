@@ -128,11 +128,18 @@ def test_options_that_workers_do_not_support(model, folder, tmp_path, capsys):
     table = tmp_path / "table.csv"
     make_frame(30).to_csv(table, index=False)
     commands = [
-        (["fit", str(table), "--label", "tree", "--workers", "2", "--out", str(tmp_path / "m")], "in memory"),
+        (
+            ["fit", str(table), "--label", "tree", "--options", "workers=2", "--out", str(tmp_path / "m")],
+            "in memory",
+        ),
+        (
+            ["predict", str(folder), "--model", str(model), "--options", "workers=two", "--out", "x"],
+            "workers: got 'two'; expected a number of processes",
+        ),
         (
             [
                 *("predict", str(folder), "--model", str(model), "--encoding", "cp1251"),
-                *("--workers", "2", "--out", str(tmp_path / "p")),
+                *("--options", "workers=2", "--out", str(tmp_path / "p")),
             ],
             "encoding: not supported with several workers",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -226,22 +227,24 @@ class WorkerOptions:
     """Processes that share the work on a folder of tables."""
 
     workers: Annotated[
-        int, _model("--workers", min=1, help="Processes that share the work on a folder of tables.")
-    ] = 1
-    ray: Annotated[
-        bool, _model("--ray", help="Run the workers on a Ray cluster (RAY_ADDRESS); needs the extra ray.")
-    ] = False
+        str, Setting("Processes that share the work on a folder of tables: 2, or ray:2 on a Ray cluster")
+    ] = "1"
 
     @property
     def are_used(self) -> bool:
         """Whether anything but this process works."""
-        return self.workers > 1 or self.ray
+        return self.workers != "1"
 
     def processes(self) -> Workers:
         """The processes that these options describe."""
         from propall.estimators.workers import Workers
 
-        return Workers(self.workers, "ray" if self.ray else "local")
+        match = re.fullmatch(r"(ray:)?([1-9]\d{0,3})", self.workers)
+        if match is None:
+            raise ValueError(
+                f"workers: got {self.workers!r}; expected a number of processes, or ray: and a number."
+            )
+        return Workers(int(match[2]), "ray" if match[1] else "local")
 
 
 @dataclass(frozen=True)
