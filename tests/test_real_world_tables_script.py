@@ -34,3 +34,22 @@ def test_one_fold(tmp_path) -> None:
     assert summary["accuracy"][script.WEIGHED] == pytest.approx(by_model[script.WEIGHED]["accuracy"])
     assert len(pd.read_csv(tmp_path / "accuracy.csv")) == 2 * len(rows)
     assert np.isclose(summary["std"]["linear"], 0)
+    table = script.markdown({"lost": summary})
+    assert f"| {script.WEIGHED} | {by_model[script.WEIGHED]['accuracy']:.1f} |" in table
+    assert "IPAL, reproduced" in table
+
+
+def test_finished_folds_are_not_measured_again(tmp_path) -> None:
+    unit = script.Unit("lost", 0, 3)
+    results = script.Results(tmp_path, "quick")
+    results.add(unit, [{**unit._asdict(), "effort": "quick", "model": "linear", "accuracy": 1.0}], {})
+    with (tmp_path / "folds.jsonl").open("a") as file:
+        file.write('[{"data": "lo')
+    assert script.Results(tmp_path, "quick").units == {unit}
+    assert not script.Results(tmp_path, "best").units
+
+
+def test_the_variance_counts_the_overlap_of_training_folds() -> None:
+    differences = np.array([1.0, 2.0, 3.0, 2.0, 2.0])
+    # t = 2 / sqrt(0.5 (1/5 + 1/4)) = 4.216 with 4 degrees of freedom.
+    assert script.corrected_p(differences) == pytest.approx(0.01351, abs=1e-4)

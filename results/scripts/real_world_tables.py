@@ -181,12 +181,31 @@ def summarize(table: pd.DataFrame, folder: Path, settings: dict[str, Any]) -> di
             "published with open code": PUBLISHED[str(data)],
             "comparisons": comparisons(part, str(data)),
         }
-        print(f"\n{data}\n{means.round(2).to_string()}")
-        print(f"oracle: {best.idxmax()} {best.max():.2f}; best member of each fold: {by_fold:.2f}")
-        for name, row in summary[str(data)]["comparisons"].items():
-            print(f"against {name}: {row['difference']:+.2f}, p = {row['p']:.2g}")
+    print(markdown(summary))
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return summary
+
+
+def markdown(summary: dict[str, Any]) -> str:
+    """The means and the comparisons as the tables of docs/portfolio.md."""
+    names = [data for data in TARGETS if data in summary]
+    head = f"| | {' | '.join(names)} |\n|---|{'--:|' * len(names)}"
+    models = dict.fromkeys(model for data in names for model in summary[data]["accuracy"])
+    lines = [head]
+    for model in models:
+        cells = []
+        for data in names:
+            accuracy, weight = (summary[data][key].get(model) for key in ("accuracy", "weights"))
+            share = f" ({weight:.2f})" if weight else ""
+            cells.append("" if accuracy is None else f"{accuracy:.1f}{share}")
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    by_fold = [f"{summary[data][f'{ORACLE} (best member of each fold)']:.1f}" for data in names]
+    lines += [f"| {ORACLE}: best member of each fold | {' | '.join(by_fold)} |", "", head]
+    for other in summary[names[0]]["comparisons"]:
+        tests = [summary[data]["comparisons"][other] for data in names]
+        cells = [f"{test['difference']:+.1f} (p = {test['p']:.2g})" for test in tests]
+        lines.append(f"| {other} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def comparisons(part: pd.DataFrame, data: str) -> dict[str, dict[str, float]]:

@@ -64,7 +64,7 @@ def test_the_weighted_mean_is_at_least_as_likely_as_its_best_member(fitted) -> N
     weights = [row["weight"] for row in fitted.results_]
     assert sum(weights) == pytest.approx(1)
     assert min(weights) >= 0
-    assert fitted.best_score_ >= max(row["score"] for row in fitted.results_) - 0.01
+    assert fitted.best_score_ >= max(row["score"] for row in fitted.results_) - 0.02
 
 
 def test_predictions_are_the_weighted_mean(fitted, tmp_path) -> None:
@@ -141,7 +141,7 @@ def test_the_background_of_a_scene_is_not_rewarded() -> None:
     assert candidate_log_likelihood(grass, mask) < 0
     assert cooccurrence_log_likelihood(right, mask) > cooccurrence_log_likelihood(grass, mask) + 0.3
     weights = mixture_weights([np.log(right), np.log(grass)], mask)
-    assert weights[0] > 0.6
+    assert weights[0] > 0.75
 
 
 def test_equally_good_members_get_equal_weights() -> None:
@@ -154,8 +154,8 @@ def test_equally_good_members_get_equal_weights() -> None:
         logs.append(scores - np.log(np.exp(scores).sum(1, keepdims=True)))
     for dependent in (False, True):
         weights = mixture_weights(logs, mask, dependent=dependent)
-        np.testing.assert_allclose(weights[:2], 0.5, atol=0.15)
-        assert weights[2] < 0.1
+        np.testing.assert_allclose(weights[:2], 0.5, atol=0.1)
+        assert weights[2] < 0.05
 
 
 def test_candidates_that_come_together_change_members_and_criterion() -> None:

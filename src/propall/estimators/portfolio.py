@@ -475,7 +475,9 @@ def mixture_weights(
     .. math:: \max_w \sum_i \log \sum_m w_m \sum_{y \in S_i} p^m_{iy} P(S_i \mid y)
 
     by expectation maximization, averaged over resamples of the rows (the Bayesian bootstrap,
-    [rubin1981bayesian]), so that members which are about equally good get about equal weights.
+    [rubin1981bayesian]). The result is the mean of these weights and equal weights of the better half of the
+    members, by their own likelihood: the most likely weights often belong to one member, although others that
+    are nearly as good make different errors.
 
     Args:
         log_probabilities: (n, k) of every member, for rows it was not trained on.
@@ -497,7 +499,11 @@ def mixture_weights(
             log_probabilities, candidates, base * -np.log1p(-uniform.numpy()), dependent
         )
     kept = np.where(total < SMALLEST_WEIGHT * resamples, 0.0, total)
-    return np.asarray(kept / kept.sum())
+    criterion = cooccurrence_log_likelihood if dependent else candidate_log_likelihood
+    scores = [criterion(np.exp(logs), candidates, sample_weight) for logs in log_probabilities]
+    half = np.argsort(-np.asarray(scores), kind="stable")[: -(-len(scores) // 2)]
+    equal = np.bincount(half, minlength=len(scores)) / len(half)
+    return np.asarray((kept / kept.sum() + equal) / 2)
 
 
 def _likeliest_weights(

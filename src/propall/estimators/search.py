@@ -141,7 +141,8 @@ class PartialLabelClassifierCV(PartialLabelEstimator):
 
     Every combination is fitted on every fold and evaluated on the candidate sets of the held-out rows. All
     combinations with the same network train together, so a large grid costs little more than a small one. The
-    best combination is refitted on all rows and calibrated on the held-out candidate sets.
+    best combination is refitted on all rows and calibrated on the held-out candidate sets. For tables,
+    `PartialLabelPortfolio` compares more kinds of learners, and averages them.
 
     Args:
         methods: names, objectives or algorithms. Those without a network are evaluated once each.
