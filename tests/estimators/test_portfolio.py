@@ -83,6 +83,16 @@ def test_predictions_are_the_weighted_mean(fitted, tmp_path) -> None:
         PartialLabelClassifier.load(tmp_path / "mixture.safetensors")
 
 
+def test_a_mixture_whose_members_share_their_scaling_is_saved(tmp_path) -> None:
+    X, S, _ = blurred_clouds()
+    one, other = (PartialLabelClassifier(net="linear", epochs=1, random_state=s).fit(X, S) for s in (0, 1))
+    other.mean_, other.scale_ = one.mean_, one.scale_  # as when they are trained in one stack
+    mixture = ClassifierMixture([one, other], [0.5, 0.5], ["one", "other"])
+    mixture.save(tmp_path / "mixture.safetensors")
+    loaded = ClassifierMixture.load(tmp_path / "mixture.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(X), mixture.predict_proba(X))
+
+
 def test_training_rows_are_resolved_by_members_that_did_not_see_them(fitted) -> None:
     _, S, truth = blurred_clouds()
     resolution = fitted.out_of_fold_

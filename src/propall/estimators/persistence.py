@@ -136,7 +136,8 @@ def _pack(model: "PartialLabelClassifier") -> tuple[dict[str, Any], dict[str, Te
         members.append({"classifier": classifier.name, "plain": other_fields})
     for name in ("mean_", "scale_", "floor_"):
         if getattr(model, name) is not None:
-            tensors[name] = torch.as_tensor(getattr(model, name))
+            # A copy: estimators of a mixture may share their scaling, which the file format does not allow.
+            tensors[name] = torch.as_tensor(getattr(model, name)).clone()
     method = model.ensemble().method
     parameters = model.get_params(deep=False) | {"method": method.name, "random_state": None}
     if not isinstance(model.net, str):
