@@ -41,12 +41,12 @@ def times_page() -> str:
         for block in page["blocks"]:
             if block["kind"] in ("file", "hidden"):
                 continue
-            time = f"not run: {block['skipped']}" if block["skipped"] else f"{block['seconds']:.2f}"
+            time = f"not run: {block['skipped']}" if block["skipped"] else f"{block['cpu_seconds']:.2f}"
             title = block["title"].replace("|", "\\|")
             link = f"[{name}]({name})" if page["page"].startswith("docs/") else name
             rows.append(f"| {link} | {block['line']} | {block['kind']} | `{title[:60]}` | {time} |")
     summary = f"{len(rows)} blocks on {len(record['pages'])} pages took {record['seconds']:.0f} s"
-    header = ["| page | line | kind | begins with | seconds |", "| --- | --: | --- | --- | --: |"]
+    header = ["| page | line | kind | begins with | CPU seconds |", "| --- | --: | --- | --- | --: |"]
     return "\n".join([text, f"{summary}, two pages at a time.", "", *header, *rows, ""])
 
 

@@ -57,7 +57,8 @@ def main() -> int:
     blocks = [block for result in results for block in result.blocks if block.kind != "file"]
     skipped = sum(bool(block.skipped) for block in blocks)
     print(
-        f"{len(blocks) - skipped} blocks of {len(results)} pages ran in {seconds:.0f} s, "
+        f"{len(blocks) - skipped} blocks of {len(results)} pages ran in {seconds:.0f} s "
+        f"({sum(block.cpu_seconds for block in blocks):.0f} s of CPU time), "
         f"{skipped} were skipped, {len(problems)} problems."
     )
     return bool(problems)
@@ -80,7 +81,9 @@ def print_times(results: list[PageResult]) -> None:
     """Print a line per block."""
     for result in results:
         for block in result.blocks:
-            seconds = "  skipped" if block.skipped else f"{block.seconds:7.2f} s"
+            seconds = (
+                "  skipped" if block.skipped else f"{block.seconds:7.2f} s, CPU {block.cpu_seconds:6.2f} s"
+            )
             title = f"{block.title[:60]}{block.skipped and f' ({block.skipped})'}"
             print(f"{seconds}  {result.page}:{block.line}  {block.kind}  {title}")
 

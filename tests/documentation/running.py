@@ -25,12 +25,13 @@ KINDS = ("file", "python", "script", "console", "hidden")
 
 @dataclass
 class BlockResult:
-    """What happened to a block: seconds, and a problem or ""."""
+    """What happened to a block: wall-clock and CPU seconds, and a problem or ""."""
 
     kind: str
     line: int
     title: str
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     skipped: str = ""
     problem: str = ""
 
@@ -116,7 +117,7 @@ def _run_blocks(blocks: list[Block], folder: Path, result: PageResult) -> None:
         result.blocks.append(report)
         if block.skipped:
             continue
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), _cpu_seconds()
         try:
             if block.kind == "file":
                 (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
@@ -132,6 +133,13 @@ def _run_blocks(blocks: list[Block], folder: Path, result: PageResult) -> None:
             return  # the blocks below it need what it would have made
         finally:
             report.seconds = time.perf_counter() - start
+            report.cpu_seconds = _cpu_seconds() - cpu_start
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process and of the commands that it has run."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _title(block: Block) -> str:
