@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
 from propall import diagnostics
 from propall.cli import main
@@ -115,3 +116,35 @@ def test_optional_packages_are_found_without_importing_them(monkeypatch, tmp_pat
     found = diagnose(tmp_path / "none")
     assert found.extras == expected
     assert found.problems == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_is_described(tmp_path) -> None:
+    found = diagnose(tmp_path / "none")
+    assert found.problems == []
+    assert found.devices[0].name == "cuda:0"
+    assert found.devices[0].memory > 0
+    assert found.devices[0].abilities["bfloat16"] in ("yes", "emulated")
+
+
+def test_every_gpu_is_listed_before_the_cpu(monkeypatch, tmp_path) -> None:
+    class Properties:
+        major, minor = 7, 5
+
+    answers = {
+        "is_available": lambda: True,
+        "device_count": lambda: 2,
+        "get_device_properties": lambda index: Properties,
+        "get_device_name": lambda device: "A GPU",
+        "mem_get_info": lambda index: (3 << 30, 4 << 30),
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    found = diagnose(tmp_path / "none")
+    assert found.problems == []
+    assert [device.name for device in found.devices] == ["cuda:0", "cuda:1", "cpu"]
+    assert found.devices[0].description == "A GPU"
+    assert found.devices[0].memory == 3 << 30
+    assert found.devices[0].abilities["compute capability"] == "7.5"
+    assert found.devices[0].abilities["bfloat16"] == "emulated"

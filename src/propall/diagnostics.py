@@ -271,8 +271,7 @@ def _devices() -> list[DeviceStatus]:
             "fused kernels (Triton)": "yes" if HAS_TRITON else "no: pip install triton",
             "torch.compile": compiles,
         }
-        with torch.cuda.device(index):
-            free, _ = torch.cuda.mem_get_info()
+        free, _ = torch.cuda.mem_get_info(index)
         devices.append(DeviceStatus(f"cuda:{index}", hardware(f"cuda:{index}"), free, abilities))
     abilities = {
         "instructions": torch.backends.cpu.get_cpu_capability(),

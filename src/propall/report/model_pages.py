@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from propall import __version__
+from propall.estimators.resolution import Resolution
 from propall.estimators.search import PartialLabelClassifierCV
 from propall.labels.parsing import as_text
 from propall.methods import METHODS
@@ -497,27 +498,34 @@ def _review_sections(resolved: ResolvedTable) -> list[PageSection]:
     first = min(n_worth, REVIEWED_ROWS)
     frame = resolved.raw.frame.iloc[resolved.labeled.rows[ranked[:SEARCHED_ROWS]]]
     shown_columns = [name for name in frame.columns if images is None or name != images.name]
-    contents = _row_texts(frame[shown_columns])
     names = [str(name) for name in resolution.classes]
-    alternatives = resolution.alternatives(1)
-    rows: list[TableRow] = []
+    texts: list[tuple[str, str]] = []  # candidates and contents
     room = SEARCHED_CHARACTERS
-    for i, place, more in zip(ranked, frame.index, contents, strict=False):
+    for i, contents in zip(ranked, _row_texts(frame[shown_columns]), strict=False):
         candidates = _shortened(_format_candidates(resolution.candidates[i], names), ROW_CHARACTERS // 8)
-        rows.append(
-            TableRow.of(
-                str(int(place) + 1),
-                str(resolution.label[i]),
-                float(resolution.probability[i]),
-                float(resolved.doubt[i]),
-                candidates,
-                format_alternatives(alternatives[i]),
-                more=more,
+        texts.append((candidates, contents))
+        room -= len(candidates) + len(contents) + 80
+        if room < 0 and len(texts) >= REVIEWED_ROWS:
+            break
+    kept = ranked[: len(texts)]
+    shown_rows = Resolution(
+        resolution.log_probabilities[kept], resolution.candidates[kept], resolution.classes
+    )
+    rows = [
+        TableRow.of(
+            str(int(place) + 1), str(label), probability, doubt, texts[n][0], alternative, more=texts[n][1]
+        )
+        for n, (place, label, probability, doubt, alternative) in enumerate(
+            zip(
+                frame.index[: len(kept)],
+                shown_rows.label,
+                shown_rows.probability.tolist(),
+                resolved.doubt[kept].tolist(),
+                map(format_alternatives, shown_rows.alternatives(1)),
+                strict=True,
             )
         )
-        room -= len(candidates) + len(more) + 2 * len(str(resolution.label[i])) + 40
-        if room < 0 and len(rows) >= REVIEWED_ROWS:
-            break
+    ]
     columns = [_text("resolved to"), Column("probability"), Column("doubt"), _text("candidates", wraps=True)]
     columns += [_text("alternative")]
     caption = (
@@ -557,10 +565,9 @@ def _row_texts(frame: pd.DataFrame) -> list[str]:
 
 def _format_candidates(candidates: NDArray[np.bool_], names: Sequence[str]) -> str:
     """The candidates or the excluded labels, whichever is shorter."""
-    inside = [name for name, is_candidate in zip(names, candidates, strict=True) if is_candidate]
-    outside = [name for name in names if name not in inside]
-    if not outside:
+    if candidates.all():
         return "any"
+    inside, outside = ([names[i] for i in np.flatnonzero(mask)] for mask in (candidates, ~candidates))
     return " | ".join(inside) if len(inside) <= len(outside) else f"all but {', '.join(outside)}"
 
 
