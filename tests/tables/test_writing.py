@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from propall.labels.parsing import as_text
+from propall.tables.formulas import is_answer_column
 from propall.tables.reading import read_table
-from propall.tables.writing import add_columns, format_of, is_answer_column, write_table
+from propall.tables.writing import add_columns, format_of, write_table
 
 needs_openpyxl = pytest.mark.skipif(find_spec("openpyxl") is None, reason="needs openpyxl")
 BINARY = {".parquet": "pyarrow", ".feather": "pyarrow", ".xlsx": "openpyxl"}

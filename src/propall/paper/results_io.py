@@ -17,6 +17,7 @@ from propall.paper.results import RunResult
 from propall.paper.store import COLUMNS, NUMBERS, PROVENANCE, Store, StoreError
 from propall.paper.tables import TABLES
 from propall.paper.tables.modern import MODERN
+from propall.tables.formulas import guard, unguard
 
 Line = TypeVar("Line")
 Value = TypeVar("Value")
@@ -113,7 +114,7 @@ def _read_file(path: Path) -> list[RunResult]:
 
 def _from_csv_line(line: dict[str, str]) -> RunResult:
     values: dict[str, Any] = {name: float(line[name]) for name in NUMBERS}
-    values |= {name: line[name] for name in PROVENANCE}
+    values |= {name: unguard(line[name]) for name in PROVENANCE}
     return RunResult.from_dict(values | {"spec": json.loads(line["spec"]), "stack": int(line["stack"])})
 
 
@@ -135,7 +136,9 @@ def _parse(path: Path, lines: Iterable[tuple[int, Line]], parse: Callable[[Line]
 def write_folder(store: Store, folder: Path) -> dict[str, int]:
     """Publish the results of the paper's tables; returns the number of runs by table.
 
-    Files of tables without results are removed, since `details.jsonl` no longer covers them.
+    Files of tables without results are removed, since `details.jsonl` no longer covers them. Every file is
+    replaced at once, but not all together, since the folder may hold other files: after an interruption some
+    are new and some old, and writing the folder again completes it.
     """
     results = {result.spec.key: result for result in store.newest()}
     counts: dict[str, int] = {}
@@ -231,9 +234,9 @@ def _table_line(cell: str, result: RunResult) -> dict[str, Any]:
 
 def _from_table_line(line: dict[str, str], details: dict[str, dict[str, Any]]) -> RunResult:
     if (key := line["key"]) not in details:
-        raise ValueError(f"{DETAILS} lacks run {key}")
+        raise ValueError(f"{DETAILS} lacks run {key}; an export to this folder was interrupted, so repeat it")
     numbers = {name: float(line[name]) for name in (*_FRACTIONS, "seconds")}
-    texts = {name: line[name] for name in _TEXTS}
+    texts = {name: unguard(line[name]) for name in _TEXTS}
     others = {"stack": int(line["stack"]), "when": line["date"]}
     return RunResult.from_dict({**details[key], **numbers, **texts, **others})
 
@@ -284,5 +287,8 @@ def _to_csv(columns: Iterable[str], lines: Iterable[dict[str, Any]]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, tuple(columns), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(lines)
+    for line in lines:
+        writer.writerow(
+            {name: guard(value) if isinstance(value, str) else value for name, value in line.items()}
+        )
     return out.getvalue()

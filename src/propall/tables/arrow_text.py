@@ -6,6 +6,7 @@ with a cell that needs quotation marks is left to the general code, which notes 
 
 import csv
 import io
+import re
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -158,6 +159,14 @@ def joined(columns: "list[pd.Series[Any]]", separator: str) -> list[str] | None:
         return None
     texts: list[str] = compute.binary_join_element_wise(*cells, separator).to_pylist()
     return texts
+
+
+def begins_with(column: "pd.Series[Any]", signs: str) -> NDArray[np.bool_]:
+    """Return which cells of a column of Arrow text begin with one of these signs."""
+    from pyarrow import compute
+
+    matches = compute.match_substring_regex(_chunks(column), f"^[{re.escape(signs)}]")
+    return np.asarray(matches)
 
 
 def append_plain(frame: pd.DataFrame, path: Path, separator: str, *, header: bool) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from propall import atomic_files
 from propall.labels.annotators import ErrorModel, Posterior, combine_answers
 from propall.tables.consensus import crowd_answers, decide
+from propall.tables.formulas import guard, map_columns
 from propall.tables.label_columns import LabeledTable
 from propall.tables.label_source import USUAL_NAMES, LabelSource
 from propall.tables.reading import RawTable
@@ -73,7 +74,8 @@ class CrowdReport:
         paths = []
         for name, frame in frames.items():
             paths.append(out.with_name(f"{out.stem}_{name}.csv"))
-            atomic_files.write_text(paths[-1], frame.to_csv(index=False, float_format="%.6g"))
+            inert = map_columns(frame, guard, list(frame.columns)).rename(columns=guard)
+            atomic_files.write_text(paths[-1], inert.to_csv(index=False, float_format="%.6g"))
         return paths
 
 

@@ -28,9 +28,9 @@ from propall.tables.arrow_text import (
     is_arrow_text,
     plain_numbers,
 )
+from propall.tables.formulas import is_answer_column
 from propall.tables.images import ImageColumn
 from propall.tables.reading import DataNote, holds_numbers, note_rows
-from propall.tables.writing import is_answer_column
 from propall.wording import list_names, plural
 
 Kind = Literal["number", "date", "category", "text"]

@@ -26,6 +26,7 @@ from propall.labels.votes import (
     label_studio_names,
 )
 from propall.tables.arrow_text import count_texts, is_arrow_text, plain_numbers
+from propall.tables.formulas import is_answer_column
 from propall.tables.label_source import (
     MIN_LABEL_SHARE,
     NO_LABEL,
@@ -36,7 +37,6 @@ from propall.tables.label_source import (
 )
 from propall.tables.reading import DataNote, RawTable, holds_numbers, note_rows, read_table
 from propall.tables.spelling import SimilarNames, Typos, find_typos
-from propall.tables.writing import is_answer_column
 from propall.wording import list_names, plural, suggest
 
 #: More classes than this must be in two rows each on average; otherwise the column is hardly one of labels.

@@ -21,6 +21,7 @@ from propall.labels import votes
 from propall.labels.inputs import is_missing
 from propall.tables.arrow_text import split_plain
 from propall.tables.encodings import decode_text
+from propall.tables.formulas import find_formulas, may_have_formulas, unguard_answers
 from propall.wording import did_you_mean, list_names
 
 #: What was done about something noted, most severe first.
@@ -188,7 +189,8 @@ def _read_csv(path: Path, text: str) -> RawTable:
     csv_separator = None if path.suffix.lower() == ".tsv" else separator
     plain = split_plain(text, separator)
     if plain is not None:
-        return RawTable(plain, path.name, notes, separator=csv_separator)
+        notes += _note_formulas(text, plain)
+        return RawTable(unguard_answers(plain), path.name, notes, separator=csv_separator)
     records = split_records(text, separator, path.name)
     header = [name.strip() for name in next(records, [])]
     rows = [row for row in records if row]  # skip blank lines
@@ -206,7 +208,24 @@ def _read_csv(path: Path, text: str) -> RawTable:
     frame = pd.DataFrame(np.array(cells, dtype=object).reshape(len(cells), width), dtype=object)
     frame, renamed = _name_columns(frame, header)
     # Rows are dropped last, so that all notes count rows of the file.
-    return RawTable(frame.drop(index=long + empty), path.name, notes + renamed, separator=csv_separator)
+    frame = frame.drop(index=long + empty)
+    notes += renamed + _note_formulas(text, frame)
+    return RawTable(unguard_answers(frame), path.name, notes, separator=csv_separator)
+
+
+def _note_formulas(text: str, frame: pd.DataFrame) -> list[DataNote]:
+    if not may_have_formulas(text):
+        return []
+    advice = "a spreadsheet program may run them in a .csv file. Write .xlsx, in which they are text"
+    return [
+        DataNote(
+            "formulas",
+            f"{name!r}: cells such as {cell[:40]!r} look like formulas; {advice}",
+            "noted",
+            tuple(rows),
+        )
+        for name, (cell, rows) in find_formulas(frame).items()
+    ]
 
 
 def split_records(text: str, separator: str, name: str) -> Iterator[list[str]]:

@@ -17,6 +17,7 @@ from propall.estimators.resolution import Resolution
 from propall.tables.arrow_text import append_plain
 from propall.tables.consensus import doubt_at, estimate_rate, set_error_odds
 from propall.tables.evaluation import read_candidates
+from propall.tables.formulas import guard_answers
 from propall.tables.label_source import LabelSource
 from propall.tables.model import TableModel
 from propall.tables.reading import FORMATS, DataNote, RawTable, read_table
@@ -26,7 +27,7 @@ from propall.tables.resolution import (
     predict_file,
     resolve_file,
 )
-from propall.tables.writing import format_of, write_table
+from propall.tables.writing import csv_text, format_of, write_table
 
 #: Rows of a Parquet file and bytes of a text file that are read at once.
 PART_ROWS, PART_BYTES = 1 << 15, 1 << 23
@@ -223,7 +224,7 @@ class TableWriter:
         self.path, self.kind = path, kind
         self.separator = "\t" if kind == "TSV" else separator or ","
         self._parquet: Any = None
-        self._n_parts = 0
+        self._is_new = True
 
     def write(self, frame: pd.DataFrame) -> None:
         """Append rows."""
@@ -232,16 +233,10 @@ class TableWriter:
         elif self.kind == "JSON lines":
             with self.path.open("a", encoding="utf-8") as file:
                 frame.to_json(file, orient="records", lines=True, force_ascii=False)
-        elif not append_plain(frame, self.path, self.separator, header=not self._n_parts):
-            frame.to_csv(
-                self.path,
-                mode="a",
-                header=not self._n_parts,
-                sep=self.separator,
-                encoding="utf-8",
-                index=False,
-            )
-        self._n_parts += 1
+        elif not append_plain(frame := guard_answers(frame), self.path, self.separator, header=self._is_new):
+            with self.path.open("a", encoding="utf-8", newline="") as file:
+                file.write(csv_text(frame, self.separator, header=self._is_new))
+        self._is_new = False
 
     def _write_parquet(self, frame: pd.DataFrame) -> None:
         import pyarrow as pa

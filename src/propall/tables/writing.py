@@ -13,22 +13,13 @@ from numpy.typing import NDArray
 
 from propall.atomic_files import replacing
 from propall.labels.parsing import as_text
+from propall.tables.formulas import PREFIX, guard_answers
 from propall.tables.reading import FORMATS, SPREADSHEET_LIBRARIES
 
-#: Prefix of added columns, so that they do not clash with the table's columns.
-PREFIX = "propall_"
-#: Columns that are added to a table; `p_` and the name of a class stand for the probability of that class.
-ANSWERS = ("label", "probability", "margin", "doubt", "alternatives", "note", "by")
-_ANSWER_COLUMN = re.compile(rf"{PREFIX}({'|'.join(ANSWERS)}|p_.*)(_\d+)?", re.DOTALL)
 #: Modules of packages with another name.
 _MODULES = {"odfpy": "odf"}
 #: Largest table and longest text of a cell that Excel opens.
 EXCEL_ROWS, EXCEL_COLUMNS, EXCEL_CELL = 1_048_575, 16_384, 32_767
-
-
-def is_answer_column(name: str) -> bool:
-    """Whether a column has the name of one that `resolve` or `predict` adds, and so is no feature."""
-    return _ANSWER_COLUMN.fullmatch(name) is not None
 
 
 def add_columns(frame: pd.DataFrame, rows: NDArray[Any], columns: Mapping[str, Any]) -> pd.DataFrame:
@@ -74,7 +65,8 @@ def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None 
     path, kind = Path(path), format_of(path)
     with replacing(path) as part:
         if kind in ("CSV", "TSV"):
-            _write_csv(frame, part, "\t" if kind == "TSV" else separator or ",")
+            text = csv_text(guard_answers(frame), "\t" if kind == "TSV" else separator or ",")
+            part.write_bytes(text.encode())
         elif kind in ("JSON", "JSON lines"):
             lines = kind == "JSON lines"
             frame.to_json(part, orient="records", lines=lines, force_ascii=False, double_precision=15)
@@ -86,11 +78,14 @@ def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None 
     return path
 
 
-def _write_csv(frame: pd.DataFrame, path: Path, separator: str) -> None:
-    frame.to_csv(path, sep=separator, encoding="utf-8", index=False)
-    if path.is_file() and b"\r" in path.read_bytes():
+def csv_text(frame: pd.DataFrame, separator: str, *, header: bool = True) -> str:
+    """Return a table as CSV."""
+    text = frame.to_csv(sep=separator, index=False, header=header, lineterminator="\n")
+    if "\r" in text:
         # pandas does not quote it, though readers take it for the end of a line.
-        frame.to_csv(path, sep=separator, encoding="utf-8", index=False, quoting=csv.QUOTE_NONNUMERIC)
+        quoting = csv.QUOTE_NONNUMERIC
+        text = frame.to_csv(sep=separator, index=False, header=header, lineterminator="\n", quoting=quoting)
+    return text
 
 
 def _write_excel(frame: pd.DataFrame, path: Path) -> None:

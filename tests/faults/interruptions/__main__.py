@@ -32,6 +32,7 @@ def main() -> None:
     torch.set_num_threads(1)  # this process forks: no other thread may hold a lock
     import propall.cli
     import propall.paper.pages
+    import propall.report.annotator_pages
     import propall.report.model_pages
     import propall.tables.fitting
     import propall.tables.streaming  # noqa: F401

@@ -14,6 +14,7 @@ from tests.faults.harness import run_command
 
 COMPATIBILITY = Path(__file__).parents[2] / "compatibility"
 MODEL, TABLE = COMPATIBILITY / "models" / "sets", COMPATIBILITY / "models" / "sets.csv"
+ANSWERS = COMPATIBILITY / "models" / "annotators.csv"
 STORE = COMPATIBILITY / "store"
 #: What an output holds: one part for a file or a model, one part per result for a store.
 Parts = frozenset[str]
@@ -147,6 +148,7 @@ def _with_data(folder: Path) -> None:
 
 QUICK = "net=linear", "epochs=4", "members=1", "folds=2", "search=false"
 QUICKLY = tuple(word for setting in QUICK for word in ("--options", setting))
+_CONSENSUS = ("out.csv", "out_annotators.csv", "out_confusions.csv", "out_questions.csv")
 _TABLES = ("real.csv", "uniform.csv", "details.jsonl")
 SCENARIOS = [
     Scenario(
@@ -160,6 +162,12 @@ SCENARIOS = [
         ("resolve", str(TABLE), "--model", str(MODEL), "--out", "work/out.csv"),
         _with_old_files("out.csv", "out.html"),
         {"out.csv": _read_bytes, "out.html": _read_page},
+    ),
+    Scenario(
+        "consensus",
+        ("consensus", str(ANSWERS), "--annotators", "ann,bob,cy", "--out", "work/out.csv"),
+        _with_old_files("out.html", *_CONSENSUS),
+        {"out.html": _read_page} | dict.fromkeys(_CONSENSUS, _read_bytes),
     ),
     Scenario(
         "predict",
