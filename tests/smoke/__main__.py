@@ -1,5 +1,6 @@
 """`python -m tests.smoke [--python PYTHON] [--versions lowest|newest|constraints] [--only PACKAGE ...]`.
 
+`--without-torch` compiles all modules and imports those that need no torch, where there is no build of it.
 Builds the wheel, installs it into a new virtual environment outside the repository, and runs checks.py there.
 """
 
@@ -41,6 +42,11 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="Interpreter of the new environment.")
     parser.add_argument("--versions", choices=["lowest", "newest", "constraints"], default="constraints")
     parser.add_argument("--only", nargs="*", default=[], help="Change only these packages.")
+    parser.add_argument(
+        "--without-torch",
+        action="store_true",
+        help="For an interpreter without a build of torch: imports only.",
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="smoke") as name:
         folder = Path(name)
@@ -48,7 +54,15 @@ def main() -> None:
         _call(arguments.python, "-m", "venv", folder / "venv")
         pip = [python, "-m", "pip", "install", "--quiet"]
         _call(*pip[:3], "wheel", "--quiet", "--no-deps", "--wheel-dir", folder / "wheels", REPOSITORY)
-        _call(*pip, *requirements(arguments.versions, arguments.only))
+        words = requirements(arguments.versions, arguments.only)
+        if arguments.without_torch:
+            _call(*pip, *(word for word in words if not word.startswith("torch")))
+            _call(*pip, "--no-deps", "--target", folder / "unpacked", next((folder / "wheels").glob("*.whl")))
+            imports = REPOSITORY / "tests" / "smoke" / "imports.py"
+            raise SystemExit(
+                subprocess.run([python, "-I", imports, folder / "unpacked"], cwd=folder).returncode
+            )
+        _call(*pip, *words)
         _call(*pip, next((folder / "wheels").glob("*.whl")))
         shutil.copytree(REPOSITORY / "tests" / "compatibility", folder / "fixtures")
         shutil.copy(REPOSITORY / "tests" / "smoke" / "checks.py", folder)

@@ -232,3 +232,8 @@ def test_dates_that_may_be_two_are_left_out() -> None:
         str(features.notes[0])
         == "'seen' has dates whose day and month may be swapped; write them as 2023-12-31"
     )
+
+
+def test_an_integer_that_no_float_can_hold_is_no_number():
+    column = pd.Series([10**400, 1, 2.5], dtype=object)
+    assert np.isnan(as_numbers(column)).tolist() == [True, False, False]

@@ -286,6 +286,7 @@ def train(
         folds=repetitions.folds,
         setting=setting,
     )
+    stored = custom_runs.count_stored(specs, out)
     with AccuracyBar(data) as bar:
         folder, results = custom_runs.train_runs(specs, out, device=device, monitor=bar)
     path = None
@@ -306,6 +307,7 @@ def train(
         std = "" if row.std is None else f"{row.std:.2f}"
         rows.append((row.method, f"{row.mean:.2f}", std, row.runs, f"{row.seconds:.1f}"))
     print_table(("method", "accuracy %", "std", "runs", "seconds"), rows, numbers=slice(1, None))
-    print_line(f"\n{plural(len(results), 'run')}; seconds: sum of run times. Results: {folder}")
+    earlier = f", {stored} of them from an earlier call" if stored else ""
+    print_line(f"\n{plural(len(results), 'run')}{earlier}; seconds: sum of run times. Results: {folder}")
     if path is not None:
         print_line(f"Page: {path}")

@@ -357,6 +357,7 @@ def _print_notes(notes: Sequence[tuple[str, str]], prefix: str = "") -> None:
 
 
 def _print_plan(specs: Sequence[Spec], store: Store, device: str, json_output: bool) -> None:
+    from propall.data.files import data_root
     from propall.paper.runtime_estimates import RuntimeEstimates
     from propall.paper.scheduler import plan_runs
     from propall.training.compiled import best_device
@@ -389,7 +390,10 @@ def _print_plan(specs: Sequence[Spec], store: Store, device: str, json_output: b
     if guessed:
         print_line(f"* as measured on {estimates.other_hardware}; not timed here yet.")
     if absent:
-        print_line(f"Data not available: {', '.join(absent)} ({plural(len(plan.absent), 'run')}).")
+        print_line(
+            f"Data not available: {', '.join(absent)} ({plural(len(plan.absent), 'run')}). They belong in "
+            f"{data_root()}; `propall data get {absent[0]}` says how to get them."
+        )
 
 
 def _time(group: RuntimeForecast) -> str:

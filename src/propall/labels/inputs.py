@@ -175,14 +175,18 @@ def reject_rows(
 def reject_empty(bad: ArrayLike, parameter: str) -> None:
     """Raise an error if any row has no candidate."""
     remedy = (
-        "every row needs at least one candidate. Drop them, or give them every class if nothing is known."
+        "every row needs at least one candidate. Drop them, or keep them with every class as candidate: "
+        'CandidateLabels.from_any(..., empty="all").'
     )
     reject_rows(bad, parameter, ("is empty", "are empty"), remedy)
 
 
 def reject_missing(bad: ArrayLike, parameter: str, detail: Callable[[int], str]) -> None:
     """Raise an error if the label of any row is None, NaN or infinite."""
-    remedy = "None, NaN and infinity are not labels. Drop them, or give them every class as candidates."
+    remedy = (
+        "None, NaN and infinity are not labels. Drop them, or keep them with every class as candidate: "
+        'CandidateLabels.from_any(..., empty="all").'
+    )
     reject_rows(bad, parameter, ("has no usable label", "have no usable label"), remedy, detail)
 
 

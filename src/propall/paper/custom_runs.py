@@ -170,7 +170,7 @@ def train_runs(
     specs: Sequence[Spec], out: Path, *, device: str = "auto", monitor: Monitor | None = None
 ) -> tuple[Path, list[RunResult]]:
     """Run what the folder lacks; returns the folder and all results in the order of the specs."""
-    folder = out / f"{specs[0].data}-{counter_rng.digest(*sorted(spec.key for spec in specs))[:12]}"
+    folder = _folder(specs, out)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "results.jsonl"
     results = _read(file)
@@ -180,6 +180,16 @@ def train_runs(
             lines.write(json.dumps(result.to_dict()) + "\n")
         results[result.spec.key] = result
     return folder, [results[spec.key] for spec in specs]
+
+
+def count_stored(specs: Sequence[Spec], out: Path) -> int:
+    """Count the runs that an earlier call of `train_runs` finished."""
+    results = _read(_folder(specs, out) / "results.jsonl")
+    return sum(spec.key in results for spec in specs)
+
+
+def _folder(specs: Sequence[Spec], out: Path) -> Path:
+    return out / f"{specs[0].data}-{counter_rng.digest(*sorted(spec.key for spec in specs))[:12]}"
 
 
 def view_sheet(spec: Spec) -> ViewSheet | None:

@@ -502,7 +502,7 @@ def _plain_numbers(cells: NDArray[Any]) -> NDArray[np.float64] | None:
         numbers: NDArray[np.float64] = cells.astype(np.float64)
         # Python parses 1_000 as a number, but in a file it is not one.
         return None if "_" in "".join(cells) else numbers
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -83,8 +83,13 @@ def csv_text(frame: pd.DataFrame, separator: str, *, header: bool = True) -> str
     text = frame.to_csv(sep=separator, index=False, header=header, lineterminator="\n")
     if "\r" in text:
         # pandas does not quote it, though readers take it for the end of a line.
-        quoting = csv.QUOTE_NONNUMERIC
-        text = frame.to_csv(sep=separator, index=False, header=header, lineterminator="\n", quoting=quoting)
+        text = frame.to_csv(
+            sep=separator,
+            index=False,
+            header=header,
+            lineterminator="\n",
+            quoting=csv.QUOTE_NONNUMERIC,
+        )
     return text
 
 

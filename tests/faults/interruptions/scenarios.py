@@ -165,7 +165,7 @@ SCENARIOS = [
     ),
     Scenario(
         "consensus",
-        ("consensus", str(ANSWERS), "--annotators", "ann,bob,cy", "--out", "work/out.csv"),
+        ("consensus", str(ANSWERS), "--annotators", "ann,bob,eve", "--out", "work/out.csv"),
         _with_old_files("out.html", *_CONSENSUS),
         {"out.html": _read_page} | dict.fromkeys(_CONSENSUS, _read_bytes),
     ),
