@@ -567,7 +567,9 @@ def _format_candidates(candidates: NDArray[np.bool_], names: Sequence[str]) -> s
     """The candidates or the excluded labels, whichever is shorter."""
     if candidates.all():
         return "any"
-    inside, outside = ([names[i] for i in np.flatnonzero(mask)] for mask in (candidates, ~candidates))
+    inside, outside = (
+        [names[i] for i in np.flatnonzero(mask).tolist()] for mask in (candidates, ~candidates)
+    )
     return " | ".join(inside) if len(inside) <= len(outside) else f"all but {', '.join(outside)}"
 
 
