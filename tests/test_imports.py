@@ -17,6 +17,7 @@ HEAVY = ("sklearn", "pandas", "scipy", "matplotlib", "rich", "typer", "lightning
         ("import propall; propall.ProPaLLLoss()", HEAVY),
         ("import propall; propall.propall_loss", HEAVY),
         ("import propall; propall.CandidateLabels.from_strings(['a|b', 'c'])", HEAVY),
+        ("import propall.training.stream", HEAVY),  # what `propall.lightning` imports first
     ],
 )
 def test_nothing_heavy_is_loaded(code, absent):

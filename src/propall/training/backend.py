@@ -10,10 +10,10 @@ from torch import Tensor
 from propall.training.contract import State, Step
 from propall.training.optim import Tensors
 from propall.training.sections import differentiate
-from propall.training.stream import Batch
 
 if TYPE_CHECKING:
     from propall.training.stack import Stack
+    from propall.training.stream import Batch
 
 
 class Group(NamedTuple):
@@ -56,18 +56,18 @@ class Backend(ABC):
 
     @abstractmethod
     def section_inputs(
-        self, section: int, batch: Batch, time: StepTime, noise: Tensor | None
+        self, section: int, batch: "Batch", time: StepTime, noise: Tensor | None
     ) -> SectionInputs:
         """What a section sees of a batch."""
 
     @abstractmethod
     def losses_and_gradients(
-        self, batch: Batch, inputs: list[SectionInputs]
+        self, batch: "Batch", inputs: list[SectionInputs]
     ) -> tuple[Float[Tensor, "r"], Tensor, list[Tensors]]:
         """Loss of every run, the logits, and the gradients in the tensors of every group."""
 
     @abstractmethod
-    def update(self, section: int, batch: Batch, section_inputs: SectionInputs, logits: Tensor) -> State:
+    def update(self, section: int, batch: "Batch", section_inputs: SectionInputs, logits: Tensor) -> State:
         """State of a section's runs after the optimizer's step, for the rows of the batch."""
 
 
@@ -84,7 +84,7 @@ class StackedBackend(Backend):
         ]
 
     def section_inputs(
-        self, section: int, batch: Batch, time: StepTime, noise: Tensor | None
+        self, section: int, batch: "Batch", time: StepTime, noise: Tensor | None
     ) -> SectionInputs:
         """The section's slice of the batch."""
         runs = self.stack.sections[section].runs
@@ -93,7 +93,7 @@ class StackedBackend(Backend):
         return SectionInputs(batch.candidates[runs], self.stack.batch_state(section, batch), step)
 
     def losses_and_gradients(
-        self, batch: Batch, inputs: list[SectionInputs]
+        self, batch: "Batch", inputs: list[SectionInputs]
     ) -> tuple[Float[Tensor, "r"], Tensor, list[Tensors]]:
         """One gradient of the sum of all losses; batch norm's new buffers are written to the stack."""
         stack = self.stack
@@ -115,7 +115,7 @@ class StackedBackend(Backend):
         write(stack.buffers, buffers)
         return losses.detach(), logits, gradients
 
-    def update(self, section: int, batch: Batch, section_inputs: SectionInputs, logits: Tensor) -> State:
+    def update(self, section: int, batch: "Batch", section_inputs: SectionInputs, logits: Tensor) -> State:
         """All runs of the section at once."""
         part = self.stack.sections[section]
         fresh = part.objective.fresh_logits
@@ -123,7 +123,7 @@ class StackedBackend(Backend):
             self._fresh_logits(part.runs, batch) if fresh else logits.detach()[part.runs], *section_inputs
         )
 
-    def _fresh_logits(self, runs: slice, batch: Batch) -> Tensor:
+    def _fresh_logits(self, runs: slice, batch: "Batch") -> Tensor:
         stack = self.stack
         parameters, before = (
             {name: tensor[runs] for name, tensor in part.items()}
