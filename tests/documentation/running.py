@@ -18,7 +18,7 @@ from tests.documentation.comparison import matches
 from tests.documentation.pages import ROOT, Block, PageError, Span, read_blocks, shown_pictures
 
 #: Seconds that one command or script may take.
-LIMIT = 120
+LIMIT = 600
 #: What a page may hold; see `Block.kind`.
 KINDS = ("file", "python", "script", "console", "hidden")
 
