@@ -149,3 +149,19 @@ def test_options_that_workers_do_not_support(model, folder, tmp_path, capsys):
             run_command(words)
         assert stop.value.code == 1
         assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_notes_count_rows_that_were_dropped_from_earlier_files(model, tmp_path) -> None:
+    frame = make_frame()[:20].astype(object)
+    number = next(name for name in frame.columns if isinstance(frame[name].iloc[0], float))
+    lines = frame.to_csv(index=False).splitlines()
+    path = tmp_path / "table"
+    path.mkdir()
+    (path / "a.csv").write_text("\n".join([*lines[:6], "," * lines[0].count(","), *lines[6:11]]) + "\n")
+    frame.loc[15, number] = "wide"
+    later = frame[10:].to_csv(index=False)
+    (path / "b.csv").write_text(later)
+    summary = predict_folder(model, path, tmp_path / "out", ONE_PROCESS)
+    rows = {note.kind: note.rows for note in summary.notes}
+    assert rows["empty row"] == (5,)
+    assert rows["unreadable values"] == (16,)

@@ -8,10 +8,18 @@ import pandas as pd
 import pytest
 
 from propall.cli import main
-from propall.tables import streaming
+from propall.tables import arrow_text, streaming
+from propall.tables.arrow_text import is_arrow_text
+from propall.tables.features import Features
 from propall.tables.reading import read_table
 from propall.tables.resolution import predict_file, resolve_file
-from propall.tables.streaming import is_large, predict_to_file, read_parts, resolve_to_file
+from propall.tables.streaming import (
+    is_large,
+    predict_to_file,
+    read_parts,
+    resolve_to_file,
+    table_writer,
+)
 from propall.tables.writing import write_table
 from tests.fixtures.tables import write_birds
 
@@ -162,3 +170,141 @@ def assert_same_tables(found, expected):
             numbers = [pd.to_numeric(frame[name]).to_numpy(dtype=float) for frame in (found, expected)]
             # Matrix products of other shapes may differ in the last digits, which are then rounded to six.
             np.testing.assert_allclose(*numbers, atol=2e-6)
+
+
+def read_in_parts(path, size):
+    """The cells, rows and notes of a file read in parts."""
+    parts, notes = list(read_parts(path, size=size)), []
+    for part in parts:
+        notes = streaming.merge_notes(notes, part.notes)
+    frame = pd.concat([part.frame for part in parts])
+    return frame.astype(object).to_numpy().tolist(), frame.index.tolist(), notes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"a,b\r" + b"1,2\r" * 300,
+        b"a,b\r" + b"1,2\n" * 300,
+        b"a,b\r\n" + b"1,2\r\n" * 300,
+        b'"a\r\n1",b\r\n' + b"1,2\r\n" * 300,
+        b"a,b\n" + b"1,2\n" * 100 + b",\n" * 900 + b"3,4\n" + b",\n" * 900,
+        b"a,b\n" + b"\n" * 900 + b"1,2\n" + b" , \n" * 300 + b"3,4\n",
+        b"\xef\xbb\xbfa,b\n" + "1,Möwe\n".encode() * 300,
+        b"a,b\n" + b"1,2\n" * 300 + "1,Möwe\n".encode("cp1252") * 20 + b"1,2\n" * 300,
+    ],
+    ids=[
+        "carriage returns",
+        "carriage return after the header",
+        "both",
+        "header of two lines",
+        "blank rows",
+        "blank lines",
+        "mark",
+        "late cp1252",
+    ],
+)
+@pytest.mark.parametrize("size", [101, 500])
+def test_unusual_files_are_the_same_in_parts(tmp_path, text, size):
+    path = tmp_path / "table.csv"
+    path.write_bytes(text)
+    assert read_in_parts(path, size) == read_in_parts(path, 1 << 20)
+
+
+@pytest.mark.parametrize("text", [b"a,b\n" + b",\n" * 900, b"a" * 900 + b",b\n", b"a,b" + b" " * 900])
+def test_a_file_without_rows_is_refused_in_parts(tmp_path, text):
+    path = tmp_path / "table.csv"
+    path.write_bytes(text)
+    with pytest.raises(ValueError, match=r"table\.csv has no rows below its header"):
+        list(read_parts(path, size=101))
+
+
+def test_lines_in_messages_are_those_of_the_file(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("a,b\n" + "1,2\n" * 300 + '3,"open\n')
+    messages = []
+    for size in (101, 1 << 20):
+        with pytest.raises(ValueError, match="line 302: a quotation mark is not closed") as refused:
+            list(read_parts(path, size=size))
+        messages.append(str(refused.value))
+    assert messages[0] == messages[1]
+
+
+def test_an_output_that_is_deleted_is_not_begun_again(tmp_path):
+    path, frame = tmp_path / "out.csv", pd.DataFrame({"a": ["1"], "b": ["2"]})
+    path.write_text("old\n")
+
+    def lose_the_file() -> None:
+        with table_writer(path, None) as write:
+            write(frame)
+            (part,) = tmp_path.glob(".out.*")
+            part.unlink()
+            write(frame)
+
+    with pytest.raises(FileNotFoundError, match=r"out\.csv"):
+        lose_the_file()
+    assert path.read_text() == "old\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["out.csv"]
+
+
+#: Cells of a column, in a file whose columns are separated by semicolons.
+COLUMNS = {
+    "plain": ["1", "2.5", "-3", "1e5"],
+    "spaces": [" 1", "2 ", " 3 ", "4"],
+    "zeros": ["007", "010", "7", "000"],
+    "plus": ["+1", "-2", "+3.5", "4"],
+    "thousands": ["1,234", "12,345,678", "9,999.5", "5"],
+    "decimal commas": ["1,5", "2,25", "-3,125", "4"],
+    "missing": ["NA", "", "n/a", "4"],
+    "infinite": ["inf", "-inf", "nan", "1e400"],
+    "beyond 2**53": ["9007199254740993", "9007199254740992", "-9223372036854775809", "4"],
+    "underscores": ["1_000", "2", "3", "4"],
+    "wide digits": ["\uff11", "\u0662", "3", "4"],
+    "dates": ["2024-01-31", "2024-02-01T10:00", "", "2023-12-31"],
+    "day first": ["31.12.2023", "1.2.2024", "03.04.2024", "5.6.2024"],
+    "truth": ["true", "FALSE", "True", "false"],
+    "words": ["a b", " a b", "a\u00a0b", "A b"],
+    "mostly numbers": [*map(str, range(19)), "wide"],
+    "formulas": ["=1+1", "-2+3", "@x(1)", "'=1"],
+    "constant": ["1", "1.0", "1e0", "1"],
+    "blank": ["", " ", "-", "?"],
+}
+
+
+@pytest.mark.parametrize("lines_end", ["\n", "\r\n"])
+def test_columns_kept_by_arrow_are_features_as_others_are(tmp_path, monkeypatch, lines_end):
+    pytest.importorskip("pyarrow")
+    rows = [[cells[i % len(cells)] for cells in COLUMNS.values()] for i in range(60)]
+    text = lines_end.join(";".join(row) for row in [list(COLUMNS), *rows]) + lines_end
+    path = tmp_path / "table.csv"
+    path.write_bytes(text.encode())
+    outcomes = []
+    for length in (0, 1 << 30):
+        monkeypatch.setattr(arrow_text, "MIN_LENGTH", length)
+        raw = read_table(path)
+        assert is_arrow_text(raw.frame["plain"]) == (length == 0)
+        features = Features.fit(raw.frame, separator=raw.separator)
+        values = features.transform(raw.frame)
+        new = features.check_new_rows(raw.frame)
+        outcomes.append((features.as_dict(), features.notes, new, raw.notes, values.tobytes()))
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("size", [700, 1 << 20])
+def test_predictions_with_arrow_are_those_without(fitted, birds_file, tmp_path, monkeypatch, size):
+    """Some parts are plain; others have quotation marks, short rows or blank rows."""
+    pytest.importorskip("pyarrow")
+    lines = birds_file.read_text().splitlines()
+    lines[10] += ",,"
+    lines[25] = lines[25].replace(lines[25].split(",")[0], '"say ""kee"", loudly\nand often"', 1)
+    lines[40] = lines[40].rsplit(",", 1)[0]
+    lines.insert(50, "")
+    lines[60] = "," * lines[0].count(",")
+    path = tmp_path / "new.csv"
+    path.write_text("\r\n".join(lines) + "\r\n", newline="")
+    outcomes = []
+    for length in (0, 1 << 30):
+        monkeypatch.setattr(arrow_text, "MIN_LENGTH", length)
+        summary = predict_to_file(fitted.model, read_parts(path, size=size), tmp_path / "out.csv")
+        outcomes.append(((tmp_path / "out.csv").read_bytes(), summary.as_dict()))
+    assert outcomes[0] == outcomes[1]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from propall.labels.parsing import as_text
 from propall.tables.formulas import is_answer_column
 from propall.tables.reading import read_table
-from propall.tables.writing import add_columns, format_of, write_table
+from propall.tables.streaming import table_writer
+from propall.tables.writing import add_columns, format_of, json_lines, write_table
 
 needs_openpyxl = pytest.mark.skipif(find_spec("openpyxl") is None, reason="needs openpyxl")
 BINARY = {".parquet": "pyarrow", ".feather": "pyarrow", ".xlsx": "openpyxl"}
@@ -78,3 +79,49 @@ def test_columns_of_the_table_are_never_replaced() -> None:
 def test_a_missing_library_is_noticed_before_the_work() -> None:
     with pytest.raises(ValueError, match=r"out: writing .ods requires odfpy; pip install odfpy"):
         format_of("t.ods")
+
+
+NUMBERS = [
+    1 / 3,
+    0.1 + 0.2,
+    1e-12,
+    1.2345678901234567e-14,
+    5e-324,
+    1.7976931348623157e308,
+    -0.0,
+    123456.123456789,
+]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".json", ".jsonl"])
+@pytest.mark.parametrize("in_parts", [False, True])
+@pytest.mark.parametrize("dtype", [float, object])
+def test_numbers_are_written_exactly(ending: str, in_parts: bool, dtype: type, tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"x": pd.Series(NUMBERS, dtype=dtype), "n": [2**63 + i for i in range(len(NUMBERS))]}
+    )
+    path = tmp_path / f"numbers{ending}"
+    if in_parts:
+        with table_writer(path, None) as write:
+            write(frame)
+    else:
+        write_table(frame, path)
+    again = read_table(path).frame
+    assert [repr(float(cell)) for cell in again["x"]] == list(map(repr, NUMBERS))
+    assert [int(cell) for cell in again["n"]] == frame["n"].tolist()
+
+
+def test_cells_of_json_lines() -> None:
+    day = pd.Timestamp("2024-01-31 10:00")
+    frame = pd.DataFrame(
+        {
+            "date": [day, pd.NaT],
+            "number": [np.inf, np.nan],
+            "list": [np.array([1, 2]), [None, {"a": float("nan")}]],
+            "flag": [True, False],
+        }
+    )
+    assert "".join(json_lines(frame)) == (
+        '{"date":"2024-01-31T10:00:00","number":null,"list":[1,2],"flag":true}\n'
+        '{"date":null,"number":null,"list":[null,{"a":null}],"flag":false}\n'
+    )

@@ -9,8 +9,7 @@ import io
 import re
 from collections import Counter
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,9 +31,8 @@ def split_plain(text: str, separator: str) -> pd.DataFrame | None:
     """
     if len(text) < MIN_LENGTH or find_spec("pyarrow") is None or not _may_be_plain(text):
         return None
-    header = next(csv.reader([text[: text.index("\n")].removesuffix("\r")], delimiter=separator), [])
-    names = [name.strip() for name in header]
-    if not names or not all(names) or len(set(names)) < len(names):
+    names = [name.strip() for name in text[: text.index("\n")].split(separator)]
+    if not all(names) or len(set(names)) < len(names):
         return None
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
@@ -169,8 +167,8 @@ def begins_with(column: "pd.Series[Any]", signs: str) -> NDArray[np.bool_]:
     return np.asarray(matches)
 
 
-def append_plain(frame: pd.DataFrame, path: Path, separator: str, *, header: bool) -> bool:
-    """Append rows to a CSV file as pandas writes them; False, with nothing written, if a cell needs quotes.
+def write_plain(frame: pd.DataFrame, file: BinaryIO, separator: str, *, header: bool) -> bool:
+    """Write rows to a CSV file as pandas writes them; False, with nothing written, if a cell needs quotes.
 
     Most columns must be Arrow text; others are converted one cell after the other.
     """
@@ -195,8 +193,7 @@ def append_plain(frame: pd.DataFrame, path: Path, separator: str, *, header: boo
         arrow_csv.write_csv(table, buffer, options)
     except pa.ArrowInvalid:
         return False
-    with path.open("ab") as file:
-        file.write(buffer.getbuffer())
+    file.write(buffer.getbuffer())
     return True
 
 

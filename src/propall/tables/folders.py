@@ -56,7 +56,7 @@ def predict_folder(
         for name, (rows, sum_of_probabilities) in summary.totals.items():
             known_rows, known = total.totals.get(name, (0, 0.0))
             total.totals[name] = (known_rows + rows, known + sum_of_probabilities)
-        first += summary.rows
+        first += summary.rows + sum(len(note.rows) for note in summary.notes if note.action == "row dropped")
     return total
 
 

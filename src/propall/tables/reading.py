@@ -142,12 +142,15 @@ class RawTable:
         return self.frame[name]
 
 
-def read_table(source: str | Path | pd.DataFrame, *, encoding: str | None = None) -> RawTable:
+def read_table(
+    source: str | Path | pd.DataFrame, *, encoding: str | None = None, allow_empty: bool = False
+) -> RawTable:
     """Read a table from a data frame, a file in one of the `FORMATS`, or a Label Studio export.
 
     Args:
         source: a data frame or the path of a file.
         encoding: of a text file; by default UTF-8, UTF-16, UTF-32 or Windows-1252, whichever it reads like.
+        allow_empty: return a file without rows as a table without rows; by default it is an error.
     """
     if isinstance(source, pd.DataFrame):
         frame, notes = _name_columns(source.reset_index(drop=True), [str(c) for c in source.columns])
@@ -169,7 +172,7 @@ def read_table(source: str | Path | pd.DataFrame, *, encoding: str | None = None
         if remark:
             table.notes.insert(0, DataNote("encoding", remark, "repaired"))
     table.folder = path.parent
-    if not len(table.frame):
+    if not len(table.frame) and not allow_empty:
         problem = "has no rows below its header" if path.stat().st_size else "is empty"
         raise ValueError(f"file: {path} {problem}.")
     if len(table.frame.columns) > MAX_COLUMNS:
@@ -421,6 +424,8 @@ def _read_binary(path: Path, kind: str) -> RawTable:
     except ImportError as error:
         library = SPREADSHEET_LIBRARIES.get(ending, "pyarrow")
         raise ValueError(f"file: reading {ending} needs {library}; pip install {library}.") from error
+    except MemoryError:  # not a defect of the file
+        raise
     except Exception as error:  # a damaged file can raise almost anything
         raise ValueError(
             f"file: {path.name} cannot be read as {kind} ({_reason(error)}); it is damaged or in another "

@@ -1,6 +1,7 @@
 """Predict and resolve tables larger than memory, one part after the other."""
 
 import itertools
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from propall.atomic_files import replacing
 from propall.estimators.resolution import Resolution
-from propall.tables.arrow_text import append_plain
+from propall.tables.arrow_text import write_plain
 from propall.tables.consensus import doubt_at, estimate_rate, set_error_odds
 from propall.tables.evaluation import read_candidates
 from propall.tables.formulas import guard_answers
@@ -27,7 +28,7 @@ from propall.tables.resolution import (
     predict_file,
     resolve_file,
 )
-from propall.tables.writing import csv_text, format_of, write_table
+from propall.tables.writing import csv_text, format_of, json_lines, write_table
 
 #: Rows of a Parquet file and bytes of a text file that are read at once.
 PART_ROWS, PART_BYTES = 1 << 15, 1 << 23
@@ -60,9 +61,9 @@ def read_parts(
     *,
     rows: int = PART_ROWS,
     size: int = PART_BYTES,
-    read: Callable[[Path], RawTable] = read_table,
+    read: Callable[..., RawTable] = read_table,
 ) -> Iterator[RawTable]:
-    """Read a table in parts whose rows are numbered through.
+    """Read a table in parts whose rows are numbered through; every part has rows.
 
     CSV and Parquet files, and folders of such files, are read in parts; other files as a whole.
 
@@ -70,7 +71,7 @@ def read_parts(
         file: the file or folder.
         rows: rows of a part of a Parquet file.
         size: bytes of a part of a CSV file; its last record is completed.
-        read: reader of one file.
+        read: reader of one file, with the parameter `allow_empty` of `read_table`.
     """
     path = Path(file)
     files = table_files(path) if path.is_dir() else []
@@ -89,6 +90,8 @@ def read_parts(
         yield read(path)
         return
     first, columns = 0, None
+    notes: list[DataNote] = []  # on blank rows before the first others
+    held: RawTable | None = None  # until it is known which blank rows follow
     for part in parts:
         names = part.frame.columns.tolist()
         if columns is not None and names != columns:
@@ -101,10 +104,18 @@ def read_parts(
         part.frame.index = part.frame.index + first
         part.notes = [replace(note, rows=tuple(row + first for row in note.rows)) for note in part.notes]
         first += n
-        yield part
+        if not len(part.frame):
+            (notes if held is None else held.notes).extend(part.notes)
+            continue
+        if held is not None:
+            yield held
+        part.notes, notes, held = notes + part.notes, [], part
+    if held is None:
+        raise ValueError(f"file: {path} has no rows below its header.")
+    yield held
 
 
-def _text_parts(path: Path, size: int, read: Callable[[Path], RawTable]) -> Iterator[RawTable]:
+def _text_parts(path: Path, size: int, read: Callable[..., RawTable]) -> Iterator[RawTable]:
     """Read a text file in parts, if it is large and its bytes are characters."""
     if path.stat().st_size <= size or _is_wide_encoding(path):
         return iter([read(path)])
@@ -118,18 +129,30 @@ def _is_wide_encoding(path: Path) -> bool:
     return b"\0" in start or start[:2] in (b"\xff\xfe", b"\xfe\xff")
 
 
-def _csv_parts(path: Path, size: int, read: Callable[[Path], RawTable]) -> Iterator[RawTable]:
+def _csv_parts(path: Path, size: int, read: Callable[..., RawTable]) -> Iterator[RawTable]:
     records = _records(path, size)
-    header = next(records)
+    header, noted, lines = next(records), set[str](), 0
     with tempfile.TemporaryDirectory() as folder:
         # Every part is a file of its own, so that there is one reader of CSV files.
         part = Path(folder) / path.name
-        for number, text in enumerate(records):
+        for text in records:
             part.write_bytes(header + text)
-            table = read(part)
-            if number:  # what the header says has been noted
-                table.notes = [note for note in table.notes if note.rows]
+            try:
+                table = read(part, allow_empty=True)
+            except ValueError as error:
+                raise ValueError(_later_lines(str(error), lines)) from error
+            # What is said about the whole file, such as its encoding, is said once.
+            table.notes = [note for note in table.notes if note.rows or note.kind not in noted]
+            noted |= {note.kind for note in table.notes if not note.rows}
+            table.notes = [replace(note, text=_later_lines(note.text, lines)) for note in table.notes]
+            lines += len(_LINE_END.findall(text))
             yield table
+
+
+def _later_lines(message: str, lines: int) -> str:
+    """Count the lines in a message about a part from the beginning of the file."""
+    pattern = r"((?:, line|\(line|lines up to) )(\d+)"
+    return re.sub(pattern, lambda match: f"{match[1]}{int(match[2]) + lines}", message)
 
 
 def _records(path: Path, size: int) -> Iterator[bytes]:
@@ -139,11 +162,11 @@ def _records(path: Path, size: int) -> Iterator[bytes]:
         while block := file.read(size):
             rest += block
             if not header_found:
-                end = _record_end(rest, rest.find)
+                end = _first_record_end(rest)
                 if end:
                     yield rest[:end]
                     rest, header_found = rest[end:], True
-            end = _record_end(rest, rest.rfind) if header_found else 0
+            end = _last_record_end(rest) if header_found else 0
             if end:
                 yield rest[:end]
                 rest = rest[end:]
@@ -156,18 +179,26 @@ def _records(path: Path, size: int) -> Iterator[bytes]:
             yield rest
 
 
-def _record_end(text: bytes, search: Callable[..., int]) -> int:
-    """End of the first (`text.find`) or last (`text.rfind`) line of which all quotation marks are closed."""
-    if search == text.find:
-        end = 0
-        while (found := text.find(b"\n", end)) >= 0:
-            end = found + 1
-            if text.count(b'"', 0, end) % 2 == 0:
-                return end
-        return 0
+#: As in the general reader, which also ends a line at a carriage return alone.
+_LINE_END = re.compile(rb"\r\n?|\n")
+
+
+def _first_record_end(text: bytes) -> int:
+    """End of the first line up to which all quotation marks are closed, or 0."""
+    marks = start = 0
+    for line_end in _LINE_END.finditer(text):
+        marks += text.count(b'"', start, line_end.start())
+        start = line_end.end()
+        if marks % 2 == 0:
+            return start
+    return 0
+
+
+def _last_record_end(text: bytes) -> int:
+    """End of the last line up to which all quotation marks are closed, or 0."""
     end = len(text)
     marks = text.count(b'"')
-    while (found := text.rfind(b"\n", 0, end)) >= 0:
+    while (found := max(text.rfind(b"\n", 0, end), text.rfind(b"\r", 0, end))) >= 0:
         marks -= text.count(b'"', found + 1, end)
         if marks % 2 == 0:
             return found + 1
@@ -218,11 +249,15 @@ def _columns_with_gaps(files: list[Path], schema: Any) -> list[str]:
 
 
 class TableWriter:
-    """Writes a table part by part, in the format of the file's suffix."""
+    """Writes a table part by part, in the format of the file's suffix.
+
+    The file stays open: one that is deleted meanwhile is missed at the end, not begun again.
+    """
 
     def __init__(self, path: Path, kind: str, separator: str | None) -> None:
-        self.path, self.kind = path, kind
+        self.kind = kind
         self.separator = "\t" if kind == "TSV" else separator or ","
+        self._file = path.open("wb")
         self._parquet: Any = None
         self._is_new = True
 
@@ -231,11 +266,9 @@ class TableWriter:
         if self.kind == "Parquet":
             self._write_parquet(frame)
         elif self.kind == "JSON lines":
-            with self.path.open("a", encoding="utf-8") as file:
-                frame.to_json(file, orient="records", lines=True, force_ascii=False)
-        elif not append_plain(frame := guard_answers(frame), self.path, self.separator, header=self._is_new):
-            with self.path.open("a", encoding="utf-8", newline="") as file:
-                file.write(csv_text(frame, self.separator, header=self._is_new))
+            self._file.writelines(line.encode() for line in json_lines(frame))
+        elif not write_plain(frame := guard_answers(frame), self._file, self.separator, header=self._is_new):
+            self._file.write(csv_text(frame, self.separator, header=self._is_new).encode())
         self._is_new = False
 
     def _write_parquet(self, frame: pd.DataFrame) -> None:
@@ -246,15 +279,16 @@ class TableWriter:
             schema = pa.Schema.from_pandas(frame, preserve_index=False)
             # A column that is blank so far may hold text later.
             fields = [f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in schema]
-            self._parquet = parquet.ParquetWriter(self.path, pa.schema(fields, schema.metadata))
+            self._parquet = parquet.ParquetWriter(self._file, pa.schema(fields, schema.metadata))
         self._parquet.write_table(
             pa.Table.from_pandas(frame, schema=self._parquet.schema, preserve_index=False)
         )
 
     def close(self) -> None:
         """Finish the file."""
-        if self._parquet is not None:
-            self._parquet.close()
+        with self._file:
+            if self._parquet is not None:
+                self._parquet.close()
 
 
 @contextmanager
@@ -270,7 +304,6 @@ def table_writer(path: Path, separator: str | None) -> Iterator[Callable[[pd.Dat
         write_table(pd.concat(frames), path)
         return
     with replacing(path) as part:
-        part.unlink(missing_ok=True)
         writer = TableWriter(part, kind, separator)
         try:
             yield writer.write

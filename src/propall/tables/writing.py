@@ -1,8 +1,11 @@
 """Writing a table with a model's answers as added columns."""
 
 import csv
+import datetime as dt
+import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from propall.atomic_files import replacing
+from propall.labels.inputs import is_missing
 from propall.labels.parsing import as_text
 from propall.tables.formulas import PREFIX, guard_answers
 from propall.tables.reading import FORMATS, SPREADSHEET_LIBRARIES
@@ -67,9 +71,10 @@ def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None 
         if kind in ("CSV", "TSV"):
             text = csv_text(guard_answers(frame), "\t" if kind == "TSV" else separator or ",")
             part.write_bytes(text.encode())
-        elif kind in ("JSON", "JSON lines"):
-            lines = kind == "JSON lines"
-            frame.to_json(part, orient="records", lines=lines, force_ascii=False, double_precision=15)
+        elif kind == "JSON lines":
+            part.write_bytes("".join(json_lines(frame)).encode())
+        elif kind == "JSON":
+            part.write_bytes(f"[{','.join(json_lines(frame))}]\n".encode())
         elif kind == "Excel":
             _write_excel(frame, part)
         else:
@@ -91,6 +96,38 @@ def csv_text(frame: pd.DataFrame, separator: str, *, header: bool = True) -> str
             quoting=csv.QUOTE_NONNUMERIC,
         )
     return text
+
+
+def json_lines(frame: pd.DataFrame) -> Iterator[str]:
+    """Yield every row as a line of JSON; missing values and infinity are null, and dates are ISO 8601.
+
+    Not `DataFrame.to_json`, which rounds numbers to 15 digits after the point and makes dates numbers.
+
+    Examples:
+        >>> list(json_lines(pd.DataFrame({"x": [0.1 + 0.2], "label": ["cat"]})))
+        ['{"x":0.30000000000000004,"label":"cat"}\\n']
+    """
+    names = [str(name) for name in frame.columns]
+    columns = [map(_json_value, frame.iloc[:, i].tolist()) for i in range(len(names))]
+    encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+    for cells in zip(*columns, strict=True):
+        yield encoder.encode(dict(zip(names, cells, strict=True))) + "\n"
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return _json_value(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_json_value(part) for part in value]
+    if isinstance(value, dict):
+        return {str(key): _json_value(part) for key, part in value.items()}
+    if is_missing(value) or (isinstance(value, float) and math.isinf(value)):
+        return None
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    return value if isinstance(value, float) else as_text(value)
 
 
 def _write_excel(frame: pd.DataFrame, path: Path) -> None:
