@@ -207,16 +207,3 @@ def test_standard_portfolios_leave_every_row_out(effort, n_rows, dependent) -> N
         assert each.start in ["", MIXTURE, *names[:position]]
         model = each.model
         assert isinstance(model.method, TREES) or (model.bagging == 0.8 and model.n_estimators % 5 == 0)
-
-
-def test_components_that_share_their_standardization_are_saved(tmp_path) -> None:
-    draw = np.random.default_rng(0)
-    X, y = draw.normal(size=(40, 3)), draw.integers(0, 3, 40).tolist()
-    first, second = (
-        PartialLabelClassifier("cc", "linear", epochs=2, random_state=i).fit(X, y) for i in (0, 1)
-    )
-    second.mean_, second.scale_ = first.mean_, first.scale_
-    mixture = ClassifierMixture([first, second], [0.5, 0.5], ["first", "second"])
-    mixture.save(tmp_path / "model.safetensors")
-    loaded = ClassifierMixture.load(tmp_path / "model.safetensors")
-    np.testing.assert_allclose(loaded.predict_proba(X), mixture.predict_proba(X), rtol=1e-6)

@@ -92,8 +92,7 @@ def save_mixture(mixture: "ClassifierMixture", path: str | Path) -> None:
     for i, component in enumerate(mixture.components):
         header, component_tensors = _pack(component)
         headers.append(header)
-        # Components may share their standardization, which a file cannot.
-        tensors |= {f"component/{i}/{name}": tensor.clone() for name, tensor in component_tensors.items()}
+        tensors |= {f"component/{i}/{name}": tensor for name, tensor in component_tensors.items()}
     header = {
         "layout": MIXTURE_LAYOUT,
         "version": __version__,
