@@ -143,3 +143,14 @@ def test_a_link_to_a_folder_stays_a_link(tmp_path):
         (part / "a").write_text("new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real" / "a").read_text() == "new"
+
+
+def test_the_only_whole_folder_is_not_removed(tmp_path):
+    """A process was killed after it had moved the old folder away and before the new one was in place."""
+    old = tmp_path / f".model.{'0' * 16}.old"
+    old.mkdir()
+    os.utime(old, (0, 0))
+    with atomic_files.replacing_folder(tmp_path / "model"):
+        assert old.exists()
+    with atomic_files.replacing_folder(tmp_path / "model"):
+        assert not old.exists()

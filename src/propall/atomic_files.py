@@ -200,6 +200,8 @@ def _remove_abandoned(path: Path) -> None:
             with suppress(OSError):
                 if time.time() - part.stat().st_mtime < ABANDONED_AFTER:
                     continue  # it may not be locked yet
+                if part.suffix == ".old" and not path.exists():
+                    continue  # killed before the new folder was in place: this is the only whole one
                 if (lock := _lock(part)) is not None:
                     _remove(part)
                     os.close(lock)

@@ -75,4 +75,9 @@ def test_formulas_of_the_table_are_noted(tmp_path, monkeypatch, length):
 
 
 def test_numbers_are_no_formulas():
-    assert find_formulas(pd.DataFrame({"x": ["-1", "+2", "-x"], "n": [1, 2, 3]})) == {}
+    assert (
+        find_formulas(
+            pd.DataFrame({"x": ["-1", "+2", "-x"], "set": ["-a|b", "a|!b", "+a|b"], "n": [1, 2, 3]})
+        )
+        == {}
+    )

@@ -63,9 +63,9 @@ def combine_table(
 class CrowdReport:
     """Who is reliable, who confuses what, how far annotators agree, and which rows to ask about again."""
 
-    annotators: pd.DataFrame  # annotator, answers, accuracy, standard_error, confusion; most accurate first
-    confusions: pd.DataFrame  # annotator, true, answered, probability, answers; most frequent first
-    questions: pd.DataFrame  # row, label, probability, ask, gain; the largest gain first
+    annotators: pd.DataFrame  # one row per annotator, most accurate first
+    confusions: pd.DataFrame  # one row per annotator and pair of classes, most frequent first
+    questions: pd.DataFrame  # one row per row to ask about, largest expected gain first
     agreement: Agreement
 
     def write(self, out: Path) -> list[Path]:

@@ -23,7 +23,7 @@ _SIGN = r"[=+\-@\t\r\n＝＋－＠]"
 _FORMULA, _GUARDED = re.compile(rf"'*{_SIGN}.", re.DOTALL), re.compile(rf"'+{_SIGN}.", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 #: A formula, a function call or a call of another program (`+cmd|'/C ...'!A0`); not a phone number or a name.
-_CALL = re.compile(r"=.|[+\-@]\w+[(|!]", re.DOTALL)
+_CALL = re.compile(r"=.|[+\-@]\w+([(!]|\|.*!)", re.DOTALL)
 
 
 def is_answer_column(name: str) -> bool:
