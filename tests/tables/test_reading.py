@@ -170,6 +170,73 @@ def test_unnamed_columns_of_excel_files(tmp_path) -> None:
     assert [note.kind for note in table.notes] == ["unnamed column"]
 
 
+@needs["openpyxl"]
+def test_texts_and_truth_values_of_excel_files_are_kept(tmp_path) -> None:
+    frame = pd.DataFrame(
+        {"zip": ["007", "010"], "label": [True, None], "word": ["TRUE", "1e5"], "n": [1, None]}
+    )
+    frame.to_excel(tmp_path / "a.xlsx", index=False)
+    read = read_table(tmp_path / "a.xlsx").frame
+    assert read["zip"].tolist() == ["007", "010"]
+    assert read["label"][0] is True
+    assert read["word"].tolist() == ["TRUE", "1e5"]
+    assert read["n"].dtype == float
+
+
+@needs["openpyxl"]
+def test_other_sheets_are_noted(tmp_path) -> None:
+    sheets = {"Notes": pd.DataFrame(columns=["see below"]), "Data": pd.DataFrame({"x": [1]}), "Empty": None}
+
+    def save(*names: str) -> None:
+        with pd.ExcelWriter(tmp_path / "a.xlsx") as writer:
+            for name in names:
+                pd.DataFrame(sheets[name]).to_excel(writer, sheet_name=name, index=False)
+
+    save("Notes", "Data")
+    with pytest.raises(
+        ValueError, match=r"no rows below its header. Only the first sheet, 'Notes', .*'Data'"
+    ):
+        read_table(tmp_path / "a.xlsx")
+    save("Data", "Notes", "Empty")
+    (note,) = read_table(tmp_path / "a.xlsx").notes
+    assert note.kind == "other sheets"
+    assert "not 'Notes';" in note.text
+    save("Data", "Empty")
+    assert read_table(tmp_path / "a.xlsx").notes == []
+
+
+@needs["openpyxl"]
+def test_merged_cells_are_noted(tmp_path) -> None:
+    from openpyxl import Workbook
+
+    book = Workbook()
+    for row in (["x", "label"], [1, "cat"], [2, None], [3, "dog"]):
+        book.active.append(row)
+    book.active.merge_cells("A1:A1")
+    book.save(tmp_path / "a.xlsx")
+    assert read_table(tmp_path / "a.xlsx").notes == []
+    book.active.merge_cells("B2:B3")
+    book.save(tmp_path / "a.xlsx")
+    (note,) = read_table(tmp_path / "a.xlsx").notes
+    assert note.kind == "merged cells"
+    assert note.text.startswith("'B2:B3': only the first cell")
+
+
+@pytest.mark.parametrize("start", ["sep=;\n", "sep=;\r", '"sep=;"\r\n', "SEP=;\n"])
+def test_a_line_that_names_the_separator_is_no_header(tmp_path, start) -> None:
+    table = read_table(write(tmp_path, "a.csv", f"{start}x, y;label\n1,5;cat\n2,5;dog\n"))
+    assert table.names == ["x, y", "label"]
+    assert table.frame.to_numpy().tolist() == [["1,5", "cat"], ["2,5", "dog"]]
+    with pytest.raises(ValueError, match="line 4: a quotation mark is not closed, .* up to 5 would"):
+        read_table(write(tmp_path, "a.csv", f'{start}x;label\n1;cat\n2;"dog\n3;cat\n'))
+
+
+def test_a_spreadsheet_named_csv(tmp_path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"PK\x03\x04\x14\0\xff")
+    with pytest.raises(ValueError, match=r"a.csv is a zip file, .* Rename it to .xlsx"):
+        read_table(tmp_path / "a.csv")
+
+
 def test_folders_and_empty_files_are_named(tmp_path):
     with pytest.raises(ValueError, match="is a folder; expected a file"):
         read_table(tmp_path)

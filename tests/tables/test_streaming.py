@@ -54,6 +54,21 @@ def test_parts_of_a_csv_are_the_whole(dirty_file, size):
     assert notes == whole.notes
 
 
+def test_parts_after_a_line_that_names_the_separator(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xef\xbb\xbfsep=;\nx;label\n" + b"".join(b"%d;cat\n" % i for i in range(50)))
+    parts = list(read_parts(path, size=100))
+    assert len(parts) > 1
+    assert {tuple(part.names) for part in parts} == {("x", "label")}
+    assert [cell for part in parts for cell in part.frame["x"]] == [str(i) for i in range(50)]
+
+
+def test_a_folder_without_a_name(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("x,label\n1,cat\n")
+    monkeypatch.chdir(tmp_path)
+    assert [part.source for part in read_parts(".")] == ["."]
+
+
 def test_predictions_in_parts(fitted, dirty_file, tmp_path):
     predicted = predict_file(fitted.model, dirty_file, all_probabilities=True)
     expected = write_table(predicted.frame, tmp_path / "whole.csv")

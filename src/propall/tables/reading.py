@@ -56,6 +56,10 @@ FORMATS = {
 SPREADSHEET_LIBRARIES = {".xlsx": "openpyxl", ".xls": "xlrd", ".ods": "odfpy"}
 #: Most columns of a table, levels of lists in a JSON cell, and bytes of an unpacked spreadsheet.
 MAX_COLUMNS, MAX_NESTING, MAX_UNPACKED = 50_000, 20, 4 << 30
+#: Kind of the note on sheets of a spreadsheet that are not read.
+OTHER_SHEETS = "other sheets"
+#: First line of a CSV file that tells Excel the separator; it is not the header.
+SEPARATOR_LINE = re.compile(r'"?sep=([,;\t])"?(?:\r\n?|\n)', re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,13 @@ def read_table(
     if kind in ("Excel", "Parquet", "Feather"):
         table = _read_binary(path, kind)
     else:
-        text, remark = decode_text(read_input(path), path.name, encoding)
+        content = read_input(path)
+        if content.startswith(b"PK\x03\x04"):
+            raise ValueError(
+                f"file: {path.name} is a zip file, as spreadsheets are, not {kind}. Rename it to .xlsx or .ods "
+                "if it is one."
+            )
+        text, remark = decode_text(content, path.name, encoding)
         readers = {"CSV": _read_csv, "TSV": _read_csv, "JSON lines": _read_json_lines, "JSON": _read_json}
         table = readers[kind](path, text)
         if remark:
@@ -174,7 +184,8 @@ def read_table(
     table.folder = path.parent
     if not len(table.frame) and not allow_empty:
         problem = "has no rows below its header" if path.stat().st_size else "is empty"
-        raise ValueError(f"file: {path} {problem}.")
+        sheets = "".join(f" {note.text}." for note in table.notes if note.kind == OTHER_SHEETS)
+        raise ValueError(f"file: {path} {problem}.{sheets}")
     if len(table.frame.columns) > MAX_COLUMNS:
         raise ValueError(
             f"file: {path.name} has {len(table.frame.columns)} columns; at most {MAX_COLUMNS} are supported. "
@@ -185,7 +196,10 @@ def read_table(
 
 def _read_csv(path: Path, text: str) -> RawTable:
     notes: list[DataNote] = []
-    separator = "\t" if path.suffix.lower() == ".tsv" else _guess_separator(text)
+    first_line = 1
+    if named := SEPARATOR_LINE.match(text):
+        text, first_line = text[named.end() :], 2
+    separator = "\t" if path.suffix.lower() == ".tsv" else named[1] if named else _guess_separator(text)
     if separator != "," and path.suffix.lower() != ".tsv":
         what = {";": "semicolons", "\t": "tabs"}[separator]
         notes.append(DataNote("separator", f"columns are separated by {what}"))
@@ -194,7 +208,7 @@ def _read_csv(path: Path, text: str) -> RawTable:
     if plain is not None:
         notes += _note_formulas(text, plain)
         return RawTable(unguard_answers(plain), path.name, notes, separator=csv_separator)
-    records = split_records(text, separator, path.name)
+    records = split_records(text, separator, path.name, first_line)
     header = [name.strip() for name in next(records, [])]
     rows = [row for row in records if row]  # skip blank lines
     width = _used_width(header, rows)
@@ -231,8 +245,11 @@ def _note_formulas(text: str, frame: pd.DataFrame) -> list[DataNote]:
     ]
 
 
-def split_records(text: str, separator: str, name: str) -> Iterator[list[str]]:
-    """Split CSV text into records; an unclosed quotation mark is an error, since it would swallow rows."""
+def split_records(text: str, separator: str, name: str, first_line: int = 1) -> Iterator[list[str]]:
+    """Split CSV text into records; an unclosed quotation mark is an error, since it would swallow rows.
+
+    Errors count the lines of the file `name`, in which the text begins at `first_line`.
+    """
     _allow_long_fields(text)
     lines_of_record: list[str] = []
 
@@ -243,21 +260,23 @@ def split_records(text: str, separator: str, name: str) -> Iterator[list[str]]:
 
     reader = csv.reader(lines(), delimiter=separator)
     while True:
-        first = reader.line_num + 1
+        first = reader.line_num + first_line
         lines_of_record.clear()
         try:
             record = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            raise ValueError(f"file: {name}, line {reader.line_num}: {error}. Correct this line.") from error
+            last = reader.line_num + first_line - 1
+            raise ValueError(f"file: {name}, line {last}: {error}. Correct this line.") from error
         if len(lines_of_record) > 1 or (record and record[-1].endswith("\n")):
             try:
                 list(csv.reader(lines_of_record, delimiter=separator, strict=True))
             except csv.Error:
                 raise ValueError(
                     f"file: {name}, line {first}: a quotation mark is not closed, so that the lines up to "
-                    f"{reader.line_num} would be one cell. Close it, or double it if it belongs to the text."
+                    f"{reader.line_num + first_line - 1} would be one cell. Close it, or double it if it "
+                    "belongs to the text."
                 ) from None
         yield record
 
@@ -291,7 +310,8 @@ def _name_columns(frame: pd.DataFrame, header: Sequence[str]) -> tuple[pd.DataFr
     notes, names, kept = [], [], []
     unnamed = [number for number, name in enumerate(header, 1) if not name]
     if unnamed:
-        text = f"columns {list_names(unnamed)} have no name; named by position"
+        which = "column {} has" if len(unnamed) == 1 else "columns {} have"
+        text = f"{which.format(list_names(unnamed))} no name; named by position"
         notes.append(DataNote("unnamed column", text, "repaired"))
     titles = [name or f"column {number}" for number, name in enumerate(header, 1)]
     total, seen = Counter(titles), Counter[str]()
@@ -419,8 +439,8 @@ def _read_binary(path: Path, kind: str) -> RawTable:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # openpyxl warns of every extension it does not know
-            frame, header = _read_excel(path) if kind == "Excel" else _read_arrow(path, kind)
-        frame, notes = _name_columns(frame.reset_index(drop=True), header)
+            frame, header, notes = _read_excel(path) if kind == "Excel" else _read_arrow(path, kind)
+        frame, renamed = _name_columns(frame.reset_index(drop=True), header)
     except ImportError as error:
         library = SPREADSHEET_LIBRARIES.get(ending, "pyarrow")
         raise ValueError(f"file: reading {ending} needs {library}; pip install {library}.") from error
@@ -431,24 +451,63 @@ def _read_binary(path: Path, kind: str) -> RawTable:
             f"file: {path.name} cannot be read as {kind} ({_reason(error)}); it is damaged or in another "
             "format. Save it again, or as CSV."
         ) from error
-    return RawTable(frame, path.name, notes)
+    return RawTable(frame, path.name, notes + renamed)
 
 
-def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:
+def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str], list[DataNote]]:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             size = sum(part.file_size for part in archive.infolist())
         if size > MAX_UNPACKED:
             raise ValueError(f"it unpacks to {size / 1e9:.1f} GB")
-    # Words such as NA are cells like any other, as they are in a text file.
-    frame = pd.read_excel(path, keep_default_na=False, na_values=[""]).map(_unescaped)
-    # pandas renames repeated names to "name.1", so the header is read again as it is written.
-    names = pd.read_excel(path, header=None, nrows=1, keep_default_na=False, na_values=[""])
+    with pd.ExcelFile(path) as book:
+        # Words such as NA are cells like any other, as they are in a text file. Without this dtype, pandas
+        # would turn the text 007 into the number 7, and TRUE and FALSE beside an empty cell into 1 and 0.
+        cells = pd.read_excel(book, keep_default_na=False, na_values=[""], dtype="object")
+        frame = cells.infer_objects().map(_unescaped)
+        # pandas renames repeated names to "name.1", so the header is read again as it is written.
+        names = pd.read_excel(
+            book, header=None, nrows=1, keep_default_na=False, na_values=[""], dtype="object"
+        )
+        notes = _note_other_sheets(book)
     titles = names.iloc[0].map(_unescaped) if len(names) else ()
     header = ["" if is_missing(name) else str(name) for name in titles]
     if len(header) != len(frame.columns):
         raise ValueError(f"{len(header)} names for {len(frame.columns)} columns")
-    return frame, header
+    return frame, header, notes + _note_merged_cells(path)
+
+
+def _note_other_sheets(book: pd.ExcelFile) -> list[DataNote]:
+    first, *others = map(str, book.sheet_names)
+    filled = [name for name in others if not book.parse(name, header=None, nrows=1).empty]
+    if not filled:
+        return []
+    text = (
+        f"Only the first sheet, {first!r}, is read, not {list_names(filled)}; if the table is there, move "
+        "that sheet to the front or save it as CSV"
+    )
+    return [DataNote(OTHER_SHEETS, text)]
+
+
+def _note_merged_cells(path: Path) -> list[DataNote]:
+    """Note merged cells below the header, of which all but the first are empty."""
+    if path.suffix.lower() != ".xlsx":
+        return []
+    with zipfile.ZipFile(path) as archive:
+        sheets = [name for name in archive.namelist() if name.startswith("xl/worksheets/")]
+        if not any(b"mergeCell " in archive.read(name) for name in sheets):
+            return []
+    from openpyxl import load_workbook
+
+    merged = load_workbook(path).worksheets[0].merged_cells.ranges
+    below = sorted((area.min_row, area.min_col, str(area.coord)) for area in merged if area.max_row > 1)
+    if not below:
+        return []
+    text = (
+        f"{list_names([coord for *_, coord in below], 3)}: only the first cell of a merged range has its "
+        "value, the others are read as missing; unmerge and fill them if it is meant for all"
+    )
+    return [DataNote("merged cells", text)]
 
 
 def _unescaped(cell: Any) -> Any:
@@ -458,7 +517,7 @@ def _unescaped(cell: Any) -> Any:
     return re.sub("_x([0-9A-Fa-f]{4})_", lambda match: chr(int(match[1], 16)), cell)
 
 
-def _read_arrow(path: Path, kind: str) -> tuple[pd.DataFrame, list[str]]:
+def _read_arrow(path: Path, kind: str) -> tuple[pd.DataFrame, list[str], list[DataNote]]:
     from pyarrow import feather, parquet
 
     # Arrow trusts the offsets in a file, so that a damaged one can crash the interpreter: they are checked
@@ -469,7 +528,7 @@ def _read_arrow(path: Path, kind: str) -> tuple[pd.DataFrame, list[str]]:
     del table
     with path.open("rb") as file:
         frame = pd.read_parquet(file) if kind == "Parquet" else pd.read_feather(file)
-    return frame, [str(name) for name in frame.columns]
+    return frame, [str(name) for name in frame.columns], []
 
 
 def _reason(error: Exception) -> str:

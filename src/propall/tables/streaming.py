@@ -21,7 +21,7 @@ from propall.tables.evaluation import read_candidates
 from propall.tables.formulas import guard_answers
 from propall.tables.label_source import LabelSource
 from propall.tables.model import TableModel
-from propall.tables.reading import FORMATS, DataNote, RawTable, read_table
+from propall.tables.reading import FORMATS, SEPARATOR_LINE, DataNote, RawTable, read_table
 from propall.tables.resolution import (
     LabelCount,
     ResolvedTable,
@@ -99,7 +99,7 @@ def read_parts(
                 f"file: {path.name} has other columns from row {first + 1} on; expected the columns of the "
                 "first rows throughout. Give every column of the header one name of its own."
             )
-        columns, part.folder, part.source = names, path.parent, path.name
+        columns, part.folder, part.source = names, path.parent, path.name or str(path)
         n = part.n_file_rows
         part.frame.index = part.frame.index + first
         part.notes = [replace(note, rows=tuple(row + first for row in note.rows)) for note in part.notes]
@@ -162,7 +162,7 @@ def _records(path: Path, size: int) -> Iterator[bytes]:
         while block := file.read(size):
             rest += block
             if not header_found:
-                end = _first_record_end(rest)
+                end = _header_end(rest)
                 if end:
                     yield rest[:end]
                     rest, header_found = rest[end:], True
@@ -177,6 +177,15 @@ def _records(path: Path, size: int) -> Iterator[bytes]:
                 )
         if rest:
             yield rest
+
+
+def _header_end(text: bytes) -> int:
+    """End of the header, with a line before it that names the separator; 0 if it is not complete."""
+    end = _first_record_end(text)
+    if SEPARATOR_LINE.fullmatch(text[:end].removeprefix(b"\xef\xbb\xbf").decode("latin-1")):
+        length = _first_record_end(text[end:])
+        return end + length if length else 0
+    return end
 
 
 #: As in the general reader, which also ends a line at a carriage return alone.
