@@ -79,6 +79,20 @@ def working_folder(beside: str | Path) -> Iterator[Path]:
             yield folder
 
 
+def check_writable(path: str | Path) -> None:
+    """Raise OSError if a file or folder cannot be created or replaced, before work is done for it."""
+    path = Path(path)
+    if path.is_dir():
+        path = path.resolve()
+    elif path.exists() and not path.is_file():
+        return  # a pipe or device
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
 def write_bytes(path: str | Path, data: bytes) -> None:
     """Write a file; it appears under its name only when it is complete."""
     with replacing(path) as part:

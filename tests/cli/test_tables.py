@@ -461,6 +461,40 @@ def test_consensus_of_answers(run, tmp_path) -> None:
     assert "which columns hold the answers" in err
 
 
+def test_reports_of_a_consensus_do_not_replace_the_answers(run, tmp_path) -> None:
+    _, _, wide = answers_of(n=20)
+    file = tmp_path / "labels_annotators.csv"
+    wide.to_csv(file, index=False)
+    answers = file.read_bytes()
+    code, _, err = run("consensus", file, "--annotators", "a,b,c", "--out", tmp_path / "labels.csv")
+    assert code == 1
+    assert "labels_annotators.csv is the input file, which a report beside" in " ".join(err.split())
+    assert file.read_bytes() == answers
+    assert [path.name for path in tmp_path.iterdir()] == ["labels_annotators.csv"]
+
+
+def test_consensus_in_a_named_encoding(run, tmp_path) -> None:
+    lines = [
+        "item,annotator,answer",
+        *(f"x{i},{who},{'кот' if i % 2 else 'пёс'}" for i in range(6) for who in "abc"),
+    ]
+    (tmp_path / "a.csv").write_bytes("\n".join(lines).encode("cp1251"))
+    for named in ([], ["--item", "item", "--annotator", "annotator", "--label", "answer"]):
+        out = tmp_path / "out.csv"
+        code, _, err = run(
+            "consensus", tmp_path / "a.csv", *named, "--encoding", "cp1251", "--out", out, *NO_PAGE
+        )
+        assert code == 0, err
+        assert set(pd.read_csv(out)["propall_label"]) == {"кот", "пёс"}
+
+
+def test_an_output_that_cannot_be_written_stops_a_fit_at_once(run, birds_file, tmp_path) -> None:
+    code, out, err = run("fit", birds_file, "--label", "species", "--out", birds_file / "models" / "new")
+    assert code == 1
+    assert "Not a directory. Check the path" in " ".join(err.split())
+    assert "fitting" not in out + err
+
+
 #: Answers (item, annotator, answer) that are easy to get wrong, and some labels that must come out.
 ODD_ANSWERS = {
     "one always answers the same": (

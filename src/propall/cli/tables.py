@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from propall.atomic_files import check_writable
 from propall.cli.app import app
 from propall.cli.option_groups import as_dict, as_words, grouped_command
 from propall.cli.table_options import (
@@ -120,6 +121,7 @@ def fit(
 
     labels = _with_usual_label(labels, file)
     replaces = (check_model_folder(out) / CONTENTS).exists()
+    check_writable(out)
     saved_early = []
     verbose = not (output.quiet or output.json)
     if needs_parts(file, training.memory_limit):
@@ -252,7 +254,7 @@ def resolve(
     Example: propall resolve birds.csv --model model --out resolved.csv
     """
     from propall.report.model_pages import resolve_page
-    from propall.tables.crowd import report_crowd
+    from propall.tables.crowd import crowd_files, report_crowd
     from propall.tables.fitting import load_embedding
     from propall.tables.folders import resolve_folder
     from propall.tables.model import TableModel
@@ -265,7 +267,7 @@ def resolve(
     if parallel.are_used:
         _check_workers(embeddings, labels.encoding)
     else:
-        _check_out(out, file)
+        _check_out(out, file, crowd_files(out))
     loaded, embedding = TableModel.load(model), load_embedding(embeddings)
     read = partial(read_table, encoding=labels.encoding)
     page: Path | None = None
@@ -313,17 +315,17 @@ def consensus(
     Example: propall consensus answers.csv --annotators ann,bob,eve --out labels.csv
     """
     from propall.report.annotator_pages import consensus_page
-    from propall.tables.crowd import combine_table, report_crowd, with_usual_answers
+    from propall.tables.crowd import combine_table, crowd_files, report_crowd, with_usual_answers
     from propall.tables.label_columns import open_table
     from propall.tables.reading import read_table
     from propall.tables.resolution import SURE
     from propall.tables.writing import write_table
 
-    _check_out(out, file)
+    _check_out(out, file, crowd_files(out))
     source = labels.source()
     if not labels.name_columns:
-        source = with_usual_answers(source, read_table(file))
-    table = open_table(file, source)
+        source = with_usual_answers(source, read_table(file, encoding=labels.encoding))
+    table = open_table(file, source, encoding=labels.encoding)
     resolved = combine_table(table, errors=crowd.errors, class_priors=crowd.class_priors)
     report = report_crowd(resolved, most=crowd.questions)
     assert report is not None
@@ -491,13 +493,18 @@ def _check_workers(embeddings: Path | None, encoding: str | None) -> None:
             raise ValueError(f"{name}: not supported with several workers. Leave it out, or use one worker.")
 
 
-def _check_out(out: Path, file: Path) -> None:
+def _check_out(out: Path, file: Path, beside: Sequence[Path] = ()) -> None:
     """Raise an error for an unusable output file before any work is done."""
     from propall.tables.writing import format_of
 
     format_of(out)
-    if out.exists() and out.resolve() == file.resolve():
-        raise ValueError(f"out: {out} is the input file; choose another name so that nothing is overwritten.")
+    check_writable(out)
+    for path in (out, *beside):
+        if path.exists() and path.resolve() == file.resolve():
+            what = "" if path == out else f", which a report beside {out} would replace"
+            raise ValueError(
+                f"out: {path} is the input file{what}; choose another name so that nothing is overwritten."
+            )
 
 
 def _print_columns(summary: Summary) -> None:

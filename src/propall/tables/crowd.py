@@ -70,13 +70,16 @@ class CrowdReport:
 
     def write(self, out: Path) -> list[Path]:
         """Write three CSV files next to a file, with its name as prefix."""
-        frames = {"annotators": self.annotators, "confusions": self.confusions, "questions": self.questions}
-        paths = []
-        for name, frame in frames.items():
-            paths.append(out.with_name(f"{out.stem}_{name}.csv"))
+        paths = crowd_files(out)
+        for path, frame in zip(paths, (self.annotators, self.confusions, self.questions), strict=True):
             inert = map_columns(frame, guard, list(frame.columns)).rename(columns=guard)
-            atomic_files.write_text(paths[-1], inert.to_csv(index=False, float_format="%.6g"))
+            atomic_files.write_text(path, inert.to_csv(index=False, float_format="%.6g"))
         return paths
+
+
+def crowd_files(out: Path) -> list[Path]:
+    """Return the files that `CrowdReport.write` writes next to a file."""
+    return [out.with_name(f"{out.stem}_{name}.csv") for name in ("annotators", "confusions", "questions")]
 
 
 def report_crowd(resolved: ResolvedTable, *, most: int = QUESTIONS) -> CrowdReport | None:
