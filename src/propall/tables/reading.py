@@ -173,8 +173,8 @@ def read_table(
         content = read_input(path)
         if content.startswith(b"PK\x03\x04"):
             raise ValueError(
-                f"file: {path.name} is a zip file, as spreadsheets are, not {kind}. Rename it to .xlsx or .ods "
-                "if it is one."
+                f"file: {path.name} is a zip file, as spreadsheets are, not {kind}. If it is one, rename "
+                "it to .xlsx or .ods."
             )
         text, remark = decode_text(content, path.name, encoding)
         readers = {"CSV": _read_csv, "TSV": _read_csv, "JSON lines": _read_json_lines, "JSON": _read_json}
