@@ -128,6 +128,13 @@ def test_typed_columns() -> None:
     np.testing.assert_array_equal(as_days(pd.Series(["1970-01-02T12:00", "?"], dtype=object)), [1.5, np.nan])
 
 
+@pytest.mark.parametrize("make", [str, float])
+def test_numbers_of_which_many_are_infinite(make) -> None:
+    cells = [make("inf") if i % 4 == 0 else make("-inf") if i % 4 == 1 else make(i / 8) for i in range(80)]
+    features = Features.fit(pd.DataFrame({"ratio": pd.Series(cells, dtype=object)}))
+    assert [(column.name, column.kind) for column in features.columns] == [("ratio", "number")]
+
+
 def test_rare_values_share_no_column() -> None:
     frame = pd.DataFrame({"c": [f"v{i % 70}" for i in range(700)]}, dtype=object)
     features = Features.fit(frame)

@@ -318,6 +318,13 @@ def test_names_that_may_mean_no_label_are_noted() -> None:
     ]
 
 
+def test_minus_one_beside_numbered_classes_may_mean_no_label() -> None:
+    (note,) = notes_of(labeled(["0", "1", "-1", "2"] * 5), "unclear class")
+    assert note.text == "'-1' is a class (5 rows); leave cells empty if it means no label"
+    for cells in (["-1", "1"], ["-1", "good", "bad"]):
+        assert notes_of(labeled(cells * 5), "unclear class") == []
+
+
 def test_labels_seen_once_make_one_note() -> None:
     found = labeled(["cat", "dog"] * 10 + ["emu", "yak", "owl"])
     (note,) = notes_of(found, "label seen once")

@@ -231,6 +231,14 @@ def test_a_line_that_names_the_separator_is_no_header(tmp_path, start) -> None:
         read_table(write(tmp_path, "a.csv", f'{start}x;label\n1;cat\n2;"dog\n3;cat\n'))
 
 
+def test_lines_above_the_header(tmp_path) -> None:
+    path = write(tmp_path, "a.csv", "My survey\n\nx,label\n1,cat\n2,dog\n")
+    with pytest.raises(
+        ValueError, match=r"in every row than in its header .My survey.; .*Remove what is above"
+    ):
+        read_table(path)
+
+
 def test_a_spreadsheet_named_csv(tmp_path) -> None:
     (tmp_path / "a.csv").write_bytes(b"PK\x03\x04\x14\0\xff")
     with pytest.raises(ValueError, match=r"a.csv is a zip file, .* rename it to .xlsx"):

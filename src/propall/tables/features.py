@@ -655,7 +655,9 @@ def detect_kind(
     form = _form_of_numbers(name, words, separator, commas)
     numbers = as_numbers(column, form)
     readable = np.isfinite(numbers)
-    if readable[~gaps].mean() >= MOSTLY:
+    # Infinity is what a division by zero leaves in a column of numbers; it says nothing against them.
+    infinite = sum(count for word, count in words.items() if np.isinf(_float(word)))
+    if readable[~gaps].sum() >= MOSTLY * max(1, (~gaps).sum() - infinite):
         if not requested and _are_row_numbers(numbers[~gaps]) and not gaps.any():
             return leave_out(*ROW_NUMBERS)
         notes += commas

@@ -599,8 +599,12 @@ def _note_odd_classes(
         text += ", too few to learn; --options classes=... can exclude such classes"
         seen_in = tuple(int(rows[(mask[:, i] & named).argmax()]) for i in once)
         notes.append(DataNote("label seen once", text, "noted", seen_in))
+    # Many programs write -1 where there is no class; beside 1 alone, it is the other one of two classes.
+    others = {str(name) for name in classes} - {"-1"}
+    are_numbered = len(others) > 1 and all(name.isdecimal() for name in others)
+    unclear = {*UNCLEAR_NAMES, *(["-1"] if are_numbered else [])}
     for i, name in enumerate(classes):
-        if str(name).casefold() in UNCLEAR_NAMES:
+        if str(name).casefold() in unclear:
             size = plural(int(counts[i]), "row")
             text = f"{name!r} is a class ({size}); leave cells empty if it means no label"
             notes.append(DataNote("unclear class", text, "noted", tuple(rows[mask[:, i] & named].tolist())))

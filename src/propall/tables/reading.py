@@ -56,8 +56,8 @@ FORMATS = {
 SPREADSHEET_LIBRARIES = {".xlsx": "openpyxl", ".xls": "xlrd", ".ods": "odfpy"}
 #: Most columns of a table, levels of lists in a JSON cell, and bytes of an unpacked spreadsheet.
 MAX_COLUMNS, MAX_NESTING, MAX_UNPACKED = 50_000, 20, 4 << 30
-#: Kind of the note on sheets of a spreadsheet that are not read.
-OTHER_SHEETS = "other sheets"
+#: Kinds of the notes on sheets of a spreadsheet that are not read, and on rows longer than the header.
+OTHER_SHEETS, TOO_MANY_CELLS = "other sheets", "too many cells"
 #: First line of a CSV file that tells Excel the separator; it is not the header.
 SEPARATOR_LINE = re.compile(r'"?sep=([,;\t])"?(?:\r\n?|\n)', re.IGNORECASE)
 
@@ -184,6 +184,9 @@ def read_table(
     table.folder = path.parent
     if not len(table.frame) and not allow_empty:
         problem = "has no rows below its header" if path.stat().st_size else "is empty"
+        if any(note.kind == TOO_MANY_CELLS for note in table.notes):
+            problem = f"has more cells in every row than in its header {list_names(table.names, 3)}"
+            problem += "; expected the names of the columns in the first line. Remove what is above them"
         sheets = "".join(f" {note.text}." for note in table.notes if note.kind == OTHER_SHEETS)
         raise ValueError(f"file: {path} {problem}.{sheets}")
     if len(table.frame.columns) > MAX_COLUMNS:
@@ -218,7 +221,7 @@ def _read_csv(path: Path, text: str) -> RawTable:
     short = [i for i in np.setdiff1d(np.arange(len(rows)), empty).tolist() if len(rows[i]) < width]
     note_rows(notes, "empty row", "every cell is blank", "row dropped", empty)
     than_header = f"cells than the {width} columns of the header"
-    note_rows(notes, "too many cells", f"more {than_header}", "row dropped", long)
+    note_rows(notes, TOO_MANY_CELLS, f"more {than_header}", "row dropped", long)
     few = f"fewer {than_header}; the last are read as missing"
     note_rows(notes, "too few cells", few, "repaired", short)
     cells = [(row + [""] * (width - len(row)))[:width] for row in rows]
