@@ -145,12 +145,13 @@ def test_a_link_to_a_folder_stays_a_link(tmp_path):
     assert (tmp_path / "real" / "a").read_text() == "new"
 
 
-def test_the_only_whole_folder_is_not_removed(tmp_path):
+@pytest.mark.parametrize(("name", "left"), [("model", "old"), ("model.v2", "part.old")])
+def test_the_only_whole_folder_is_not_removed(tmp_path, name, left):
     """A process was killed after it had moved the old folder away and before the new one was in place."""
-    old = tmp_path / f".model.{'0' * 16}.old"
+    old = tmp_path / f".model.{'0' * 16}.{left}"
     old.mkdir()
     os.utime(old, (0, 0))
-    with atomic_files.replacing_folder(tmp_path / "model"):
+    with atomic_files.replacing_folder(tmp_path / name):
         assert old.exists()
-    with atomic_files.replacing_folder(tmp_path / "model"):
+    with atomic_files.replacing_folder(tmp_path / name):
         assert not old.exists()

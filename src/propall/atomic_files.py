@@ -206,7 +206,9 @@ def _create_beside(path: Path, create: Callable[[Path], None]) -> Iterator[Path]
 
 def _remove_abandoned(path: Path) -> None:
     """Remove temporary files and folders of a path whose process no longer lives: nobody holds their lock."""
-    pattern = re.compile(rf"{re.escape(_prefix(path))}[0-9a-f]{{16}}\.(part{re.escape(path.suffix)}|old)")
+    pattern = re.compile(
+        rf"{re.escape(_prefix(path))}[0-9a-f]{{16}}\.(part{re.escape(path.suffix)}|(part\.)?old)"
+    )
     with suppress(OSError):
         for part in path.parent.iterdir():
             if not pattern.fullmatch(part.name) or part.is_symlink():

@@ -89,3 +89,12 @@ def test_malformed_trees_are_named(tmp_path, name, text, problem) -> None:
 def test_a_tree_of_2000_levels(tmp_path) -> None:
     (tmp_path / "t.csv").write_text("".join(f"n{i},n{i + 1}\n" for i in range(2000)) + "n0,x\n")
     assert len(read_hierarchy(tmp_path / "t.csv")) == 2001
+
+
+def test_a_bad_line_of_a_hierarchy_is_named_by_its_number_in_the_file(tmp_path):
+    path = tmp_path / "tree.csv"
+    path.write_text("parent,child\n\nbird,gull\nbird\n")
+    with pytest.raises(ValueError, match="line 4: expected two names"):
+        read_hierarchy(path)
+    path.write_text("bird,gull\nbird,tern\n")
+    assert read_hierarchy(path) == [["bird", "gull"], ["bird", "tern"]]

@@ -1,6 +1,8 @@
 """Tables read, predicted and resolved in parts give what the whole table gives."""
 
 import csv
+import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -323,3 +325,16 @@ def test_predictions_with_arrow_are_those_without(fitted, birds_file, tmp_path, 
         summary = predict_to_file(fitted.model, read_parts(path, size=size), tmp_path / "out.csv")
         outcomes.append(((tmp_path / "out.csv").read_bytes(), summary.as_dict()))
     assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_written_and_stays_a_pipe(tmp_path):
+    path, frame = tmp_path / "out.csv", pd.DataFrame({"a": ["1"], "b": ["2"]})
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as threads:
+        text = threads.submit(path.read_text)
+        with table_writer(path, None) as write:
+            write(frame)
+            write(frame)
+        assert text.result(timeout=10) == "a,b\n1,2\n1,2\n"
+    assert path.is_fifo()

@@ -174,13 +174,15 @@ def read_hierarchy(path: str | Path) -> Any:
 
 
 def _read_edges(text: str, path: Path) -> list[list[str]]:
-    rows = [row for row in split_records(text, ",", path.name) if any(map(str.strip, row))]
-    edges = [[cell.strip() for cell in row] for row in rows]
-    edges = edges[1:] if edges and [c.lower() for c in edges[0]] == ["parent", "child"] else edges
-    bad = next((number for number, edge in enumerate(edges, 1) if len(edge) != 2), None)
+    rows = [[cell.strip() for cell in row] for row in split_records(text, ",", path.name)]
+    edges = {number: row for number, row in enumerate(rows, 1) if any(row)}
+    first = next(iter(edges), 0)
+    if first and [name.lower() for name in edges[first]] == ["parent", "child"]:
+        del edges[first]
+    bad = next((number for number, edge in edges.items() if len(edge) != 2), None)
     if bad is not None:
         raise ValueError(f"hierarchy: {path}, line {bad}: expected two names, parent and child.")
-    return edges
+    return list(edges.values())
 
 
 def find_label_columns(raw: RawTable) -> list[str]:
