@@ -1,10 +1,12 @@
 """The exported network has the same probabilities in onnxruntime."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from propall import PartialLabelClassifier
 from propall.tables import export
 from propall.tables.export import export_onnx
 from propall.tables.features import Features
@@ -26,6 +28,21 @@ def test_onnx_says_the_same(fitted, tmp_path) -> None:
         expected = np.exp(fitted.model.log_probabilities(fitted.table.frame.head(rows)))
         np.testing.assert_allclose(probabilities, expected, atol=1e-5)
     assert contents["classes"] == fitted.model.classes.tolist()
+
+
+def test_only_networks_in_onnx_files(fitted, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(export, "find_spec", lambda name: True)
+    table = tmp_path / "birds.csv"
+    table.write_text("mine")
+    with pytest.raises(
+        ValueError, match=r"birds\.csv is not an ONNX file; expected a name such as model\.onnx"
+    ):
+        export_onnx(fitted.model, table)
+    assert table.read_text() == "mine"
+    X, y = fitted.model.features.transform(fitted.table.frame), fitted.table.frame["truth"]
+    neighbors = PartialLabelClassifier(method="pl_knn").fit(X, y)
+    with pytest.raises(ValueError, match=r"not a network and cannot be exported.*--method propall"):
+        export_onnx(replace(fitted.model, classifier=neighbors), tmp_path / "birds.onnx")
 
 
 def test_without_onnx_it_says_what_to_install(fitted, tmp_path, monkeypatch) -> None:

@@ -55,7 +55,15 @@ def export_onnx(model: TableModel, path: str | Path) -> Path:
     if find_spec("onnx") is None or find_spec("onnxscript") is None:
         raise ValueError("onnx: the export requires onnx and onnxscript; pip install 'propall[export]'.")
     path = Path(path)
-    network = _Probabilities(model.classifier.to_torch()).cpu().eval()
+    if path.suffix.lower() != ".onnx":
+        raise ValueError(f"onnx: {path.name} is not an ONNX file; expected a name such as model.onnx.")
+    try:
+        network = _Probabilities(model.classifier.to_torch()).cpu().eval()
+    except ValueError as error:
+        raise ValueError(
+            "onnx: a part of the model is not a network and cannot be exported. Fit a network alone: propall "
+            "fit ... --method propall."
+        ) from error
     images = model.features.images
     shape = (model.classifier.n_features_in_,) if images is None else (3, images.size, images.size)
     example = torch.zeros(2, *shape, dtype=next(network.parameters()).dtype)
