@@ -236,6 +236,13 @@ def test_a_file_without_rows_is_refused_in_parts(tmp_path, text):
         list(read_parts(path, size=101))
 
 
+def test_a_title_above_the_header_is_named_in_parts(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("My report\na,b\n" + "1,2\n" * 300)
+    with pytest.raises(ValueError, match="than in its header 'My report'"):
+        list(read_parts(path, size=101))
+
+
 def test_lines_in_messages_are_those_of_the_file(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("a,b\n" + "1,2\n" * 300 + '3,"open\n')

@@ -183,18 +183,23 @@ def read_table(
             table.notes.insert(0, DataNote("encoding", remark, "repaired"))
     table.folder = path.parent
     if not len(table.frame) and not allow_empty:
-        problem = "has no rows below its header" if path.stat().st_size else "is empty"
-        if any(note.kind == TOO_MANY_CELLS for note in table.notes):
-            problem = f"has more cells in every row than in its header {list_names(table.names, 3)}"
-            problem += "; expected the names of the columns in the first line. Remove what is above them"
-        sheets = "".join(f" {note.text}." for note in table.notes if note.kind == OTHER_SHEETS)
-        raise ValueError(f"file: {path} {problem}.{sheets}")
+        raise no_rows(path, table.names, table.notes)
     if len(table.frame.columns) > MAX_COLUMNS:
         raise ValueError(
             f"file: {path.name} has {len(table.frame.columns)} columns; at most {MAX_COLUMNS} are supported. "
             "Check the separator, or pass the numbers as embeddings."
         )
     return table
+
+
+def no_rows(path: Path, names: Sequence[str], notes: Sequence[DataNote]) -> ValueError:
+    """Return the error about a file of which no row is left."""
+    problem = "has no rows below its header" if path.stat().st_size else "is empty"
+    if any(note.kind == TOO_MANY_CELLS for note in notes):
+        problem = f"has more cells in every row than in its header {list_names(names, 3)}"
+        problem += "; expected the names of the columns in the first line. Remove what is above them"
+    sheets = "".join(f" {note.text}." for note in notes if note.kind == OTHER_SHEETS)
+    return ValueError(f"file: {path} {problem}.{sheets}")
 
 
 def _read_csv(path: Path, text: str) -> RawTable:

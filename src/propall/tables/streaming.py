@@ -21,7 +21,7 @@ from propall.tables.evaluation import read_candidates
 from propall.tables.formulas import guard_answers
 from propall.tables.label_source import LabelSource
 from propall.tables.model import TableModel
-from propall.tables.reading import FORMATS, SEPARATOR_LINE, DataNote, RawTable, read_table
+from propall.tables.reading import FORMATS, SEPARATOR_LINE, DataNote, RawTable, no_rows, read_table
 from propall.tables.resolution import (
     LabelCount,
     ResolvedTable,
@@ -111,7 +111,7 @@ def read_parts(
             yield held
         part.notes, notes, held = notes + part.notes, [], part
     if held is None:
-        raise ValueError(f"file: {path} has no rows below its header.")
+        raise no_rows(path, columns or [], notes)
     yield held
 
 
