@@ -139,3 +139,13 @@ def test_an_unknown_table_is_answered_with_the_near_ones(run):
     code, _, err = run("reproduce", "uniforms")
     assert code == 1
     assert "did you mean" in err
+
+
+def test_a_report_replaces_no_table(tmp_path, capsys) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text("mine")
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "--out", str(table)])
+    assert ended.value.code == 1
+    assert "runs.csv is not an HTML page; expected a name such as report.html." in capsys.readouterr().err
+    assert table.read_text() == "mine"

@@ -530,6 +530,8 @@ def report(
     from propall.paper.studies import base_losses
     from propall.report.exhibits import export_exhibits
 
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"out: {out.name} is not an HTML page; expected a name such as report.html.")
     with Store(store, read_only=True) if results is None else results_io.open_folder(results) as opened:
         evidence = Evidence(opened)
         study = base_losses.read_study((results or store.parent) / base_losses.FILE_NAME)
