@@ -1,8 +1,14 @@
-"""Wording that messages share: counts, lists of names, suggestions, durations."""
+"""Wording that messages share: counts, lists of names, suggestions, durations, text that is no formula."""
 
+import re
 import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from difflib import get_close_matches
+
+#: How a formula begins; the wide signs are those of East Asian input. A sign alone is none.
+_SIGN = r"[=+\-@\t\r\n＝＋－＠]"
+_FORMULA, _GUARDED = re.compile(rf"'*{_SIGN}.", re.DOTALL), re.compile(rf"'+{_SIGN}.", re.DOTALL)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def plural(count: int, noun: str) -> str:
@@ -76,3 +82,23 @@ def approximate_duration(seconds: int | float) -> str:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
     return f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:.1f} h"
+
+
+def guard_formula(text: str) -> str:
+    """Put an apostrophe before a text that a spreadsheet program would run; numbers stay as they are.
+
+    Examples:
+        >>> guard_formula("=1+1"), guard_formula("-1.5"), guard_formula("cat")
+        ("'=1+1", '-1.5', 'cat')
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def unguard_formula(text: str) -> str:
+    """Undo `guard_formula`.
+
+    Examples:
+        >>> unguard_formula("'=1+1"), unguard_formula("'quoted'")
+        ('=1+1', "'quoted'")
+    """
+    return text[1:] if _GUARDED.match(text) else text

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from propall.tables import arrow_text
-from propall.tables.formulas import find_formulas, guard, unguard
+from propall.tables.formulas import find_formulas
 from propall.tables.reading import read_table
 from propall.tables.streaming import table_writer
 from propall.tables.writing import write_table
+from propall.wording import guard_formula, unguard_formula
 
 LIVE = ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", '=HYPERLINK("x")', "'=1", "＝1"]
 PLAIN = ["-1.5", "+2", "-1e-3", "cat", "'quoted'", "-", "", "a=b"]
@@ -17,8 +18,8 @@ PLAIN = ["-1.5", "+2", "-1e-3", "cat", "'quoted'", "-", "", "a=b"]
 
 @given(st.text("'=+-@\t\r\n1.5eａ＝ab", max_size=6))
 def test_a_guarded_text_is_inert_and_read_as_it_was(text):
-    guarded = guard(text)
-    assert unguard(guarded) == text
+    guarded = guard_formula(text)
+    assert unguard_formula(guarded) == text
     if guarded == text:
         is_number = text.lstrip("+-")[:1] in "0123456789." and not text.startswith("'")
         assert len(text) < 2 or text[0] not in "=+-@\t\r\n＝" or is_number
@@ -28,7 +29,7 @@ def test_a_guarded_text_is_inert_and_read_as_it_was(text):
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_plain_text_and_numbers_stay(text):
-    assert guard(text) == text
+    assert guard_formula(text) == text
 
 
 def labels() -> pd.DataFrame:
@@ -59,7 +60,7 @@ def test_labels_are_read_back_as_they_were(tmp_path, suffix, in_parts):
 def test_what_propall_writes_to_csv_is_inert(tmp_path):
     write_table(labels(), tmp_path / "out.csv")
     written = pd.read_csv(tmp_path / "out.csv", dtype=str, keep_default_na=False)
-    assert written["propall_label"].tolist() == [guard(cell) for cell in [*LIVE, *PLAIN]]
+    assert written["propall_label"].tolist() == [guard_formula(cell) for cell in [*LIVE, *PLAIN]]
     assert written["own"].tolist() == [*LIVE, *PLAIN]  # the table's own cells are not ours to change
 
 

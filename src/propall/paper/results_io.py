@@ -17,7 +17,7 @@ from propall.paper.results import RunResult
 from propall.paper.store import COLUMNS, NUMBERS, PROVENANCE, Store, StoreError
 from propall.paper.tables import TABLES
 from propall.paper.tables.modern import MODERN
-from propall.tables.formulas import guard, unguard
+from propall.wording import guard_formula, unguard_formula
 
 Line = TypeVar("Line")
 Value = TypeVar("Value")
@@ -45,9 +45,12 @@ trained with views, with one line per run:
 
 The other files are not part of the paper's tables: `selection.csv` and `calibration.csv` are written by
 `scripts/selection.py`, `annotators.json` by `propall annotators`, `base_losses.json` by
-`propall base-losses`, and `crowds.csv`, `teacher_sets.csv` and `seed_spread.csv` by the scripts of the same
-names. `scripts/real_world_tables.py FOLDER` measures the label-free portfolio on Lost, MSRCv2 and BirdSong
-next to its members and clean labels.
+`propall base-losses`, `crowds_reliability.csv` by `scripts/crowds.py --part reliability`, and `crowds.csv`,
+`teacher_sets.csv`, `model_made_sets.csv`, `trust.csv`, `crowds_cifar10n.json` and `seed_spread.csv` by the
+scripts of the same names. `scripts/real_world_tables.py FOLDER` measures the label-free portfolio on Lost,
+MSRCv2 and BirdSong next to its members and clean labels (`real_world_tables.csv`: commit 098a83a72b41, one
+fold of Lost missing); `scripts/table_suite.py` measures it on public tables with simulated candidates next
+to common baselines.
 """
 #: Columns of `TABLE.csv`.
 TABLE_COLUMNS = (
@@ -114,7 +117,7 @@ def _read_file(path: Path) -> list[RunResult]:
 
 def _from_csv_line(line: dict[str, str]) -> RunResult:
     values: dict[str, Any] = {name: float(line[name]) for name in NUMBERS}
-    values |= {name: unguard(line[name]) for name in PROVENANCE}
+    values |= {name: unguard_formula(line[name]) for name in PROVENANCE}
     return RunResult.from_dict(values | {"spec": json.loads(line["spec"]), "stack": int(line["stack"])})
 
 
@@ -236,7 +239,7 @@ def _from_table_line(line: dict[str, str], details: dict[str, dict[str, Any]]) -
     if (key := line["key"]) not in details:
         raise ValueError(f"{DETAILS} lacks run {key}; an export to this folder was interrupted, so repeat it")
     numbers = {name: float(line[name]) for name in (*_FRACTIONS, "seconds")}
-    texts = {name: unguard(line[name]) for name in _TEXTS}
+    texts = {name: unguard_formula(line[name]) for name in _TEXTS}
     others = {"stack": int(line["stack"]), "when": line["date"]}
     return RunResult.from_dict({**details[key], **numbers, **texts, **others})
 
@@ -289,6 +292,6 @@ def _to_csv(columns: Iterable[str], lines: Iterable[dict[str, Any]]) -> str:
     writer.writeheader()
     for line in lines:
         writer.writerow(
-            {name: guard(value) if isinstance(value, str) else value for name, value in line.items()}
+            {name: guard_formula(value) if isinstance(value, str) else value for name, value in line.items()}
         )
     return out.getvalue()

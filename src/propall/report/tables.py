@@ -12,7 +12,7 @@ from typing import Literal, Self
 
 from propall.report.colors import method_style
 from propall.report.numbers import Number, format_mean, format_number
-from propall.tables.formulas import guard
+from propall.wording import guard_formula
 
 Format = Literal["CSV", "Markdown", "LaTeX"]
 #: Longer texts below a row are folded to two lines.
@@ -149,7 +149,9 @@ class ReportTable:
                     line.append("" if cell.std is None else repr(round(float(cell.std), 6)))
             lines.append([*line, row.more] if self.more_title else line)
         out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows([guard(cell) for cell in line] for line in lines)
+        csv.writer(out, lineterminator="\n").writerows(
+            [guard_formula(cell) for cell in line] for line in lines
+        )
         return out.getvalue()
 
     def to_markdown(self) -> str:

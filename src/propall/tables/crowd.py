@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from propall import atomic_files
 from propall.labels.annotators import ErrorModel, Posterior, combine_answers
 from propall.tables.consensus import crowd_answers, decide
-from propall.tables.formulas import guard, map_columns
+from propall.tables.formulas import map_columns
 from propall.tables.label_columns import LabeledTable
 from propall.tables.label_source import USUAL_NAMES, LabelSource
 from propall.tables.reading import RawTable
 from propall.tables.resolution import ResolvedTable
 from propall.tables.summary import Agreement, measure_agreement
+from propall.wording import guard_formula
 
 #: Usual names of the columns of a table in long form.
 ITEM_NAMES = ("item", "task", "image", "example", "question", "row", "id")
@@ -72,7 +73,7 @@ class CrowdReport:
         """Write three CSV files next to a file, with its name as prefix."""
         paths = crowd_files(out)
         for path, frame in zip(paths, (self.annotators, self.confusions, self.questions), strict=True):
-            inert = map_columns(frame, guard, list(frame.columns)).rename(columns=guard)
+            inert = map_columns(frame, guard_formula, list(frame.columns)).rename(columns=guard_formula)
             atomic_files.write_text(path, inert.to_csv(index=False, float_format="%.6g"))
         return paths
 

@@ -12,16 +12,13 @@ from typing import Any
 import pandas as pd
 
 from propall.tables.arrow_text import begins_with, is_arrow_text
+from propall.wording import guard_formula, unguard_formula
 
 #: Prefix of columns that propall adds, so that they do not clash with the table's columns.
 PREFIX = "propall_"
 #: Columns that are added to a table; `p_` and the name of a class stand for the probability of that class.
 ANSWERS = ("label", "probability", "margin", "doubt", "alternatives", "note", "by")
 _ANSWER_COLUMN = re.compile(rf"{PREFIX}({'|'.join(ANSWERS)}|p_.*)(_\d+)?", re.DOTALL)
-#: How a formula begins; the wide signs are those of East Asian input. A sign alone is none.
-_SIGN = r"[=+\-@\t\r\n＝＋－＠]"
-_FORMULA, _GUARDED = re.compile(rf"'*{_SIGN}.", re.DOTALL), re.compile(rf"'+{_SIGN}.", re.DOTALL)
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 #: A formula, a function call or a call of another program (`+cmd|'/C ...'!A0`); not a phone number or a name.
 _CALL = re.compile(r"=.|[+\-@]\w+([(!]|\|.*!)", re.DOTALL)
 
@@ -31,34 +28,16 @@ def is_answer_column(name: str) -> bool:
     return _ANSWER_COLUMN.fullmatch(name) is not None
 
 
-def guard(text: str) -> str:
-    """Put an apostrophe before a text that a spreadsheet program would run; numbers stay as they are.
-
-    Examples:
-        >>> guard("=1+1"), guard("-1.5"), guard("cat")
-        ("'=1+1", '-1.5', 'cat')
-    """
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
-
-
-def unguard(text: str) -> str:
-    """Undo `guard`.
-
-    Examples:
-        >>> unguard("'=1+1"), unguard("'quoted'")
-        ('=1+1', "'quoted'")
-    """
-    return text[1:] if _GUARDED.match(text) else text
-
-
 def guard_answers(frame: pd.DataFrame) -> pd.DataFrame:
     """Guard the columns that propall added."""
-    return map_columns(frame, guard, [name for name in frame.columns if is_answer_column(str(name))])
+    return map_columns(frame, guard_formula, _answer_columns(frame))
 
 
 def unguard_answers(frame: pd.DataFrame) -> pd.DataFrame:
     """Undo `guard_answers`."""
-    return map_columns(frame, unguard, [name for name in frame.columns if is_answer_column(str(name))])
+    return map_columns(
+        frame, unguard_formula, [name for name in frame.columns if is_answer_column(str(name))]
+    )
 
 
 def map_columns(frame: pd.DataFrame, function: Callable[[str], str], names: list[Any]) -> pd.DataFrame:
