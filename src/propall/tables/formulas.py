@@ -35,9 +35,11 @@ def guard_answers(frame: pd.DataFrame) -> pd.DataFrame:
 
 def unguard_answers(frame: pd.DataFrame) -> pd.DataFrame:
     """Undo `guard_answers`."""
-    return map_columns(
-        frame, unguard_formula, [name for name in frame.columns if is_answer_column(str(name))]
-    )
+    return map_columns(frame, unguard_formula, _answer_columns(frame))
+
+
+def _answer_columns(frame: pd.DataFrame) -> list[Any]:
+    return [name for name in frame.columns if is_answer_column(str(name))]
 
 
 def map_columns(frame: pd.DataFrame, function: Callable[[str], str], names: list[Any]) -> pd.DataFrame:
