@@ -10,37 +10,23 @@ from torch import Tensor
 
 from propall import counter_rng
 from propall.methods._classical import ClassicalAlgorithm, as_rows
-from propall.methods._tree_targets import next_targets
+from propall.methods._trees import Trees, next_targets
 from propall.numerics import uniform_weights
 from propall.training.contract import Classifier
 
 #: Candidates with a smaller share of their row's largest weight get no copy of the row.
 SMALLEST_COPY = 0.02
-#: Maximum number of pairs of a row and a tree that are followed at once.
-PAIRS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class BoostedTrees(Classifier):
-    """A sum of regression trees per class; the nodes of all trees are in one list.
-
-    A row goes to the left child if its feature is at most the threshold. Leaves are their own children.
+class BoostedTrees(Trees):
+    """A sum of regression trees per class, in rounds of one tree per class.
 
     Attributes:
-        roots: first node of every tree, in rounds of one tree per class.
-        left: left child of every node.
-        right: right child.
-        feature: feature that is compared.
-        threshold: number that it is compared with.
         value: value of a leaf; 0 for other nodes.
         intercept: score of every class before the first tree.
     """
 
-    roots: Int[Tensor, "t"]
-    left: Int[Tensor, "m"]
-    right: Int[Tensor, "m"]
-    feature: Int[Tensor, "m"]
-    threshold: Float[Tensor, "m"]
     value: Float[Tensor, "m"]
     intercept: Float[Tensor, "k"]
 
@@ -48,19 +34,11 @@ class BoostedTrees(Classifier):
 
     def scores(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
         """Sums of the leaves that a row reaches."""
-        rows = as_rows(x.to(self.roots.device))
-        sums = [self._sums(part) for part in rows.split(max(1, PAIRS_AT_ONCE // max(1, len(self.roots))))]
-        return torch.cat(sums) if sums else rows.new_zeros(0, len(self.intercept))
+        return self.follow(as_rows(x.to(self.roots.device)), len(self.intercept))
 
-    def _sums(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        node = self.roots.long().expand(len(rows), -1)
-        while True:
-            goes_left = rows.gather(1, self.feature[node].long()) <= self.threshold[node]
-            child = torch.where(goes_left, self.left[node], self.right[node]).long()
-            if torch.equal(child, node):
-                break
-            node = child
-        rounds = self.value[node].view(len(rows), -1, len(self.intercept))
+    def combine(self, rows: Float[Tensor, "n d"], leaves: Int[Tensor, "n t"]) -> Float[Tensor, "n k"]:
+        """Sums of the values of the leaves."""
+        rounds = self.value[leaves].view(len(rows), -1, len(self.intercept))
         return self.intercept + rounds.sum(1)
 
 

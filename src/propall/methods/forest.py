@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -12,37 +12,23 @@ from torch import Tensor
 
 from propall import counter_rng
 from propall.methods._classical import ClassicalAlgorithm, as_rows
-from propall.methods._tree_targets import next_targets
+from propall.methods._trees import Trees, next_targets
 from propall.numerics import uniform_weights
 from propall.training.contract import Classifier
 
 #: Share of the trees whose bootstrap sample does not contain a row, on average.
 OUT_OF_BAG = 1 / math.e
-#: Maximum number of pairs of a row and a tree that are followed at once.
-PAIRS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class TreeEnsemble(Classifier):
-    """The mean of many decision trees; the nodes of all trees are in one list.
-
-    A row goes to the left child if its feature is at most the threshold. Leaves are their own children.
+class TreeEnsemble(Trees):
+    """The mean of many decision trees.
 
     Attributes:
-        roots: first node of every tree.
-        left: left child of every node.
-        right: right child.
-        feature: feature that is compared.
-        threshold: number that it is compared with.
         leaf: position of a leaf's values; 0 for other nodes.
         values: class probabilities of every leaf, in half precision.
     """
 
-    roots: Int[Tensor, "t"]
-    left: Int[Tensor, "m"]
-    right: Int[Tensor, "m"]
-    feature: Int[Tensor, "m"]
-    threshold: Float[Tensor, "m"]
     leaf: Int[Tensor, "m"]
     values: Float[Tensor, "l k"]
 
@@ -57,21 +43,13 @@ class TreeEnsemble(Classifier):
 
         So no class has probability 0, which would rule out candidate sets that no tree expects.
         """
-        rows = as_rows(x.to(self.roots.device).float())
-        means = [self._means(part) for part in rows.split(max(1, PAIRS_AT_ONCE // len(self.roots)))]
-        return torch.cat(means) if means else rows.new_zeros(0, self.values.shape[1])
+        return self.follow(as_rows(x.to(self.roots.device).float()), self.values.shape[1])
 
-    def _means(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        node = self.roots.long().expand(len(rows), -1)
-        while True:
-            goes_left = rows.gather(1, self.feature[node].long()) <= self.threshold[node]
-            child = torch.where(goes_left, self.left[node], self.right[node]).long()
-            if torch.equal(child, node):
-                break
-            node = child
+    def combine(self, rows: Float[Tensor, "n d"], leaves: Int[Tensor, "n t"]) -> Float[Tensor, "n k"]:
+        """Means of the probabilities of the leaves."""
         total = rows.new_full((len(rows), self.values.shape[1]), 1 / self.values.shape[1])
-        for leaves in self.leaf[node].long().unbind(1):
-            total += self.values[leaves]
+        for positions in self.leaf[leaves].long().unbind(1):
+            total += self.values[positions]
         return total / total.sum(1, keepdim=True)
 
 
@@ -166,7 +144,7 @@ class Forest(ClassicalAlgorithm):
 
 def _tree_ensemble(estimators: list[object], device: torch.device) -> TreeEnsemble:
     """The nodes of scikit-learn's trees as tensors."""
-    parts: dict[str, list[NDArray[np.generic]]] = {name: [] for name in TreeEnsemble.__annotations__}
+    parts: dict[str, list[NDArray[np.generic]]] = {field.name: [] for field in fields(TreeEnsemble)}
     nodes = leaves = 0
     for estimator in estimators:
         tree = estimator.tree_  # type: ignore[attr-defined]
