@@ -4,9 +4,9 @@ A teacher, three networks trained on parts of a small share of the images with t
 zero-shot model with three prompts. A fifth of these images is kept to calibrate it. Students see the other
 images without true labels, all with the same network and views: the top label of the teacher's mean
 probabilities, these probabilities (distillation), their top-k, mass and conformal sets, and the union of the
-three top labels; some also with tolerance for sets without the true class. FixMatch, the only one that also
-sees the labeled images, starts from one of the three networks. True labels of the other images are used for
-measuring only.
+three top labels; some also with tolerance for sets without the true class. FixMatch also sees the labeled
+images, and starts from one of the three networks; "labeled" students see them too. True labels of the other
+images are used for measuring only.
 
 Run it from the repository root. CIFAR-10 with the fast network on an H200: about 350 seconds expected for one
 seed with the defaults. Small images on a CPU::
@@ -60,13 +60,14 @@ CALIBRATION = 0.2
 TEACHER_BATCH = 128
 #: FixMatch learns from predictions that are at least this probable.
 CONFIDENT = 0.95
-#: Share of labeled images in the rows that FixMatch sees, as in its article.
+#: Share of labeled images in the rows of students that see them, as in the article of FixMatch.
 LABELED_SHARE = 1 / 8
 #: Students in the order in which they are trained.
 STUDENTS = (
     *("top 1", "union", "mass 0.9", "soft labels", "FixMatch", "union, tolerant", "mass 0.9, tolerant"),
     *("top 2", "top 1, tolerant", "conformal 0.1", "conformal 0.1, tolerant", "top 3", "top 2, tolerant"),
     *("top 3, tolerant", "union, ALIM", "mass 0.9, ALIM", "top 1 and another"),
+    *("top 1, labeled", "union, labeled", "mass 0.9, labeled"),
 )
 #: Networks of the teacher, each trained on this share of the labeled images.
 TEACHERS, TEACHER_SHARE = 3, 0.7
@@ -236,14 +237,9 @@ class Study:
             return self.fit(Distillation(soft), one_term, x, full), {}
         if name == "FixMatch":
             full = torch.ones(p.shape, dtype=torch.bool, device=self.device)
-            # Few images are labeled: without copies a batch has eight of them, and training diverged.
-            copies = round(LABELED_SHARE / (1 - LABELED_SHARE) * len(x) / len(self.labeled))
-            labeled = np.tile(self.labeled, max(1, copies))
-            every = torch.cat([x, self.rows(labeled)])
-            both = torch.cat([full, self.singletons(self.truth[labeled])])
             # It starts from a trained network, which the full rate would destroy.
             gentle = replace(recipe, learning_rate=self.teacher_recipe().learning_rate)
-            return self.fit(FixMatch(), gentle, every, both, net=teachers[0].net), {}
+            return self.fit(FixMatch(), gentle, *self.with_labeled(x, full), net=teachers[0].net), {}
         rule, _, how = name.partition(", ")
         kind, _, amount = rule.partition(" ")
         if kind == "conformal":
@@ -271,7 +267,10 @@ class Study:
             named = VIEWS["alim_scale"]
             views = replace(named.views, weak=own.weak, strong=own.strong)
             recipe, objective = replace(recipe, views=views), CC()
-        student = self.fit(objective, recipe, x, torch.from_numpy(sets).to(self.device))
+        rows, candidates = x, torch.from_numpy(sets).to(self.device)
+        if how == "labeled":
+            rows, candidates = self.with_labeled(rows, candidates)
+        student = self.fit(objective, recipe, rows, candidates)
         quality = {
             "mean_size": float(sets.sum(1).mean()),
             "missing": float((~sets[np.arange(len(sets)), self.truth[self.rest]]).mean()),
@@ -279,6 +278,12 @@ class Study:
             "missing_by_student": self.missing_by(student, x, sets),
         }
         return student, quality
+
+    def with_labeled(self, x: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+        """Append copies of the labeled images: else a batch has eight of them, and FixMatch diverged."""
+        copies = round(LABELED_SHARE / (1 - LABELED_SHARE) * len(x) / len(self.labeled))
+        labeled = np.tile(self.labeled, max(1, copies))
+        return torch.cat([x, self.rows(labeled)]), torch.cat([sets, self.singletons(self.truth[labeled])])
 
     def missing_by(self, student: NetClassifier, x: Tensor, sets: NDArray[np.bool_]) -> float:
         """Return the share of sets without the true class as the student's predictions tell it."""

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from propall.data.corruption import IndependentFlip
 from propall.paper.custom_runs import build_specs, choose_setting, train_runs, use_views
 from propall.paper.specs import Spec
 from propall.training.named_recipes import NamedRecipe
@@ -81,3 +82,10 @@ def test_views_pay_on_digits_with_one_complementary_label(tmp_path):
         _, results = train_runs(specs, tmp_path, device="cpu")
         accuracies[with_views] = [result.accuracy for result in results]
     assert min(accuracies[True]) > max(accuracies[False]) + 0.1
+
+
+def test_everyday_names_of_corruptions_stand_for_those_of_the_catalog():
+    (spec,) = build_specs(
+        "cifar10", methods=["cc"], corruption="uniform", corruption_fields={"q": 0.5}, seeds=1
+    )
+    assert spec.corruption == IndependentFlip(0.5)

@@ -200,7 +200,10 @@ class CandidateOptions:
 
     corruption: Annotated[
         str | None,
-        _candidates(help="How candidate sets are drawn; by default those the data set comes with, if any."),
+        _candidates(
+            help="How candidate sets are drawn: uniform, instance, complementary, ...; "
+            "by default those the data set comes with, if any."
+        ),
     ] = None
     q: Annotated[float | None, _candidates(help="Probability that a wrong label is a candidate.")] = None
     n_candidates: Annotated[int | None, _candidates(help="Candidates per row, for `exactly`.")] = None

@@ -11,7 +11,7 @@ import torch
 
 from propall import counter_rng
 from propall.data import CORRUPTIONS, DATASETS, load
-from propall.data.corruption import Corruption
+from propall.data.corruption import Corruption, IndependentFlip, InstanceDependent
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.paper.results import RunResult
@@ -152,13 +152,17 @@ def build_specs(
     ]
 
 
+#: What people call a corruption where the catalog has a more exact name.
+_SHORT_NAMES = {"uniform": IndependentFlip.name, "instance": InstanceDependent.name}
+
+
 def _corruption(has_candidates: bool, name: str | None, fields: Mapping[str, Any]) -> Corruption | None:
     settings = {key: value for key, value in fields.items() if value is not None}
     if name is None:
         if has_candidates and not settings:
             return None
         name = "exactly" if "n" in settings else "proden_binomial_min2"
-    corruption = CORRUPTIONS[name]
+    corruption = CORRUPTIONS[_SHORT_NAMES.get(name, name)]
     known = {f.name for f in dataclasses.fields(corruption)}  # type: ignore[arg-type]
     for key in settings.keys() - known:
         expected = ", ".join(sorted(known)) or "no settings"
