@@ -1,9 +1,11 @@
-"""Adds the pages that are generated (methods, references, API) and links names and citation keys to them."""
+"""Adds generated pages (methods, references, commands, API) and links names and citation keys to them."""
 
 import re
 
 from api import api_pages
 from bibliography import references_page, with_citations
+from commands import PAGE as COMMANDS
+from commands import commands_page
 from methods import index_page, method_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -15,6 +17,7 @@ from propall.methods import METHODS
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages."""
     pages = {"references.md": references_page(), "methods/index.md": index_page(), **api_pages()}
+    pages[COMMANDS] = commands_page()
     pages |= {f"methods/{name}.md": method_page(name) for name in METHODS}
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import comparison
+import headline
 import jinja2
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
@@ -114,6 +115,10 @@ NAMES = {
     "methods": METHODS,
     "published_tables": comparison.published_tables,
     "methods_table": comparison.methods_table,
+    "annotator_bars": headline.annotator_bars,
+    "image_bars": headline.image_bars,
+    "table_bars": headline.table_bars,
+    "speed_sentence": headline.speed_sentence,
     "version": __version__,
 }
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
 
 #: Title of a section -> its pages and folders, in order. What does not exist is left out.
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -23,7 +22,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Gallery": ("gallery/",),
     "Methods": ("methods.md", "methods/", "references.md"),
     "Results": ("reproduction.md", "state_of_the_art.md", "benchmarks.md", "repeatability.md"),
-    "API": ("api/",),
+    "Reference": ("commands.md", "api/"),
     "Contributing": (
         "contributing.md",
         "adding_a_method.md",
@@ -34,19 +33,6 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "security.md",
     ),
 }
-#: What a section is for, on the start page.
-SENTENCES = {
-    "Start": "Install propall, and clean a table in five minutes.",
-    "Guides": "One page per problem, with code that runs in seconds.",
-    "Concepts": "Candidate sets, what methods assume, and why the loss is what it is.",
-    "Gallery": "Worked problems with pictures.",
-    "Methods": "Formula, reference, cost and results of every method.",
-    "Results": "The paper reproduced, the state of the art, speed.",
-    "API": "Every public name, with an example.",
-    "Contributing": "The map of the source, and how to add a method.",
-}
-#: Replaced by a list of the sections on the start page.
-SECTIONS_HERE = "<!-- sections -->"
 #: Where the remaining pages of `docs/` go, and under which title.
 REST = ("Guides", "In depth")
 
@@ -95,20 +81,3 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             nav.append({title: pages[0] if pages[0] == entries[0] and len(pages) == 1 else pages})
     config.nav = nav
     return files
-
-
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """List the sections on the start page."""
-    if SECTIONS_HERE not in markdown:
-        return markdown
-    first = {title: pages for entry in config.nav or [] for title, pages in entry.items()}
-    cards = []
-    for title, sentence in SENTENCES.items():
-        if title in first:
-            pages = first[title]
-            cards.append(
-                f"-   **[{title}]({pages if isinstance(pages, str) else pages[0]})**\n\n    {sentence}"
-            )
-    return markdown.replace(
-        SECTIONS_HERE, '<div class="grid cards" markdown>\n\n' + "\n\n".join(cards) + "\n\n</div>"
-    )

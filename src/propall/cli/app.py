@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -25,6 +25,9 @@ def _without_types_of_flags(parameters: list[Any]) -> list[Any]:
 
 class Command(TyperCommand):
     """A command whose help shows types of options that take a value."""
+
+    #: Help and default of the keys of `--options` that have no flag.
+    settings: ClassVar[dict[str, tuple[str, str]]] = {}
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, `--help` among them."""
@@ -55,6 +58,11 @@ app = Application(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+#: Headings of `propall --help`.
+FIRST_STEPS = "First steps"
+OWN_TABLE = "Your own table"
+EXPERIMENTS = "Experiments and benchmarks"
 
 #: Errors whose message is written for the person at the terminal.
 EXPECTED = (ValueError, OSError, KeyError, RuntimeError)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from propall import atomic_files
-from propall.cli.app import Application, app
+from propall.cli.app import EXPERIMENTS, Application, app
 from propall.cli.terminal import Device, print_line, print_note, print_table
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 bench_app = Application(
     help="Measure speed and memory against a baseline measured in the same run.", no_args_is_help=True
 )
-app.add_typer(bench_app, name="bench")
+app.add_typer(bench_app, name="bench", rich_help_panel=EXPERIMENTS)
 
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes and few repeats, to test the command.")]
 ResultFile = Annotated[Path | None, typer.Option("--json", help="Also write the numbers to this file.")]
@@ -27,7 +27,10 @@ ResultFile = Annotated[Path | None, typer.Option("--json", help="Also write the 
 
 @bench_app.command("loss")
 def bench_loss(device: Device = "auto", quick: Quick = False, json_file: ResultFile = None) -> None:
-    """Time ProPaLL's loss and gradient against a copy of the same bytes, the paper's form and BCE."""
+    """Time ProPaLL's loss and gradient against a copy of the same bytes, the paper's form and BCE.
+
+    Example: propall bench loss --quick
+    """
     from propall.bench.loss import benchmark_loss
 
     _run(benchmark_loss, device, json_file, quick=quick)
@@ -35,7 +38,10 @@ def bench_loss(device: Device = "auto", quick: Quick = False, json_file: ResultF
 
 @bench_app.command("train")
 def bench_train(device: Device = "auto", quick: Quick = False, json_file: ResultFile = None) -> None:
-    """Time the training of MLP-5: one run, many stacked runs, and a plain PyTorch loop."""
+    """Time the training of MLP-5: one run, many stacked runs, and a plain PyTorch loop.
+
+    Example: propall bench train --quick
+    """
     from propall.bench.training import benchmark_training
 
     _run(benchmark_training, device, json_file, quick=quick)
@@ -52,7 +58,10 @@ def bench_resnet(
     quick: Quick = False,
     json_file: ResultFile = None,
 ) -> None:
-    """Time an epoch of ResNet-32 on CIFAR-10-sized images: eager, captured, and compiled."""
+    """Time an epoch of ResNet-32 on CIFAR-10-sized images: eager, captured, and compiled.
+
+    Example: propall bench resnet --precision bfloat16 --json resnet.json
+    """
     from propall.bench.resnet import benchmark_resnet
 
     options: dict[str, Any] = {"precisions": tuple(precision)} if precision else {}
@@ -68,7 +77,10 @@ def bench_images(
     quick: Quick = False,
     json_file: ResultFile = None,
 ) -> None:
-    """Time training with views on CIFAR-10 against the same recipe as a plain PyTorch loop."""
+    """Time training with views on CIFAR-10 against the same recipe as a plain PyTorch loop.
+
+    Example: propall bench images --epochs 5 --quick
+    """
     from propall.bench.images import benchmark_images
 
     _run(benchmark_images, device, json_file, quick=quick, epochs=epochs)
@@ -76,7 +88,10 @@ def bench_images(
 
 @bench_app.command("cpu")
 def bench_cpu(quick: Quick = False, json_file: ResultFile = None) -> None:
-    """Time the estimator against scikit-learn's on one core, and stacked against sequential runs."""
+    """Time the estimator against scikit-learn's on one core, and stacked against sequential runs.
+
+    Example: propall bench cpu --quick
+    """
     from propall.bench.estimators import benchmark_estimators
 
     _run(benchmark_estimators, "cpu", json_file, quick=quick)
@@ -91,7 +106,10 @@ def bench_scale(
     quick: Quick = False,
     json_file: ResultFile = None,
 ) -> None:
-    """Measure how time and memory grow with rows and classes."""
+    """Measure how time and memory grow with rows and classes.
+
+    Example: propall bench scale --rows 100000
+    """
     from propall.bench.scaling import benchmark_scaling
 
     _run(benchmark_scaling, device, json_file, quick=quick, rows=rows)
@@ -138,7 +156,10 @@ def _measurement_row(measurement: Measurement) -> tuple[object, ...]:
 def bench_figures(
     folder: Annotated[Path, typer.Argument(help="Folder of files written by --json.")] = Path("benchmarks"),
 ) -> None:
-    """Print a Markdown table of targets and measured values from earlier results."""
+    """Print a Markdown table of targets and measured values from earlier results.
+
+    Example: propall bench figures benchmarks
+    """
     from propall.bench.results import targets_table
 
     typer.echo(targets_table(folder))

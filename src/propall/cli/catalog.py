@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from propall.cli.app import Application, app
+from propall.cli.app import FIRST_STEPS, Application, app
 from propall.cli.option_groups import grouped_command
 from propall.cli.terminal import AsJson, Device, open_console, print_json, print_line, print_table
 from propall.wording import duration, plural
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from propall.training.named_recipes import NamedRecipe
 
 data_app = Application(help="List, download and check data sets.", no_args_is_help=True)
-app.add_typer(data_app, name="data")
+app.add_typer(data_app, name="data", rich_help_panel=FIRST_STEPS)
 
 #: What may differ between machines in the numbers of the demo.
 _DEMO_VARIES = (
@@ -29,7 +29,7 @@ _DEMO_VARIES = (
 )
 
 
-@app.command()
+@app.command(rich_help_panel=FIRST_STEPS)
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("demo"),
     q: Annotated[float, typer.Option(help="Probability that a wrong label becomes a candidate.")] = 0.5,
@@ -76,7 +76,7 @@ def _print_markdown(
     typer.echo("\n".join(f"| {' | '.join(line)} |" for line in (columns, rule, *rows)))
 
 
-@app.command()
+@app.command(rich_help_panel=FIRST_STEPS)
 def methods(
     json_output: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
@@ -250,7 +250,7 @@ class RepetitionOptions:
     folds: Annotated[int | None, _runs(help="Cross-validate; default: 5 folds without a test set.")] = None
 
 
-@grouped_command(app)
+@grouped_command(app, panel=FIRST_STEPS)
 def train(
     data: Annotated[str, typer.Argument(help="Name from `propall data list`.")],
     candidates: CandidateOptions,
@@ -271,7 +271,8 @@ def train(
     If interrupted, the same command resumes.
 
     Example: propall train digits --method propall --method cc --q 0.3
-    Images, with views: propall train digits --recipe fast --net small_cnn --corruption complementary
+
+    Example, images with views: propall train digits --recipe fast --net small_cnn --corruption complementary
     """
     from propall.paper import custom_runs
     from propall.paper.monitors import AccuracyBar

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from propall.cli.app import app
+from propall.cli.app import FIRST_STEPS, app
 from propall.cli.terminal import AsJson, print_json, print_line, print_table
 from propall.wording import plural
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from propall.diagnostics import Diagnosis
 
 
-@app.command()
+@app.command(rich_help_panel=FIRST_STEPS)
 def doctor(
     store: Annotated[Path, typer.Option(help="File of results to look for.")] = Path("runs/results.sqlite"),
     json_output: AsJson = False,

@@ -72,12 +72,13 @@ class _Option:
 
 
 def grouped_command(
-    app: typer.Typer, *, hints: Mapping[str, str] | None = None
+    app: typer.Typer, *, panel: str | None = None, hints: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a command to an application; its parameters that are dataclasses become groups of options.
 
     Args:
         app: the application.
+        panel: heading of the command in the help of the application.
         hints: what to do if a flag is unknown or missing, by flag.
     """
 
@@ -105,7 +106,7 @@ def grouped_command(
         signature = _expanded_signature(command, types, has_settings)
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
-        app.command(cls=_command_class(options, hints or {}))(run)
+        app.command(cls=_command_class(options, hints or {}), rich_help_panel=panel)(run)
         return command
 
     return add
@@ -142,9 +143,11 @@ def _command_class(options: Mapping[str, _Option], hints: Mapping[str, str]) -> 
     class GroupedCommand(Command):
         """Lists its settings in its help, and answers an unknown or missing flag with what to type."""
 
+        settings = _described_settings(options)
+
         def format_help(self, ctx: Any, formatter: Any) -> None:
             super().format_help(ctx, formatter)
-            _print_settings(options)
+            _print_settings(self.settings)
 
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             try:
@@ -161,7 +164,16 @@ def _command_class(options: Mapping[str, _Option], hints: Mapping[str, str]) -> 
     return GroupedCommand
 
 
-def _print_settings(options: Mapping[str, _Option]) -> None:
+def _described_settings(options: Mapping[str, _Option]) -> dict[str, tuple[str, str]]:
+    """Help and default ("" without one) of the settings that have no flag, by key."""
+    return {
+        key: (option.mark.help, "" if option.default in (None, ()) else _as_text(option.default))
+        for key, option in options.items()
+        if isinstance(option.mark, Setting)
+    }
+
+
+def _print_settings(settings: Mapping[str, tuple[str, str]]) -> None:
     """Print the settings that have no flag as a panel of the help."""
     from rich.console import Console
     from rich.panel import Panel
@@ -169,10 +181,9 @@ def _print_settings(options: Mapping[str, _Option]) -> None:
     from rich.text import Text
 
     table = Table.grid(padding=(0, 1, 0, 0))
-    for key, option in options.items():
-        if isinstance(option.mark, Setting):
-            default = "" if option.default in (None, ()) else f" [default: {_as_text(option.default)}]"
-            table.add_row(Text(key, style="bold cyan"), Text(option.mark.help).append(default, style="dim"))
+    for key, (text, default) in settings.items():
+        shown = f" [default: {default}]" if default else ""
+        table.add_row(Text(key, style="bold cyan"), Text(text).append(shown, style="dim"))
     if table.row_count:
         Console().print(Panel(table, title="Settings for --options", title_align="left", border_style="dim"))
 

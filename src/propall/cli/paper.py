@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from propall import atomic_files
-from propall.cli.app import Application, app
+from propall.cli.app import EXPERIMENTS, Application, app
 from propall.cli.option_groups import grouped_command
 from propall.cli.terminal import (
     AsJson,
@@ -41,7 +41,7 @@ STORE = Path("runs/results.sqlite")
 StoreFile = Annotated[Path, typer.Option(help="File of results.")]
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def compare(
     data: Annotated[
         str, typer.Option(help="Data sets that come with candidate sets, separated by commas.")
@@ -157,7 +157,7 @@ class ExecutionOptions:
     ] = False
 
 
-@grouped_command(app)
+@grouped_command(app, panel=EXPERIMENTS)
 def reproduce(
     table: Annotated[
         str,
@@ -416,7 +416,7 @@ class StudyOptions:
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0
 
 
-@grouped_command(app)
+@grouped_command(app, panel=EXPERIMENTS)
 def annotators(
     study: StudyOptions,
     methods: Annotated[
@@ -460,7 +460,7 @@ class BaseLossOptions:
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0
 
 
-@grouped_command(app)
+@grouped_command(app, panel=EXPERIMENTS)
 def base_losses(
     study: BaseLossOptions,
     only: Annotated[
@@ -500,7 +500,7 @@ def base_losses(
 RankBlocks = StrEnum("RankBlocks", {"data_sets": "data-sets", "runs": "runs"})
 
 
-@app.command()
+@app.command(rich_help_panel=EXPERIMENTS)
 def report(
     store: Annotated[Path, typer.Option(help="Results file written by `propall reproduce`.")] = STORE,
     results: Annotated[
@@ -550,7 +550,7 @@ def report(
 
 
 results_app = Application(help="List, show, export and import stored results.", no_args_is_help=True)
-app.add_typer(results_app, name="results")
+app.add_typer(results_app, name="results", rich_help_panel=EXPERIMENTS)
 
 
 #: Formats of exported results.

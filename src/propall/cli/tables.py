@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from propall.atomic_files import check_writable
-from propall.cli.app import app
+from propall.cli.app import OWN_TABLE, app
 from propall.cli.option_groups import as_dict, as_words, grouped_command
 from propall.cli.table_options import (
     LABELS,
@@ -59,7 +59,7 @@ FEW_PER_FOLD = 10
 FIT_FIRST = "Fit a model first: propall fit FILE --label COLUMN --out model; then use --model model."
 
 
-@grouped_command(app)
+@grouped_command(app, panel=OWN_TABLE)
 def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = False) -> None:
     """Describe a table: columns, label sets, annotator agreement, and problems.
 
@@ -95,7 +95,7 @@ def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = Fal
     )
 
 
-@grouped_command(app)
+@grouped_command(app, panel=OWN_TABLE)
 def fit(
     file: TableFile,
     labels: LabelOptions,
@@ -228,7 +228,7 @@ def _fit_result(fitted: Fitted | FittedInParts) -> str:
     )
 
 
-@grouped_command(app, hints=dict.fromkeys(("--fit", "--model"), FIT_FIRST))
+@grouped_command(app, panel=OWN_TABLE, hints=dict.fromkeys(("--fit", "--model"), FIT_FIRST))
 def resolve(
     file: TableFile,
     *,
@@ -300,7 +300,7 @@ def resolve(
     )
 
 
-@grouped_command(app)
+@grouped_command(app, panel=OWN_TABLE)
 def consensus(
     file: TableFile, labels: LabelOptions, crowd: CrowdOptions, out: OutFile, output: OutputOptions
 ) -> None:
@@ -348,7 +348,7 @@ def consensus(
     )
 
 
-@grouped_command(app)
+@grouped_command(app, panel=OWN_TABLE)
 def predict(
     file: TableFile,
     *,
@@ -395,7 +395,7 @@ def predict(
     print_line(f"{plural(predicted.rows, 'row')} predicted, {mean}. Table: {out}")
 
 
-@app.command()
+@app.command(rich_help_panel=OWN_TABLE)
 def evaluate(
     file: TableFile,
     model: ModelFolder,
@@ -441,7 +441,7 @@ def evaluate(
     )
 
 
-@app.command()
+@app.command(rich_help_panel=OWN_TABLE)
 def export(
     model: Annotated[Path, typer.Argument(help="Model folder written by `propall fit`.")],
     onnx: Annotated[Path, typer.Option("--onnx", help="ONNX file to write.")],
