@@ -21,6 +21,7 @@ test-all: $(VENV)/.installed-dev
 	$(PYTEST) -m compiled
 
 # Runs the code on the pages, then builds the site into build/site; needs no network, warnings are errors.
+# build/documentation/ has the time of every block and a summary.
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.documentation
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -1,14 +1,13 @@
 """The examples in docstrings run, and every name of the API reference has one."""
 
-import ast
 import doctest
 import importlib
-import importlib.util
-import sys
 import warnings
 from pathlib import Path
 
 import pytest
+
+from docs._hooks.api import api_names, docstring_examples
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "propall"
@@ -24,22 +23,6 @@ MODULES = [
 NEEDS = {"propall.lightning": "lightning", "propall.tables.export": "onnxscript"}
 
 
-def docstrings(path: Path) -> list[tuple[str, int, str]]:
-    """Name, line and text of every docstring of a file, those of constants included."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        body = getattr(node, "body", None)
-        for position, statement in enumerate(body if isinstance(body, list) else []):
-            if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
-                continue
-            text = statement.value.value
-            if isinstance(text, str) and ">>>" in text:
-                before = body[position - 1] if position else node
-                name = getattr(before, "name", "") or getattr(getattr(before, "target", None), "id", "module")
-                found.append((name, statement.lineno, text))
-    return found
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore:.*isinstance.*treespec.*:FutureWarning")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name, tmp_path, monkeypatch):
@@ -49,7 +32,7 @@ def test_examples_run(name, tmp_path, monkeypatch):
     monkeypatch.setenv("PROPALL_DATA", str(tmp_path))
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(optionflags=FLAGS)
-    for owner, line, text in docstrings(Path(str(module.__file__))):
+    for owner, line, text in docstring_examples(Path(str(module.__file__))):
         test = doctest.DocTestParser().get_doctest(text, dict(vars(module)), owner, module.__file__, line)
         with warnings.catch_warnings():
             if name == "propall.lightning":
@@ -59,19 +42,8 @@ def test_examples_run(name, tmp_path, monkeypatch):
     assert runner.tries
 
 
-def api_names() -> list[tuple[str, str]]:
-    """Module and name of everything in the API reference."""
-    spec = importlib.util.spec_from_file_location("docs_api", ROOT / "docs" / "_hooks" / "api.py")
-    api = importlib.util.module_from_spec(spec)
-    sys.modules["docs_api"] = api  # dataclasses look their module up
-    spec.loader.exec_module(api)
-    return [(m.name, name) for _, _, modules in api.PAGES.values() for m in modules for name in m.public]
-
-
 def test_every_name_of_the_api_has_an_example():
-    with_examples = {
-        owner for path in PACKAGE.rglob("*.py") for owner, _, text in docstrings(path) if ">>>" in text
-    }
+    with_examples = {owner for path in PACKAGE.rglob("*.py") for owner, _, _ in docstring_examples(path)}
     names = api_names()
     assert len(names) > 80
     assert not [f"{module}.{name}" for module, name in names if name not in with_examples]

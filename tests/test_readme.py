@@ -64,6 +64,13 @@ def test_the_code_runs():
     assert not result.problems
 
 
+@pytest.mark.slow  # `make docs` runs it too
+def test_the_commands_run():
+    result = run_page(README, kinds=("hidden", "console"))
+    assert [bool(block.skipped) for block in result.blocks] == [True, False, False]
+    assert not result.problems
+
+
 def test_the_figures_are_those_of_the_benchmarks():
     text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("<!-- made by `propall bench figures` -->\n")

@@ -163,6 +163,27 @@ def public_names(module: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def docstring_examples(path: Path) -> list[tuple[str, int, str]]:
+    """Name, line and text of every docstring of a file that has an example, those of constants included."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        body = getattr(node, "body", None)
+        for position, statement in enumerate(body if isinstance(body, list) else []):
+            if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
+                continue
+            text = statement.value.value
+            if isinstance(text, str) and ">>>" in text:
+                before = body[position - 1] if position else node
+                name = getattr(before, "name", "") or getattr(getattr(before, "target", None), "id", "module")
+                found.append((name, statement.lineno, text))
+    return found
+
+
+def api_names() -> list[tuple[str, str]]:
+    """Module and name of everything in the API reference."""
+    return [(m.name, name) for _, _, modules in PAGES.values() for m in modules for name in m.public]
+
+
 def summary(module: str, name: str) -> str:
     """First sentence of a name's docstring; of a constant, that of its `#:` comment."""
     value = getattr(importlib.import_module(module), name)

@@ -51,8 +51,9 @@ def main() -> int:
         OUT.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"seconds": seconds, "pages": [asdict(result) for result in results]}, indent=1)
         (OUT / "blocks.json").write_text(text, encoding="utf-8")
+        (OUT / "blocks.txt").write_text("\n".join([*block_lines(results), ""]), encoding="utf-8")
     if arguments.list:
-        print_times(results)
+        print(*block_lines(results), sep="\n")
     print(*problems, sep="\n\n")
     blocks = [block for result in results for block in result.blocks if block.kind != "file"]
     skipped = sum(bool(block.skipped) for block in blocks)
@@ -77,15 +78,17 @@ def run_pages(pages: list[Path], jobs: int) -> list[PageResult]:
         return [running[page].result() for page in pages]
 
 
-def print_times(results: list[PageResult]) -> None:
-    """Print a line per block."""
+def block_lines(results: list[PageResult]) -> list[str]:
+    """A line per block: time, page, line, kind, and how it begins."""
+    lines = []
     for result in results:
         for block in result.blocks:
             seconds = (
                 "  skipped" if block.skipped else f"{block.seconds:7.2f} s, CPU {block.cpu_seconds:6.2f} s"
             )
             title = f"{block.title[:60]}{block.skipped and f' ({block.skipped})'}"
-            print(f"{seconds}  {result.page}:{block.line}  {block.kind}  {title}")
+            lines.append(f"{seconds}  {result.page}:{block.line}  {block.kind}  {title}")
+    return lines
 
 
 if __name__ == "__main__":

@@ -199,4 +199,4 @@ def all_pages() -> list[Path]:
     pages = [
         path for path in sorted(docs.rglob("*.md")) if not path.relative_to(docs).parts[0].startswith("_")
     ]
-    return list(pages)
+    return [ROOT / "README.md", *pages]
