@@ -91,15 +91,15 @@ def draw_curves(curves: Curves) -> None:
     epochs = range(1, len(curves.accuracy) + 1)
     with picture("custom_network_ddp", (5.2, 3.0)) as figure:
         axes = figure.subplots()
-        for name, values, color, marker in (
-            ("test accuracy", curves.accuracy, ACCENT, "o"),
-            ("decided labels", curves.decided, SERIES[3], "s"),
+        for name, values, color, marker, place in (
+            ("test accuracy", curves.accuracy, ACCENT, "o", (0, 7)),
+            ("decided labels", curves.decided, SERIES[3], "s", (-12, -2)),
         ):
             axes.plot(epochs, values, marker=marker, color=color)
             axes.annotate(
-                name, (epochs[-1], values[-1]), (-4, -16), textcoords="offset points", ha="right", color=color
+                name, (epochs[-1], values[-1]), place, textcoords="offset points", ha="right", color=color
             )
-        axes.set_ylim(0, 1.05)
+        axes.set_ylim(0, 1.1)
         axes.set_xlabel("epoch")
         axes.grid(axis="y")
         axes.set_title("share of digits", loc="left", fontsize=10, color=MUTED)

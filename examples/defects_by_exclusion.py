@@ -26,7 +26,7 @@ def plate(defect: str, draw: np.random.Generator) -> np.ndarray:
         "scratch": 0.7 * (np.abs(across) < 0.6) * (np.abs(along) < 7),
         "stain": -0.35 * (radius < 4 + np.sin(3 * np.arctan2(y, x))),
     }[defect]
-    return 0.6 + shape + draw.normal(0, 0.3, (SIZE, SIZE))
+    return 0.6 + shape + draw.normal(0, 0.2, (SIZE, SIZE))
 
 
 def main() -> None:
