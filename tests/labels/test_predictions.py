@@ -58,6 +58,19 @@ def test_conformal_sets_miss_at_the_allowed_rate() -> None:
     assert select_candidates(p[:5], conformal=few).all()  # too few rows to rule anything out
 
 
+def test_conformal_sets_keep_their_promise_with_few_rows() -> None:
+    """Exactly floor((n + 1) rate) of n + 1 exchangeable rows are missed, whichever of them is the new one."""
+    draw = np.random.default_rng(0)
+    for n, rate in ((9, 0.1), (19, 0.3), (8, 0.1)):
+        scores, truth = draw.random((n + 1, 4)), draw.integers(0, 4, n + 1)
+        missed = 0
+        for new in range(n + 1):
+            rest = np.arange(n + 1) != new
+            threshold = Conformal(scores[rest], truth[rest], rate).threshold()
+            missed += scores[new, truth[new]] < threshold
+        assert missed == int((n + 1) * rate)
+
+
 def test_the_estimated_miss_rate_is_that_of_a_calibrated_model() -> None:
     p, truth = probabilities(5000, 6)
     mask = select_candidates(p, top_k=2)
@@ -84,6 +97,10 @@ def test_wrong_rules_and_scores_are_named() -> None:
         ({"mass": 1.5}, "mass: got 1.5"),
         ({"conformal": Conformal(p, [0, 1])}, "conformal: got 1 rows of scores"),
         ({"conformal": Conformal(p, [0], 2.0)}, "conformal: got miss_rate 2.0"),
+        ({"conformal": Conformal(p, [-1])}, "conformal: got label -1; expected the column"),
+        ({"conformal": Conformal(p, [2])}, "conformal: got label 2; expected the column"),
+        ({"conformal": Conformal(p, ["cat"])}, "conformal: got label 'cat'; expected the column"),
+        ({"conformal": Conformal([[np.nan, 1.0]], [1])}, "conformal: some scores are not finite"),
     ):
         with pytest.raises(ValueError, match=message):
             select_candidates(p, **rule)
@@ -132,9 +149,50 @@ def test_unknown_names_are_reported_and_empty_lists_refused() -> None:
 
 def test_several_lists_show_how_often_one_is_wrong() -> None:
     parsed = parse_lists([[["cat"], ["dog"]], [["cat", "emu"], ["emu"]], ["cat"]], ANIMALS)
-    assert parsed.miss_rate == 0.5
+    assert parsed.miss_rate == pytest.approx(1 - np.sqrt(0.5))  # both of two lists are right in half the rows
     assert parse_lists(["cat"], ANIMALS).miss_rate is None
     assert parsed.mask.sum(1).tolist() == [2, 2, 1]
+
+
+@pytest.mark.parametrize(("n_lists", "wrong"), [(2, 0.2), (3, 0.4)])
+def test_the_miss_rate_is_that_of_a_single_list(n_lists, wrong) -> None:
+    """Independent lists of one name out of many: the share of wrong ones follows from how often they agree."""
+    draw = np.random.default_rng(0)
+    classes = [f"class {i}" for i in range(60)]
+    truth = draw.integers(0, 60, 2000)
+    is_wrong = draw.random((2000, n_lists)) < wrong
+    named = np.where(is_wrong, (truth[:, None] + draw.integers(1, 60, is_wrong.shape)) % 60, truth[:, None])
+    parsed = parse_lists([[[classes[i]] for i in row] for row in named], classes)
+    assert parsed.miss_rate == pytest.approx(wrong, abs=0.02)
+    lacks = ~parsed.mask[np.arange(2000), truth]
+    assert lacks.mean() < parsed.miss_rate
+    together = parse_lists([[["cat"], ["cat"]], [["dog"], ["dog"]]], ANIMALS)
+    assert together.miss_rate == 0
+
+
+@pytest.mark.parametrize(
+    ("classes", "text", "expected"),
+    [
+        (("rock and roll", "jazz"), "Rock and Roll, jazz", "rock and roll|jazz"),
+        (("Sci/Tech", "World"), "a sci/tech or world article", "Sci/Tech|World"),
+        (("Science, Technology", "Arts"), "1. science, technology\n2. arts", "Science, Technology|Arts"),
+        (("black and white", "cat"), "black and white cat", "black and white|cat"),
+        (("C", "C++", "C#"), "It is C++ or C#", "C++|C#"),
+        (("1", "2", "3"), "1. 3.", "3"),
+        (("1", "2", "3"), "3.", "3"),
+        (("1", "2", "3"), [3.0, 1], "1|3"),
+        (ANIMALS, "sae lion", "sea lion"),
+    ],
+)
+def test_names_with_separators_signs_and_numbers(classes, text, expected) -> None:
+    mask = parse_lists([text], classes).mask[0]
+    assert "|".join(np.array(classes)[mask]) == expected
+
+
+def test_a_number_is_not_misspelled() -> None:
+    parsed = parse_lists(["class 11", "clas 1"], ["class 1", "class 2"])
+    assert parsed.mask.tolist() == [[False, False], [True, False]]
+    assert dict(parsed.unknown) == {"class 11": 1}
 
 
 @given(

@@ -3,27 +3,31 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
 
 from propall.labels.inputs import is_blank, is_collection
-from propall.labels.parsing import to_float_matrix
+from propall.labels.parsing import as_text, to_float_matrix
 from propall.wording import plural
 
 #: Smallest similarity (0 to 1) of a misspelled name to a class.
 MIN_SIMILARITY = 0.85
 #: Between two names in a free text: a comma, semicolon, bar, slash, line break, or the word `or` or `and`.
 _BETWEEN = re.compile(r"[,;|/\n]|\bor\b|\band\b", re.IGNORECASE)
-#: Around a name: numbering, bullets, quotes, brackets and punctuation.
-_AROUND = re.compile(r"^(?:\s|\d+[.)]|[-*•\"'`\[({])+|[\s\"'`\])}.!:]+$")
+#: Around a name: numbering, bullets, quotes, brackets and punctuation. A number with nothing after it is a name.
+_AROUND = re.compile(r"^(?:\s|\d+[.)](?=\s*\S)|[-*•\"'`\[({])+|[\s\"'`\])}.!:]+$")
 #: Between the words of a name.
 _SPACES = re.compile(r"[\s_\-]+")
+#: Numbers in a name.
+_NUMBERS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +58,19 @@ class Conformal:
     def threshold(self) -> float:
         """Return the smallest score of a candidate."""
         scores, labels = to_float_matrix(self.scores, "conformal"), np.asarray(self.labels)
-        n = len(labels)
-        if labels.shape != (len(scores),) or not n:
+        n, k = scores.shape
+        if labels.shape != (n,) or not n:
             raise ValueError(
-                f"conformal: got {len(scores)} rows of scores and labels of shape {labels.shape}; expected "
+                f"conformal: got {n} rows of scores and labels of shape {labels.shape}; expected "
                 "one label per row, and at least one row."
             )
+        if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= k:
+            wrong = labels[0] if labels.dtype.kind not in "iu" else labels[(labels < 0) | (labels >= k)][0]
+            raise ValueError(
+                f"conformal: got label {wrong.item()!r}; expected the column of each true class, 0 to {k - 1}."
+            )
+        if not np.isfinite(scores).all():
+            raise ValueError("conformal: some scores are not finite; expected numbers.")
         if not 0 < self.miss_rate < 1:
             raise ValueError(f"conformal: got miss_rate {self.miss_rate}; expected a number between 0 and 1.")
         allowed = int(np.floor((n + 1) * self.miss_rate))
@@ -160,20 +171,27 @@ class ParsedLists(NamedTuple):
 
     @property
     def miss_rate(self) -> float | None:
-        """Share of lists without a class in common with the other lists of their row; None if no row has two.
+        r"""Estimated share of lists that lack the true class; None if no row has two lists.
 
-        Such a list, or all others, lacks the true class.
+        Lists are taken to name the true class independently, each with probability p, and to share a class
+        only if both name the true one. A list among j then shares a class with the others with probability
+        :math:`p (1 - (1 - p)^{j - 1})`, from which p follows. The union of a row's lists lacks the true class
+        at most as often as one of them: hardly ever if they err independently, as often if they err together.
         """
-        alone = total = 0
+        outcomes = []
         for lists in self.each:
             named = [names for names in lists if names]
-            if len(named) < 2:
-                continue
-            for i, names in enumerate(named):
+            for i, names in enumerate(named if len(named) > 1 else ()):
                 others = frozenset().union(*(other for j, other in enumerate(named) if j != i))
-                alone += not names & others
-                total += 1
-        return alone / total if total else None
+                outcomes.append((len(named), bool(names & others)))
+        if not outcomes:
+            return None
+        n_lists, shares_a_class = np.array(outcomes, dtype=float).T
+
+        def excess(p: float) -> float:
+            return float((p * (1 - (1 - p) ** (n_lists - 1)) - shares_a_class).mean())
+
+        return 1 - float(brentq(excess, 0.0, 1.0))
 
 
 def parse_lists(lists: Sequence[Any], classes: Sequence[Hashable]) -> ParsedLists:
@@ -184,7 +202,7 @@ def parse_lists(lists: Sequence[Any], classes: Sequence[Hashable]) -> ParsedList
     underscores in place of spaces do not matter; a name that is close to exactly one class is read as that
     class, and a longer text is searched for the names of classes.
     """
-    match = _matcher(classes)
+    known = _ClassNames(classes)
     mask = np.zeros((len(lists), len(classes)), dtype=bool)
     unknown: Counter[str] = Counter()
     matched: dict[str, str] = {}
@@ -192,10 +210,10 @@ def parse_lists(lists: Sequence[Any], classes: Sequence[Hashable]) -> ParsedList
     for row, value in enumerate(lists):
         row_lists = []
         before = sum(unknown.values())
-        for names in _split_row(value):
+        for names in _split_row(value, known):
             columns: set[int] = set()
             for name in names:
-                found = match(name)
+                found = known.find(name)
                 columns |= set(found)
                 if not found:
                     unknown[name] += 1
@@ -209,26 +227,22 @@ def parse_lists(lists: Sequence[Any], classes: Sequence[Hashable]) -> ParsedList
     return ParsedLists(mask, each, unknown, matched, unknown_rows)
 
 
-def _split_row(value: Any) -> list[list[str]]:
+def _split_row(value: Any, known: "_ClassNames") -> list[list[str]]:
     """Split a row into lists of names."""
     if isinstance(value, str):
         text = value.strip()
         if text.startswith("[") and text.endswith("]"):
             try:
-                return _split_row(json.loads(text))
+                return _split_row(json.loads(text), known)
             except json.JSONDecodeError:
                 pass
-        return [_names_in(text)]
+        return [known.split(text)]
     if is_collection(type(value)):
         parts = list(value)
         if any(is_collection(type(part)) for part in parts):
-            return [names for part in parts for names in _split_row(part)]
-        return [[str(part).strip() for part in parts if not is_blank(part)]]
-    return [[]] if is_blank(value) else [[str(value)]]
-
-
-def _names_in(text: str) -> list[str]:
-    return [name for part in _BETWEEN.split(text) if (name := _clean(part))]
+            return [names for part in parts for names in _split_row(part, known)]
+        return [[as_text(part) for part in parts if not is_blank(part)]]
+    return [[]] if is_blank(value) else [[as_text(value)]]
 
 
 def _clean(text: str) -> str:
@@ -242,26 +256,58 @@ def _normal(text: object) -> str:
     return _SPACES.sub(" ", _clean(str(text)).casefold()).strip()
 
 
-def _matcher(classes: Sequence[Hashable]) -> Callable[[str], tuple[int, ...]]:
-    """Return a function from a name to the columns of the classes it names; empty if it names none."""
-    by_name: dict[str, list[int]] = {}
-    for i, name in enumerate(classes):
-        by_name.setdefault(_normal(name), []).append(i)
-    # Longer names first, so that `sea lion` is not read as `lion`.
-    names = sorted((name for name in by_name if name), key=lambda name: (-len(name), name))
-    words = re.compile(r"\b(?:" + "|".join(map(re.escape, names)) + r")\b") if names else None
-    cache: dict[str, tuple[int, ...]] = {}
+class _ClassNames:
+    """The names of all classes, to be found in free text."""
 
-    def match(name: str) -> tuple[int, ...]:
-        if name not in cache:
+    def __init__(self, classes: Sequence[Hashable]) -> None:
+        self._columns: dict[str, list[int]] = {}
+        for i, name in enumerate(classes):
+            self._columns.setdefault(_normal(name), []).append(i)
+        # Longer names first, so that `sea lion` is not read as `lion`.
+        self._names = sorted(filter(None, self._columns), key=lambda name: (-len(name), name))
+        self._any = _pattern(self._names)
+        self._unsplit = _pattern(name for name in self._names if _BETWEEN.search(name))
+        self._found: dict[str, tuple[int, ...]] = {}
+
+    def split(self, text: str) -> list[str]:
+        """Split a text into names; a class such as `rock and roll` or `Sci/Tech` is not taken apart."""
+        whole = [] if self._unsplit is None else [hit.span() for hit in self._unsplit.finditer(text)]
+        cuts = [
+            cut.span()
+            for cut in _BETWEEN.finditer(text)
+            if not any(start <= cut.start() < end for start, end in whole)
+        ]
+        edges = [0, *chain.from_iterable(cuts), len(text)]
+        parts = (text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
+        return [name for part in parts if (name := _clean(part))]
+
+    def find(self, name: str) -> tuple[int, ...]:
+        """Return the columns of the classes that a text names; empty if it names none."""
+        if name not in self._found:
             normal = _normal(name)
-            found = by_name.get(normal)
-            if found is None:
-                close = get_close_matches(normal, names, n=2, cutoff=MIN_SIMILARITY)
-                found = by_name[close[0]] if len(close) == 1 else None
-            if found is None and words is not None:
-                found = [i for hit in dict.fromkeys(words.findall(normal)) for i in by_name[hit]]
-            cache[name] = tuple(found or ())
-        return cache[name]
+            columns = self._columns.get(normal)
+            if columns is None:
+                columns = self._find_inside(normal)
+                # A misspelling may contain a shorter name: `sae lion` is a sea lion, not a lion.
+                if len(columns) < 2:
+                    columns = self._find_close(normal) or columns
+            self._found[name] = tuple(columns)
+        return self._found[name]
 
-    return match
+    def _find_close(self, normal: str) -> list[int]:
+        """The only class of a similar name. `class 11` is no misspelling of `class 1`."""
+        close = get_close_matches(normal, self._names, n=max(1, len(self._names)), cutoff=MIN_SIMILARITY)
+        close = [name for name in close if _NUMBERS.findall(name) == _NUMBERS.findall(normal)]
+        return self._columns[close[0]] if len(close) == 1 else []
+
+    def _find_inside(self, normal: str) -> list[int]:
+        """All classes whose name is a part of a longer text."""
+        hits = dict.fromkeys(self._any.findall(normal)) if self._any is not None else ()
+        return [column for hit in hits for column in self._columns[_normal(hit)]]
+
+
+def _pattern(names: Iterable[str]) -> re.Pattern[str] | None:
+    """A pattern of whole names in any case, with any spaces; None if there are none."""
+    spelled = [r"[\s_\-]+".join(map(re.escape, name.split(" "))) for name in names]
+    # A word boundary would not do: there is none after `C++`.
+    return re.compile(rf"(?<!\w)(?:{'|'.join(spelled)})(?!\w)", re.IGNORECASE) if spelled else None

@@ -650,15 +650,19 @@ def _read_lists(raw: RawTable, source: LabelSource) -> LabeledRows:
     if renamed:
         more = f" and {len(renamed) - 8} more" if len(renamed) > 8 else ""
         draft.notes.append(DataNote("names", f"read {', '.join(renamed[:8])}{more}", "repaired"))
-    return _from_model(_finish_draft(raw, source, source.classes, draft), parsed.miss_rate)
+    labeled = _finish_draft(raw, source, source.classes, draft)
+    # The union of several lists lacks the true label at most as often as one of them.
+    return _from_model(labeled, parsed.miss_rate, "estimated at no more than")
 
 
-def _from_model(labeled: LabeledRows, miss_rate: float | None) -> LabeledRows:
+def _from_model(
+    labeled: LabeledRows, miss_rate: float | None, estimated: str = "estimated at"
+) -> LabeledRows:
     """Mark candidate sets as made by a model, and note how large and how reliable they are."""
     size = float(labeled.labels.sizes.double().mean())
     missing = "unknown before training"
     if miss_rate is not None:
-        missing = f"estimated at {100 * miss_rate:.1f} % before training, without true labels"
+        missing = f"{estimated} {100 * miss_rate:.1f} % before training, without true labels"
     text = f"{size:.2f} candidates per row; share of sets without the true label: {missing}"
     labeled.notes.append(DataNote("candidate sets of a model", text))
     if len(labeled.labels) and int(labeled.labels.sizes.min()) > 1:
