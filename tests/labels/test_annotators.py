@@ -4,8 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import log_softmax, logsumexp
 
-from propall.labels.annotators import CrowdAnswers, combine_answers, credible_sets
+from propall.labels import annotators
+from propall.labels.annotators import CrowdAnswers, MismatchedClassesWarning, combine_answers, credible_sets
 
 
 def calibrated_model(n, k, sure, draw):
@@ -88,6 +93,79 @@ def test_the_posterior_is_bayes_rule() -> None:
     np.testing.assert_allclose(posterior.probabilities, expected, atol=2e-3)
 
 
+def log_likelihood(answers, confusion, priors, errors):
+    """Of all answers, row by row, with what `combine_answers` adds to classes and entries."""
+    total = np.log(priors).sum() + (0.01 * np.log(confusion).sum() if errors == "dawid_skene" else 0)
+    for row in answers:
+        logs = np.log(priors)
+        for a, z in enumerate(row):
+            if z >= 0:
+                logs = logs + np.log(confusion[a, :, z])
+        total += logsumexp(logs)
+    return total
+
+
+def maximum_likelihood(answers, k, errors, iterations):
+    """Confusion matrices and class priors after some iterations of expectation maximization."""
+    task = annotators._Task(errors, None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(annotators, "MAX_ITERATIONS", iterations)
+        patch.setattr(annotators, "TOLERANCE", 0.0)
+        state = task.fit(CrowdAnswers.from_matrix(answers, k), None)
+    return state.errors.confusion, state.class_priors
+
+
+@pytest.mark.parametrize("errors", ["dawid_skene", "one_coin"])
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_the_likelihood_never_decreases(errors, data) -> None:
+    k, m = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 4))
+    row = st.lists(st.integers(-1, k - 1), min_size=m, max_size=m)
+    answers = np.array(data.draw(st.lists(row, min_size=1, max_size=8)))
+    values = [
+        log_likelihood(answers, *maximum_likelihood(answers, k, errors, n), errors) for n in (1, 2, 3, 5, 9)
+    ]
+    assert (np.diff(values) > -1e-8).all()
+
+
+@pytest.mark.parametrize("errors", ["dawid_skene", "one_coin"])
+def test_the_maximum_is_that_of_a_general_optimizer(errors) -> None:
+    """Started at the estimate, an optimizer that knows nothing of the algorithm finds nothing better."""
+    _, answers, _, _ = crowd(n=60, k=3, skills=(0.9, 0.7, 0.6), answered=0.8)
+    confusion, priors = maximum_likelihood(answers, 3, errors, 2000)
+
+    def unpack(values):
+        priors = np.exp(log_softmax(values[:3]))
+        if errors == "dawid_skene":
+            return np.exp(log_softmax(values[3:].reshape(3, 3, 3), axis=2)), priors
+        right = 1 / (1 + np.exp(-values[3:]))
+        return np.array([np.full((3, 3), (1 - a) / 2) + np.eye(3) * (a - (1 - a) / 2) for a in right]), priors
+
+    right = confusion[:, 0, 0]
+    rest = np.log(confusion).ravel() if errors == "dawid_skene" else np.log(right / (1 - right))
+    start = np.concatenate([np.log(priors), rest])
+    np.testing.assert_allclose(unpack(start)[0], confusion)
+    found = minimize(lambda values: -log_likelihood(answers, *unpack(values), errors), start)
+    assert -found.fun - log_likelihood(answers, confusion, priors, errors) < 1e-4
+
+
+def test_labels_are_interchangeable() -> None:
+    """Other names or orders of classes, annotators and rows change nothing."""
+    _, answers, logs, _ = crowd(n=120, answered=0.6)
+    expected = combine_answers(logs, answers).probabilities
+    other = np.array([3, 0, 4, 1, 2])
+    renamed = np.where(answers >= 0, other[answers], -1)
+    np.testing.assert_allclose(
+        combine_answers(logs[:, np.argsort(other)], renamed).probabilities[:, other], expected, atol=1e-9
+    )
+    np.testing.assert_allclose(combine_answers(logs, answers[:, ::-1]).probabilities, expected, atol=1e-9)
+    # In pairs, so that the rows are divided in the same way for held-out evidence.
+    order = np.random.default_rng(0).permutation(60).repeat(2) * 2 + np.tile([0, 1], 60)
+    reordered = combine_answers(logs[order], answers[order]).probabilities
+    np.testing.assert_allclose(reordered, expected[order], atol=1e-9)
+    assert (combine_answers(logs, answers).probabilities == expected).all()
+
+
 def test_a_known_accuracy_is_taken_as_it_is() -> None:
     logs = np.log([[0.5, 0.3, 0.2]] * 4)
     posterior = combine_answers(logs, np.array([[1], [1], [-1], [0]]), accuracy=0.8)
@@ -139,6 +217,31 @@ def test_both_sources_unless_one_predicts_better() -> None:
     assert right(misled, truth) >= right(combine_answers(None, answers), truth) - 0.002
 
 
+def test_a_model_that_is_not_used_is_sure_of_nothing() -> None:
+    """The temperature is that of a model whose predictions have nothing to do with the answers."""
+    draw = np.random.default_rng(2)
+    truth, answers, _, _ = crowd(n=600, k=4, skills=(0.9, 0.9, 0.9))
+    sure = np.log(np.full((600, 4), 1e-6) + np.eye(4)[truth[draw.permutation(600)]])
+    posterior = combine_answers(sure, answers)
+    assert posterior.evidence == "answers"
+    assert posterior.temperature > 10
+
+
+def test_a_model_with_other_columns_is_noticed() -> None:
+    truth, answers, _, _ = crowd(n=600, k=4, skills=(0.9, 0.9, 0.9))
+    rotated = np.log(np.full((600, 4), 1e-6) + np.eye(4)[(truth + 1) % 4])
+    with pytest.warns(MismatchedClassesWarning, match="less than the 25 % of chance. Check that its columns"):
+        combine_answers(rotated, answers)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_rows(n) -> None:
+    logs = np.log([[0.5, 0.3, 0.2]] * n)
+    posterior = combine_answers(logs, np.array([[1, 1, 1]] * n))
+    assert (posterior.probabilities.argmax(1) == 1).all()
+    assert posterior.evidence == "both"
+
+
 def test_rows_without_answers_keep_the_tempered_model() -> None:
     _, answers, logs, _ = crowd(n=200)
     answers[:50] = -1
@@ -167,20 +270,21 @@ def test_balanced_classes_may_be_known() -> None:
 
 
 def test_expected_gain_is_that_of_asking() -> None:
-    """Against a simulation: ask again, update by Bayes' rule, and compare the mean best probability."""
+    """Every answer that may come, its probability, and Bayes' rule."""
     _, answers, logs, _ = crowd(n=300, skills=(0.9, 0.5))
     posterior = combine_answers(logs, answers)
     gain = posterior.expected_gain(np.arange(20))
     assert gain.shape == (20, 2)
     assert (gain[:, 0] >= gain[:, 1] - 1e-9).mean() > 0.9  # the better one is worth more
-    draw = np.random.default_rng(0)
-    for i, a in ((0, 0), (7, 1)):
-        q = posterior.probabilities[i]
-        classes = draw.choice(5, p=q, size=4000)
-        given = [draw.choice(5, p=posterior.confusion[a, y]) for y in classes]
-        updated = [q * posterior.confusion[a, :, z] for z in given]
-        best = np.mean([u.max() / u.sum() for u in updated])
-        assert best - q.max() == pytest.approx(gain[i, a], abs=0.01)
+    for i, a in itertools.product(range(20), range(2)):
+        q, best = posterior.probabilities[i], 0.0
+        for z in range(5):
+            chance = sum(q[y] * posterior.confusion[a, y, z] for y in range(5))
+            best += chance * max(q[y] * posterior.confusion[a, y, z] / chance for y in range(5))
+        assert gain[i, a] == pytest.approx(best - q.max(), abs=1e-12)
+    # Somebody new errs like both on average.
+    alike = posterior.expected_gain_of_somebody(np.arange(20))
+    assert (alike <= gain.max(1) + 1e-12).all()
 
 
 def test_annotator_who_always_answers_the_same() -> None:
@@ -224,6 +328,18 @@ def test_many_annotators_share_matrices(monkeypatch) -> None:
     assert posterior.accuracy.shape == (20,)
     assert len(np.unique(posterior.accuracy.round(9))) == 5
     assert right(posterior, truth) > (logs.argmax(1) == truth).mean()
+    assert posterior.matrices.shape == (5, 5, 5)
+    assert posterior.confusion.shape == (20, 5, 5)
+    np.testing.assert_allclose(
+        posterior.mean_confusion, np.average(posterior.confusion, axis=0, weights=posterior.n_answers)
+    )
+    rows = np.arange(7)
+    gain = posterior.expected_gain(rows)
+    monkeypatch.setattr("propall.labels.annotators.BLOCK_VALUES", 1)  # one row at a time
+    assert (posterior.expected_gain(rows) == gain).all()
+    joint = posterior.probabilities[rows][:, None, :, None] * posterior.confusion
+    best = posterior.probabilities[rows].max(1)[:, None]
+    np.testing.assert_allclose(gain, np.maximum(joint.max(2).sum(2) - best, 0))
 
 
 def test_credible_sets() -> None:
@@ -239,3 +355,12 @@ def test_wrong_input_is_named() -> None:
         combine_answers(np.zeros((2, 3)), np.array([[0]]))
     with pytest.raises(ValueError, match="errors: got 'glad'; expected shrunk, dawid_skene, one_coin"):
         combine_answers(None, np.array([[0, 1]]), errors="glad")
+    with pytest.raises(ValueError, match="answers: got float64 of shape"):
+        combine_answers(None, np.array([[0, np.nan]]))
+    with pytest.raises(ValueError, match="answers: there are no rows"):
+        combine_answers(None, np.zeros((0, 2), dtype=int))
+    with pytest.raises(ValueError, match="answers: there is 1 class"):
+        combine_answers(np.zeros((2, 1)), np.array([[0], [0]]))
+    for bad in ([np.nan, 0.0], [-np.inf, -np.inf], [np.inf, 0.0]):
+        with pytest.raises(ValueError, match="log_probabilities: row 1 is"):
+            combine_answers(np.array([[0.0, 0.0], bad]), np.array([[0], [1]]))

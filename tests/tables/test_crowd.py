@@ -76,6 +76,29 @@ def test_questions_go_to_somebody_who_has_not_answered() -> None:
     assert all(open_ or full for open_, full in zip(unanswered, everybody, strict=True))
 
 
+def test_questions_are_those_with_the_largest_gain() -> None:
+    """Against all rows and annotators; the least certain rows are not always worth most."""
+    _, _, wide = answers_of(skills=(0.9, 0.55, 0.5), answered=0.6)
+    resolved = combine_table(open_table(wide, WIDE))
+    posterior = resolved.consensus.posterior
+    gain = np.where(wide == "", posterior.expected_gain(np.arange(len(wide))), -1).max(1)
+    full = (wide != "").all(axis=1).to_numpy()
+    gain[full] = posterior.expected_gain_of_somebody(np.flatnonzero(full))
+    questions = report_crowd(resolved, most=25).questions
+    np.testing.assert_allclose(questions["expected_gain"], -np.sort(-gain)[:25])
+    np.testing.assert_allclose(gain[questions["row"] - 1], questions["expected_gain"])
+    assert set(questions["row"] - 1) != set(np.argsort(posterior.probabilities.max(1))[:25])
+    assert report_crowd(resolved, most=0).questions.empty
+
+
+def test_somebody_new_is_asked_if_everybody_has_answered() -> None:
+    _, _, wide = answers_of(n=100, answered=1.0)
+    assert set(report_crowd(combine_table(open_table(wide, WIDE))).questions["ask"]) == {"somebody new"}
+    votes = pd.DataFrame({"cat": [2, 1, 0], "dog": [1, 1, 3]})
+    resolved = combine_table(open_table(votes, LabelSource(votes=("cat", "dog"))))
+    assert set(report_crowd(resolved).questions["ask"]) == {"somebody new"}
+
+
 def test_the_report_is_written_and_shown(tmp_path) -> None:
     _, _, wide = answers_of(n=200)
     resolved = combine_table(open_table(wide, WIDE), errors="dawid_skene", class_priors="uniform")

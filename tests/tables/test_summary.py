@@ -71,6 +71,20 @@ def test_alpha_is_that_of_the_published_example() -> None:
         for value in pair:
             counts[row, value] += 1
     assert measure_agreement(counts).alpha == pytest.approx(0.095, abs=5e-4)
+    # His example with missing answers: four observers, twelve units, five values give 0.743.
+    reliability = [
+        "1 2 3 3 2 1 4 1 2 . . .",
+        "1 2 3 3 2 2 4 1 2 5 . 3",
+        ". 3 3 3 2 3 4 2 2 5 1 .",
+        "1 2 3 3 2 4 4 1 2 5 1 .",
+    ]
+    answers = np.array(
+        [[-1 if cell == "." else int(cell) - 1 for cell in row.split()] for row in reliability]
+    )
+    several = np.stack([(answers == value).sum(0) for value in range(5)], axis=1)
+    agreement = measure_agreement(several, answers.T, tuple("abcd"))
+    assert agreement.alpha == pytest.approx(0.743, abs=5e-4)
+    assert [n for _, n, _ in agreement.annotators] == [9, 11, 10, 11]
     perfect = np.array([[2, 0], [0, 2], [1, 0]])
     assert measure_agreement(perfect).alpha == 1
     assert np.isnan(measure_agreement(np.array([[1, 0], [0, 1]])).alpha)

@@ -1,5 +1,6 @@
 """Who answered what, how reliable each annotator is, and which class is probably true."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
@@ -33,6 +34,14 @@ MAX_ENTRIES = 20_000_000
 PARTS = 2
 #: Number of standard errors by which one source alone must predict better than both.
 MIN_LEAD = 2.0
+#: Number of standard errors below chance at which answers and a model hardly mean the same classes.
+MAX_BELOW_CHANCE = 5.0
+#: Numbers that are processed at once.
+BLOCK_VALUES = 1 << 22
+
+
+class MismatchedClassesWarning(UserWarning):
+    """Answers agree with a model less often than chance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +109,7 @@ class CrowdAnswers:
         """Return the answers with annotators replaced by groups of annotators."""
         entries = self.votes.tocoo()
         annotator, label = np.divmod(entries.col, self.n_classes)
-        columns, m = group[annotator] * self.n_classes + label, int(group.max()) + 1
+        columns, m = group[annotator] * self.n_classes + label, int(group.max(initial=-1)) + 1
         votes = csr_array((entries.data, (entries.row, columns)), shape=(len(self), m * self.n_classes))
         return type(self)(votes, m, self.n_classes)
 
@@ -126,7 +135,9 @@ class Posterior:
     Attributes:
         log_probabilities: (n, k) log-probability of every class.
         accuracy: (m,) estimated share of correct answers of each annotator.
-        confusion: (m, k, k) estimated probability of answer z by annotator a for class y, at [a, y, z].
+        matrices: (g, k, k) estimated probability of answer z for class y, at [., y, z].
+        matrix_of: (m,) which of the matrices describes each annotator. Everybody has their own, unless there
+            are so many annotators and classes that those with few answers share one.
         n_answers: (m,) number of answers of each annotator.
         class_priors: (k,) estimated share of each class.
         temperature: divisor of the model's log-probabilities; None without a model.
@@ -142,18 +153,34 @@ class Posterior:
 
     log_probabilities: Float[np.ndarray, "n k"]
     accuracy: Float[np.ndarray, "m"]
-    confusion: Float[np.ndarray, "m k k"]
+    matrices: Float[np.ndarray, "g k k"]
+    matrix_of: Int[np.ndarray, "m"]
     n_answers: Float[np.ndarray, "m"]
     class_priors: Float[np.ndarray, "k"]
-    temperature: float | None = None
-    evidence: Evidence = "answers"
-    held_out: dict[str, float] | None = None
+    temperature: float | None
+    evidence: Evidence
+    held_out: dict[str, float]
 
     @property
     def probabilities(self) -> Float[np.ndarray, "n k"]:
         """Probabilities of every class; rows sum to one."""
         probabilities: NDArray[np.float64] = np.exp(self.log_probabilities)
         return probabilities
+
+    @property
+    def confusion(self) -> Float[np.ndarray, "m k k"]:
+        """Estimated probability of answer z by annotator a for class y, at [a, y, z]."""
+        confusion: NDArray[np.float64] = self.matrices[self.matrix_of]
+        return confusion
+
+    @property
+    def mean_confusion(self) -> Float[np.ndarray, "k k"]:
+        """Mean confusion matrix of the annotators, weighted by their numbers of answers."""
+        weight = np.bincount(self.matrix_of, self.n_answers, len(self.matrices))
+        if not weight.any():
+            weight[:] = 1
+        mean: NDArray[np.float64] = np.tensordot(weight / weight.sum(), self.matrices, 1)
+        return mean
 
     @property
     def standard_error(self) -> Float[np.ndarray, "m"]:
@@ -167,15 +194,28 @@ class Posterior:
 
         .. math:: \sum_z \max_y q_i(y)\,\theta_a(z \mid y) - \max_y q_i(y)
         """
-        q = self.probabilities[rows]
-        joint = q[:, None, :, None] * self.confusion[None]
-        gain: NDArray[np.float64] = joint.max(2).sum(2) - q.max(1)[:, None]
-        return np.maximum(gain, 0.0)
+        gain: NDArray[np.float64] = _gain_of_one_answer(np.exp(self.log_probabilities[rows]), self.matrices)
+        return gain[:, self.matrix_of]
+
+    def expected_gain_of_somebody(self, rows: NDArray[np.integer]) -> Float[np.ndarray, "r"]:
+        """`expected_gain` of somebody new, who errs like the others do on average."""
+        return _gain_of_one_answer(np.exp(self.log_probabilities[rows]), self.mean_confusion[None])[:, 0]
+
+
+def _gain_of_one_answer(q: NDArray[np.float64], confusion: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Expected increase (r, g) of the largest of the probabilities q (r, k) by an answer with each matrix."""
+    gain = np.empty((len(q), len(confusion)))
+    step = max(1, BLOCK_VALUES // max(1, confusion.size))  # all rows at once may need more than the memory
+    for start in range(0, len(q), step):
+        rows = slice(start, start + step)
+        joint = q[rows, None, :, None] * confusion[None]
+        gain[rows] = joint.max(2).sum(2) - q[rows].max(1)[:, None]
+    return np.maximum(gain, 0.0)
 
 
 def combine_answers(
     log_probabilities: ArrayLike | None,
-    answers: CrowdAnswers | Int[np.ndarray, "n m"],
+    answers: CrowdAnswers | ArrayLike,
     *,
     errors: str = "shrunk",
     accuracy: float | None = None,
@@ -195,14 +235,17 @@ def combine_answers(
 
     With a model, each answer is also predicted from the rest of its row, with parameters estimated on other
     rows: by model and answers together, by the model alone, and by the answers alone. The posterior is
-    computed from both unless one source alone predicts significantly better.
+    computed from both unless one source alone predicts significantly better. This compares how well answers
+    are predicted, not how many labels are correct: errors that annotators share look like evidence.
 
     Args:
         log_probabilities: (n, k) from a model that was not fitted on these rows; None for answers alone.
-        answers: who answered what: `CrowdAnswers`, or one column per annotator with class indices, -1 for no
+        answers: who answered what: `CrowdAnswers`, or (n, m) class indices of every annotator, -1 for no
             answer.
-        errors: see `ErrorModel`. `dawid_skene` and `one_coin` are maximum-likelihood estimates.
-        accuracy: share of correct answers of every annotator, if it is known; nothing is estimated then.
+        errors: see `ErrorModel`. `dawid_skene` and `one_coin` maximize the likelihood, with one row added to
+            every class, and a hundredth of an answer to every entry of a matrix of `dawid_skene`.
+        accuracy: share of correct answers of every annotator, if it is known; annotators' errors are then not
+            estimated, and model and answers are both used.
         class_priors: share of each class, "uniform" if the classes are known to be balanced, or "estimated".
             Used without a model only.
 
@@ -217,39 +260,45 @@ def combine_answers(
     """
     logs = None if log_probabilities is None else np.asarray(log_probabilities, dtype=np.float64)
     if not isinstance(answers, CrowdAnswers):
-        k = logs.shape[1] if logs is not None else max(2, int(np.max(answers, initial=0)) + 1)
-        answers = CrowdAnswers.from_matrix(np.asarray(answers), k)
-    n, k = len(answers), answers.n_classes
-    if accuracy is not None and not 0 < accuracy < 1:
-        raise ValueError(f"accuracy: got {accuracy}; expected a number between 0 and 1.")
-    if logs is not None and logs.shape != (n, k):
-        raise ValueError(
-            f"log_probabilities: got shape {logs.shape}; expected {(n, k)}, one row per row with answers and "
-            "one column per class."
-        )
-    group = _share_matrices(answers)
-    grouped = answers if group is None else answers.of_groups(group)
+        matrix = np.asarray(answers)
+        if matrix.ndim != 2 or matrix.dtype.kind not in "iu":
+            raise ValueError(
+                f"answers: got {matrix.dtype} of shape {matrix.shape}; expected a matrix of class indices "
+                "(integers) with one column per annotator, -1 for no answer."
+            )
+        k = logs.shape[1] if logs is not None else max(2, int(matrix.max(initial=0)) + 1)
+        answers = CrowdAnswers.from_matrix(matrix, k)
     if errors not in _ERROR_MODELS:
         raise ValueError(f"errors: got {errors!r}; expected {', '.join(_ERROR_MODELS)}.")
-    task = _Task(errors, _fixed_priors(class_priors, k), accuracy)
+    if accuracy is not None and not 0 < accuracy < 1:
+        raise ValueError(f"accuracy: got {accuracy}; expected a number between 0 and 1.")
+    _check_input(answers, logs)
+    group = _share_matrices(answers)
+    grouped = answers.of_groups(group)
+    task = _Task(errors, _fixed_priors(class_priors, answers.n_classes), accuracy)
     state = task.fit(grouped, logs)
+    temperature = None if logs is None else state.temperature
     evidence: Evidence = "answers" if logs is None else "both"
     held_out: dict[str, float] = {}
-    if logs is not None and accuracy is None:
+    if logs is not None and accuracy is None and len(answers) >= PARTS:
         evidence, held_out = _compare_evidence(task, grouped, logs)
-    if evidence == "answers" and logs is not None:
+    if logs is not None and evidence == "answers":
         state = task.fit(grouped, None)
+        # The joint estimate may have believed the model instead of the answers.
+        temperature = _temperature_given(logs, _log_likelihood(grouped, state.errors))
+    elif logs is not None and accuracy is None:
+        _warn_of_mismatch(grouped, state.errors.accuracy)
     # As accurate as the posterior at convergence, and less overconfident.
     state = task.apply(state, grouped, logs if evidence != "answers" else None)
     posterior = state.log_prior if evidence == "model" else state.log_posterior
-    members = slice(None) if group is None else group
     return Posterior(
         posterior,
-        state.errors.accuracy[members],
-        state.errors.confusion[members],
+        state.errors.accuracy[group],
+        state.errors.confusion,
+        group,
         answers.n_answers,
         np.exp(posterior).mean(0),
-        None if logs is None else state.temperature,
+        temperature,
         evidence,
         held_out,
     )
@@ -279,12 +328,51 @@ def _fixed_priors(priors: ArrayLike | str, k: int) -> NDArray[np.float64] | None
     return shares
 
 
-def _share_matrices(answers: CrowdAnswers) -> NDArray[np.int64] | None:
+def _check_input(answers: CrowdAnswers, logs: NDArray[np.float64] | None) -> None:
+    n, k = len(answers), answers.n_classes
+    if not n:
+        raise ValueError("answers: there are no rows; expected at least one.")
+    if k < 2:
+        raise ValueError(f"answers: there is {k} class; expected at least two.")
+    if logs is None:
+        return
+    if logs.shape != (n, k):
+        raise ValueError(
+            f"log_probabilities: got shape {logs.shape}; expected {(n, k)}, one row per row with answers and "
+            "one column per class."
+        )
+    highest = logs.max(1)  # NaN if any is
+    if not np.isfinite(highest).all():
+        row = int((~np.isfinite(highest)).argmax())
+        raise ValueError(
+            f"log_probabilities: row {row} is {logs[row]}; expected numbers, with -inf for impossible classes."
+        )
+
+
+def _warn_of_mismatch(answers: CrowdAnswers, accuracy: NDArray[np.float64]) -> None:
+    """Warn if annotators are right less often than chance, as with a model whose columns are in another order.
+
+    Relabeled classes explain answers as well as correct ones do, so that nothing else would show it.
+    """
+    weight, k = answers.n_answers, answers.n_classes
+    total = max(1.0, float(weight.sum()))
+    share = float(weight @ accuracy) / total
+    if share < 1 / k - MAX_BELOW_CHANCE * np.sqrt((1 - 1 / k) / k / total):
+        warnings.warn(
+            f"log_probabilities: with this model, {100 * share:.0f} % of the answers would be correct, less "
+            f"than the {100 / k:.0f} % of chance. Check that its columns are the classes of the answers, in "
+            "the same order.",
+            MismatchedClassesWarning,
+            stacklevel=3,
+        )
+
+
+def _share_matrices(answers: CrowdAnswers) -> NDArray[np.int64]:
     """Group annotators with few answers if all confusion matrices would not fit into memory."""
     m = answers.n_annotators
     most = max(1, MAX_ENTRIES // answers.n_classes**2)
     if m <= most:
-        return None
+        return np.arange(m)
     rank = np.empty(m, dtype=np.int64)
     rank[np.argsort(-answers.n_answers, kind="stable")] = np.arange(m)
     return np.minimum(rank, most - 1)
@@ -329,14 +417,16 @@ class _Task:
             change = np.abs(np.exp(posterior) - previous).max()
             if change < TOLERANCE and iteration > 2 * CHOOSE_EVERY:
                 break
-        return _State(log_softmax(prior + 0 * likelihood, axis=1), posterior, errors, priors, temperature)
+        prior = np.broadcast_to(prior, posterior.shape)
+        return _State(log_softmax(prior, axis=1), posterior, errors, priors, temperature)
 
     def apply(self, state: _State, answers: CrowdAnswers, logs: NDArray[np.float64] | None) -> _State:
         """Return the estimates for other rows, with the same parameters."""
         # The expected logarithm rules out answers that were rarely seen; new rows may well have them.
         errors = state.errors._replace(log_confusion=np.log(state.errors.confusion))
         likelihood = _log_likelihood(answers, errors)
-        prior = self._log_prior(logs, state.class_priors, state.temperature) + 0 * likelihood
+        prior = self._log_prior(logs, state.class_priors, state.temperature)
+        prior = np.broadcast_to(prior, likelihood.shape)
         posterior = log_softmax(prior + likelihood, axis=1)
         return state._replace(log_prior=log_softmax(prior, axis=1), log_posterior=posterior, errors=errors)
 
@@ -377,6 +467,16 @@ def _fit_temperature(logs: NDArray[np.float64], likelihood: NDArray[np.float64],
     return float(np.exp(np.clip(found.x, -4.0, 4.0)))
 
 
+def _temperature_given(logs: NDArray[np.float64], likelihood: NDArray[np.float64]) -> float:
+    """The temperature that suits the log-likelihood (n, k) of the answers."""
+    temperature, previous = 1.0, 0.0
+    for _ in range(MAX_ITERATIONS):
+        previous, temperature = temperature, _fit_temperature(logs, likelihood, temperature)
+        if abs(temperature / previous - 1) < 0.01:
+            break
+    return temperature
+
+
 def _compare_evidence(
     task: _Task, answers: CrowdAnswers, logs: NDArray[np.float64]
 ) -> tuple[Evidence, dict[str, float]]:
@@ -386,24 +486,30 @@ def _compare_evidence(
     """
     part = np.arange(len(answers)) % PARTS
     predicted: dict[Evidence, list[NDArray[np.float64]]] = {"both": [], "model": [], "answers": []}
-    weights = []
+    weights, rows = [], []
     for held_out in range(PARTS):
         fit, hold = np.flatnonzero(part != held_out), np.flatnonzero(part == held_out)
         seen, rest = answers.of_rows(fit), answers.of_rows(hold)
         both = task.apply(task.fit(seen, logs[fit]), rest, logs[hold])
         alone = task.apply(task.fit(seen, None), rest, None)
-        weights.append(rest.votes.tocoo().data)
+        entries = rest.votes.tocoo()
+        weights.append(entries.data)
+        rows.append(hold[entries.row])
         predicted["both"].append(_predict_answers(rest, both))
         model = both._replace(log_posterior=both.log_prior)
         predicted["model"].append(_predict_answers(rest, model, use_others=False))
         predicted["answers"].append(_predict_answers(rest, alone))
-    weight = np.concatenate(weights)
+    weight, row = np.concatenate(weights), np.concatenate(rows)
     total = max(1.0, float(weight.sum()))
-    by_answer = {name: weight * np.concatenate(values) for name, values in predicted.items()}
-    means = {str(name): float(values.sum() / total) for name, values in by_answer.items()}
+    # By row: the answers on a row are predicted well or badly together.
+    by_row = {
+        name: np.bincount(row, weight * np.concatenate(values), len(answers))
+        for name, values in predicted.items()
+    }
+    means = {str(name): float(values.sum() / total) for name, values in by_row.items()}
     best: Evidence = "both"
     for name in ("model", "answers"):
-        lead = by_answer[name] - by_answer[best]
+        lead = by_row[name] - by_row[best]
         if lead.sum() > MIN_LEAD * np.sqrt((lead**2).sum()):
             best = name
     return best, means
@@ -451,9 +557,8 @@ class _OneCoin:
         counts = _confusion_counts(self.answers, q)
         correct = np.einsum("ayy->a", counts)
         # Nobody is expected to be worse than chance: otherwise two opposite explanations would be equal.
-        accuracy = np.clip(
-            np.divide(correct, total, out=np.full(len(total), 0.5), where=total > 0), 1 / k, MAX_ACCURACY
-        )
+        share = np.divide(correct, total, out=np.full(len(total), 0.5), where=total > 0)
+        accuracy = np.clip(share, 1 / k, MAX_ACCURACY)
         confusion = _matrix_of(np.repeat(accuracy[:, None], k, 1), self.wrong)
         return AnnotatorErrors(confusion, np.log(confusion), accuracy)
 

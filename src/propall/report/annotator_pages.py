@@ -147,8 +147,7 @@ def _confusion_section(resolved: ResolvedTable, report: CrowdReport) -> PageSect
     table = ReportTable(columns, rows, caption, "annotator", formats=("CSV",))
     posterior = resolved.consensus.posterior
     assert posterior is not None
-    weight = posterior.n_answers / posterior.n_answers.sum()
-    pooled = np.tensordot(weight, posterior.confusion, 1)
+    pooled = posterior.mean_confusion
     k = len(pooled)
     errors = pooled * (1 - np.eye(k)) * posterior.class_priors[:, None]
     kept = np.sort(np.argsort(-(errors.sum(0) + errors.sum(1)), kind="stable")[:CLASSES])

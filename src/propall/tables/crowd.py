@@ -12,7 +12,7 @@ from propall import atomic_files
 from propall.labels.annotators import ErrorModel, Posterior, combine_answers
 from propall.tables.consensus import crowd_answers, decide
 from propall.tables.formulas import map_columns
-from propall.tables.label_columns import LabeledTable
+from propall.tables.label_columns import LabeledRows, LabeledTable
 from propall.tables.label_source import USUAL_NAMES, LabelSource
 from propall.tables.reading import RawTable
 from propall.tables.resolution import ResolvedTable
@@ -25,6 +25,8 @@ ANNOTATOR_NAMES = ("annotator", "worker", "rater", "user", "who", "performer")
 ANSWER_NAMES = ("answer", *USUAL_NAMES)
 #: Number of rows that are suggested for another answer.
 QUESTIONS = 50
+#: Whom to ask if all annotators of a row have answered, or are not known.
+SOMEBODY = "somebody new"
 #: A confusion with fewer expected answers than this may be chance.
 MIN_CONFUSED = 2.0
 
@@ -132,8 +134,9 @@ def _confusions(
             given = np.eye(k)[answers[asked, a]]
             expected = q[asked].T @ given
         np.fill_diagonal(expected, 0.0)
+        matrix = posterior.matrices[posterior.matrix_of[a]]
         for y, z in np.argwhere(expected >= MIN_CONFUSED):
-            rows.append((name, classes[y], classes[z], posterior.confusion[a, y, z], expected[y, z]))
+            rows.append((name, classes[y], classes[z], matrix[y, z], expected[y, z]))
     columns = ["annotator", "true", "answered", "probability", "answers"]
     frame = pd.DataFrame(rows, columns=columns)
     return frame.sort_values("answers", ascending=False, kind="stable", ignore_index=True)
@@ -143,26 +146,44 @@ def _questions(resolved: ResolvedTable, posterior: Posterior, names: list[str], 
     """The rows on which another answer is expected to help most, and who should give it."""
     labeled = resolved.labeled
     best = posterior.probabilities.max(1)
-    rows = np.argsort(best, kind="stable")[:most]
-    rows = rows[best[rows] < 1 - 1e-6]
-    gain = posterior.expected_gain(rows) if len(rows) else np.zeros((0, len(names)))
-    if labeled.answers is not None:
-        # Somebody who has answered would say the same again, unless everybody has.
-        asked = labeled.answers[rows] >= 0
-        gain = np.where(asked & ~asked.all(1, keepdims=True), -1.0, gain)
-    ask, value = gain.argmax(1), gain.max(1, initial=0.0)
+    order = np.argsort(best, kind="stable")
+    order = order[best[order] < 1 - 1e-6] if most else order[:0]
+    rows, whom, gains = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
+    for start in range(0, len(order), max(1, most)):
+        # No answer can gain more than is missing to certainty, so that the rows from here on need no look.
+        if len(rows) == most and gains[-1] >= 1 - best[order[start]]:
+            break
+        block = order[start : start + most]
+        asked, gain = _whom_to_ask(posterior, labeled, block)
+        rows, whom, gains = (np.concatenate(pair) for pair in ((rows, block), (whom, asked), (gains, gain)))
+        first = np.argsort(-gains, kind="stable")[:most]
+        rows, whom, gains = rows[first], whom[first], gains[first]
     frame = pd.DataFrame(
         {
             "row": resolved.raw.frame.index[labeled.rows[rows]].astype(int) + 1,
             "label": resolved.resolution.classes[posterior.probabilities[rows].argmax(1)].astype(str),
             "probability": best[rows],
-            "ask": [names[a] for a in ask],
-            "expected_gain": value,
+            "ask": [names[a] if a >= 0 else SOMEBODY for a in whom],
+            "expected_gain": gains,
         }
     )
     if (item := _item_column(resolved)) is not None:
         frame.insert(1, "item", resolved.raw.frame.iloc[labeled.rows[rows]][item].astype(str).to_list())
-    return frame.sort_values("expected_gain", ascending=False, kind="stable", ignore_index=True)
+    return frame
+
+
+def _whom_to_ask(
+    posterior: Posterior, labeled: LabeledRows, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Who should answer on each row, -1 for somebody new, and the expected gain."""
+    unknown, of_somebody = np.full(len(rows), -1), posterior.expected_gain_of_somebody(rows)
+    if labeled.answers is None:
+        return unknown, of_somebody
+    # Somebody who has answered would say the same again.
+    gain = np.where(labeled.answers[rows] >= 0, -1.0, posterior.expected_gain(rows))
+    whom, value = gain.argmax(1), gain.max(1)
+    everybody_has = value < 0
+    return np.where(everybody_has, unknown, whom), np.where(everybody_has, of_somebody, value)
 
 
 def _item_column(resolved: ResolvedTable) -> str | None:

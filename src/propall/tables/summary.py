@@ -266,11 +266,11 @@ def measure_agreement(
     rows = []
     if answers is not None:
         for name, answer in zip(annotators, answers.T, strict=True):
-            answered = answer >= 0
-            others = counts.copy()
-            others[np.flatnonzero(answered), answer[answered]] -= 1
-            compared = answered & (others.sum(1) > 0)
-            top = others[compared] == others[compared].max(1, keepdims=True)
-            agree = top[np.arange(int(compared.sum())), answer[compared]]
-            rows.append((name, int(answered.sum()), float(agree.mean()) if compared.any() else float("nan")))
+            answered = np.flatnonzero(answer >= 0)
+            others = counts[answered]
+            others[np.arange(len(answered)), answer[answered]] -= 1
+            compared = others.sum(1) > 0
+            top = others == others.max(1, keepdims=True)
+            agree = top[np.arange(len(answered)), answer[answered]][compared]
+            rows.append((name, len(answered), float(agree.mean()) if compared.any() else float("nan")))
     return Agreement(float(same.sum() / pairs.sum()), alpha, tuple(rows))
