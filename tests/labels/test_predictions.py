@@ -97,9 +97,9 @@ def test_wrong_rules_and_scores_are_named() -> None:
         ({"mass": 1.5}, "mass: got 1.5"),
         ({"conformal": Conformal(p, [0, 1])}, "conformal: got 1 rows of scores"),
         ({"conformal": Conformal(p, [0], 2.0)}, "conformal: got miss_rate 2.0"),
-        ({"conformal": Conformal(p, [-1])}, "conformal: got label -1; expected the column"),
-        ({"conformal": Conformal(p, [2])}, "conformal: got label 2; expected the column"),
-        ({"conformal": Conformal(p, ["cat"])}, "conformal: got label 'cat'; expected the column"),
+        ({"conformal": Conformal(p, [-1])}, "conformal: got label -1; expected columns"),
+        ({"conformal": Conformal(p, [2])}, "conformal: got label 2; expected columns"),
+        ({"conformal": Conformal(p, ["cat"])}, "conformal: got label 'cat'; expected columns"),
         ({"conformal": Conformal([[np.nan, 1.0]], [1])}, "conformal: some scores are not finite"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -156,7 +156,7 @@ def test_several_lists_show_how_often_one_is_wrong() -> None:
 
 @pytest.mark.parametrize(("n_lists", "wrong"), [(2, 0.2), (3, 0.4)])
 def test_the_miss_rate_is_that_of_a_single_list(n_lists, wrong) -> None:
-    """Independent lists of one name out of many: the share of wrong ones follows from how often they agree."""
+    """Independent lists of one name out of many: how often they agree shows how many are wrong."""
     draw = np.random.default_rng(0)
     classes = [f"class {i}" for i in range(60)]
     truth = draw.integers(0, 60, 2000)

@@ -345,12 +345,12 @@ def _check_input(answers: CrowdAnswers, logs: NDArray[np.float64] | None) -> Non
     if not np.isfinite(highest).all():
         row = int((~np.isfinite(highest)).argmax())
         raise ValueError(
-            f"log_probabilities: row {row} is {logs[row]}; expected numbers, with -inf for impossible classes."
+            f"log_probabilities: row {row} is {logs[row]}; expected numbers, -inf for impossible classes."
         )
 
 
 def _warn_of_mismatch(answers: CrowdAnswers, accuracy: NDArray[np.float64]) -> None:
-    """Warn if annotators are right less often than chance, as with a model whose columns are in another order.
+    """Warn if annotators are right less often than chance, as with a model of other columns.
 
     Relabeled classes explain answers as well as correct ones do, so that nothing else would show it.
     """

@@ -22,7 +22,7 @@ from propall.wording import plural
 MIN_SIMILARITY = 0.85
 #: Between two names in a free text: a comma, semicolon, bar, slash, line break, or the word `or` or `and`.
 _BETWEEN = re.compile(r"[,;|/\n]|\bor\b|\band\b", re.IGNORECASE)
-#: Around a name: numbering, bullets, quotes, brackets and punctuation. A number with nothing after it is a name.
+#: Around a name: numbering, bullets, quotes, brackets and punctuation. A number at the end is a name.
 _AROUND = re.compile(r"^(?:\s|\d+[.)](?=\s*\S)|[-*•\"'`\[({])+|[\s\"'`\])}.!:]+$")
 #: Between the words of a name.
 _SPACES = re.compile(r"[\s_\-]+")
@@ -67,7 +67,7 @@ class Conformal:
         if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= k:
             wrong = labels[0] if labels.dtype.kind not in "iu" else labels[(labels < 0) | (labels >= k)][0]
             raise ValueError(
-                f"conformal: got label {wrong.item()!r}; expected the column of each true class, 0 to {k - 1}."
+                f"conformal: got label {wrong.item()!r}; expected columns of true classes, 0 to {k - 1}."
             )
         if not np.isfinite(scores).all():
             raise ValueError("conformal: some scores are not finite; expected numbers.")
