@@ -66,6 +66,15 @@ def test_version(run):
     assert run("--version")[1].strip() == f"propall {__version__}"
 
 
+@pytest.mark.parametrize(("own", "expected"), [(None, "passive"), ("active", "active")])
+def test_waiting_threads_sleep_unless_the_environment_says_otherwise(run, monkeypatch, own, expected):
+    monkeypatch.setenv("OMP_WAIT_POLICY", own or "")  # so that it is set back after the test
+    if own is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    run("--version")
+    assert os.environ["OMP_WAIT_POLICY"] == expected
+
+
 @pytest.mark.parametrize("module", ["propall", "propall.cli"])
 def test_runs_as_a_module(module):
     done = subprocess.run(

@@ -74,6 +74,9 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an error is one line, or a traceback after `--debug` or with PROPALL_DEBUG=1."""
+    # Threads that wait for each other sleep instead of spinning: on a busy machine a spinning thread keeps
+    # the core that the other one needs, and training takes ten times as long. Read when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     if debug:
