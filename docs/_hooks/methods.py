@@ -77,7 +77,8 @@ def method_page(name: str) -> str:
     facts = {
         "Name": f"`{name}`",
         "Kind": method.kind,
-        "Assumes": method.assumes,
+        "Use it": method.use_when,
+        "Assumes": f"{method.assumes[0].upper()}{method.assumes[1:]}.",
         "Memory per row": method.memory,
         "Cost of a step": method.cost,
         "Reference": references()[method.reference].link,
@@ -102,7 +103,7 @@ def method_page(name: str) -> str:
 def _reference_blocks(module: str) -> list[str]:
     """The public functions and classes of a module, without what the contract asks of every method."""
     hidden = ["_.*", "losses", "loss", "update", "init", "losses_and_gradients", "formula", "instead"]
-    hidden += ["name", "title", "reference", "kind", "memory", "cost", "assumes"]
+    hidden += ["name", "title", "reference", "kind", "memory", "cost", "assumes", "use_when"]
     filters = ", ".join(f'"!^{name}$"' for name in hidden)
     options = f"    options:\n      heading_level: 3\n      filters: [{filters}]"
     return [f"::: {module}.{name}\n{options}" for name in public_names(module)]
@@ -177,10 +178,10 @@ def index_page() -> str:
         "[Methods](../methods.md) has the settings for views and for pruning.",
     ]
     for kind in dict.fromkeys(method.kind for method in METHODS.values()):
-        rows = ["| method | assumes | memory per row | cost of a step |", "| --- | --- | --- | --- |"]
+        rows = ["| method | use it | assumes | memory per row |", "| --- | --- | --- | --- |"]
         for name, method in METHODS.items():
             if method.kind == kind:
-                cells = [f"[{method.title}]({name}.md)", method.assumes, method.memory, method.cost]
+                cells = [f"[{method.title}]({name}.md)", method.use_when, method.assumes, method.memory]
                 rows.append(f"| {' | '.join(cells)} |")
         parts += [f"## {kind.capitalize()}", "\n".join(rows)]
     return "\n\n".join(parts) + "\n"

@@ -46,6 +46,8 @@ def test_a_method_describes_itself(method: type[Objective] | type[Algorithm]) ->
     assert method.kind in ("partial labels", "complementary labels", "classical")
     assert method.__doc__
     assert method.assumes, f"{method.name} does not say what it assumes"
+    assert method.use_when.endswith("."), f"{method.name} does not say when to use it"
+    assert len(method.use_when) < 150
     assert method.reference in KEYS, (
         f"{method.name} cites {method.reference}, which references.bib does not have"
     )

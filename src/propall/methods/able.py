@@ -149,6 +149,10 @@ class ABLE(MultiViewMethod):
 
     name, title, reference = "able", "ABLE", "xia2022ambiguity"
     assumes = "wrong labels resemble the row (instance-dependent sets); views of a row have its label"
+    use_when = (
+        "For images whose wrong candidates look like the true class; it needs two views "
+        "and no momentum encoder."
+    )
     memory = "k label weights"
     cost = "2 forward + 2 backward"
 

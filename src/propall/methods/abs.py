@@ -63,6 +63,9 @@ class ABS(RowwiseObjective):
 
     name, title, reference = "abs", "ABS", "lv2024robustness"
     assumes = "the set contains the true label; a bounded loss averages wrong candidates out"
+    use_when = (
+        "If some sets lack the true label: one row can cost only so much. Training is slow if sets are large."
+    )
 
     def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
         """`abs_mae_loss` or `abs_gce_loss`."""

@@ -75,7 +75,11 @@ class Boosting(ClassicalAlgorithm):
     balanced: bool = False
 
     name, title, reference = "boosting", "Boosting", "friedman2001greedy"
-    assumes = "the set contains the true label; tables for which trees are a good model"
+    assumes = "the set contains the true label; sums of small trees separate the classes"
+    use_when = (
+        "For tables with many rows, where gradient boosting is usually the best model. "
+        "`propall fit` starts it from other models."
+    )
     memory = "k label weights"
     cost = "trees on all rows per round and fold"
     classifier = BoostedTrees

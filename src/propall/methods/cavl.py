@@ -41,6 +41,10 @@ class CAVL(LabelWeights):
 
     name, title, reference = "cavl", "CAVL", "zhang2022exploiting"
     assumes = "the set contains the true label, and the network's activations soon point to it"
+    use_when = (
+        "If sets are small and the network learns quickly: after its first visit a row is "
+        "trained on one candidate only."
+    )
     cost = "2 forward + 1 backward"
     fresh_logits = True
 

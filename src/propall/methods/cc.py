@@ -38,4 +38,5 @@ class CC(StatelessObjective):
 
     name, title, reference = "cc", "CC", "feng2020provably"
     assumes = "every set that contains the true label is equally likely"
+    use_when = "As a baseline: the simplest loss with softmax outputs, for sets drawn at random."
     formula = staticmethod(cc_loss)

@@ -96,6 +96,7 @@ class CLPL(ClassicalAlgorithm):
 
     name, title, reference = "clpl", "CLPL", "cour2011learning"
     assumes = "scores are linear, and no wrong label always comes with the true one"
+    use_when = "As a linear baseline for tables: convex, so the result depends on no seed."
     cost = "2dk per row, tens to hundreds of L-BFGS evaluations"
     classifier = LinearClassifier
 

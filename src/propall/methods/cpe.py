@@ -95,6 +95,10 @@ class CPE(RowwiseObjective):
 
     name, title, reference = "cpe", "CPE", "lin2023cpe"
     assumes = "one excluded label per row, drawn from a distribution for each class that is known or learned"
+    use_when = (
+        "If exclusions follow a matrix that you know or want to learn: the class is "
+        "decoded from the predicted exclusion."
+    )
     kind = "complementary labels"
 
     def __post_init__(self) -> None:

@@ -267,6 +267,7 @@ class CroSel(MultiViewMethod):
 
     name, title, reference = "crosel", "CroSel", "tian2024crosel"
     assumes = "augmented views of a row have its label; confident and stable predictions are correct"
+    use_when = "For images, if two networks can be trained: each selects the rows that the other learns from."
     memory = "6k probabilities, 2 labels"
     cost = "2 networks: 10 forward + 6 backward"
 

@@ -83,7 +83,10 @@ class Forest(ClassicalAlgorithm):
     balanced: bool = False
 
     name, title, reference = "forest", "Forest", "geurts2006extremely"
-    assumes = "the set contains the true label; tables for which trees are a good model"
+    assumes = "the set contains the true label; a few thresholds on single features separate the classes"
+    use_when = (
+        "For tables with categories, thresholds and interactions, without tuning. `propall fit` tries it."
+    )
     memory = "k label weights"
     cost = "trees on all rows per round"
     classifier = TreeEnsemble

@@ -80,6 +80,10 @@ class Forward(RowwiseObjective):
 
     name, title, reference = "forward", "Forward", "yu2018learning"
     assumes = "one excluded label per row, drawn from a known distribution for each class; uniform by default"
+    use_when = (
+        "If one label per row is excluded and you know how often each is: pass "
+        "`transition`. Close to ProPaLL if uniform."
+    )
     kind = "complementary labels"
 
     def __post_init__(self) -> None:

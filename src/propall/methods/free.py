@@ -34,4 +34,8 @@ class Free(ClassRiskObjective):
 
     name, title, reference = "free", "Free", "ishida2019complementary"
     assumes = "excluded labels are drawn uniformly from the wrong ones; risks may be negative"
+    use_when = (
+        "To compare: its unbiased risk can fall below zero, and then the network "
+        "overfits. NN and GA prevent that."
+    )
     combine = staticmethod(free_loss)

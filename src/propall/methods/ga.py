@@ -67,6 +67,10 @@ class GA(ClassRiskObjective):
 
     name, title, reference = "ga", "GA", "ishida2019complementary"
     assumes = "excluded labels are drawn uniformly from the wrong ones"
+    use_when = (
+        "If an unbiased risk for single excluded labels is wanted. It fails on the real "
+        "tables with their many classes."
+    )
 
     def combine(self, estimate: ClassRisks) -> Float[Tensor, ""]:
         """`ga_step`."""

@@ -177,6 +177,10 @@ class IPAL(ClassicalAlgorithm):
 
     name, title, reference = "ipal", "IPAL", "zhang2015solving"
     assumes = "near rows have the same label; features are on comparable scales"
+    use_when = (
+        "For small tables whose distances mean something. It keeps all training rows, and "
+        "a prediction needs them."
+    )
     memory = "the training row, 2a values (a neighbors)"
     cost = "n distances, a³ for the weights, 100ak to propagate"
     classifier = NeighborReconstruction

@@ -52,5 +52,8 @@ class KatsuraCE(StatelessObjective):
 
     name, title, reference = "katsura_ce", "CE (Katsura)", "katsura2020bridging"
     assumes = "excluded labels are drawn uniformly from the wrong ones"
+    use_when = (
+        "To compare: an unbiased risk for sets with cross-entropy, which is unbounded below and overfits."
+    )
     kind = "complementary labels"
     formula = staticmethod(katsura_ce_loss)

@@ -35,5 +35,8 @@ class LUW(StatelessObjective):
 
     name, title, reference = "l_uw", "L-UW", "gao2021discriminative"
     assumes = "excluded labels are wrong; nothing about how they are drawn"
+    use_when = (
+        "To compare with L-W: the same loss without weights, which reaches more in the tables of the paper."
+    )
     kind = "complementary labels"
     formula = staticmethod(l_uw_loss)

@@ -36,5 +36,6 @@ class LW(StatelessObjective):
 
     name, title, reference = "l_w", "L-W", "gao2021discriminative"
     assumes = "excluded labels are wrong; nothing about how they are drawn"
+    use_when = "To compare. Its gradients are small, so it needs a high learning rate or many epochs."
     kind = "complementary labels"
     formula = staticmethod(l_w_loss)

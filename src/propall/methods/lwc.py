@@ -53,4 +53,8 @@ class LWC(LeveragedLoss):
 
     name, title = "lwc", "LWC"
     assumes = "every wrong label gets into the set independently, with a probability of the class"
+    use_when = (
+        "As LWS, with logarithms: it trains like a cross-entropy, and a set without the "
+        "true label costs more."
+    )
     formula = staticmethod(lwc_loss)

@@ -52,4 +52,8 @@ class LWS(LeveragedLoss):
 
     name, title = "lws", "LWS"
     assumes = "every wrong label gets into the set independently, with a probability of the class"
+    use_when = (
+        "If excluded labels deserve a weight of their own (`beta`). Its sigmoid loss is "
+        "bounded, so a single bad row costs little."
+    )
     formula = staticmethod(lws_loss)

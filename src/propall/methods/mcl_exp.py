@@ -34,5 +34,6 @@ class MCLExp(StatelessObjective):
 
     name, title, reference = "mcl_exp", "MCL-EXP", "feng2020multiple"
     assumes = "given their number, excluded labels are drawn uniformly from the wrong ones"
+    use_when = "As MCL-LOG, with a bounded loss, if some excluded labels may be true."
     kind = "complementary labels"
     formula = staticmethod(mcl_exp_loss)

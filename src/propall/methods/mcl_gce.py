@@ -50,5 +50,6 @@ class MCLGCE(StatelessObjective):
 
     name, title, reference = "mcl_gce", "MCL-GCE", "feng2020multiple"
     assumes = "given their number, excluded labels are drawn uniformly from the wrong ones"
+    use_when = "A compromise between MCL-MAE (`q=1`) and a logarithm (small `q`)."
     kind = "complementary labels"
     formula = staticmethod(mcl_gce_loss)

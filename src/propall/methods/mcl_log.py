@@ -33,5 +33,6 @@ class MCLLog(StatelessObjective):
 
     name, title, reference = "mcl_log", "MCL-LOG", "feng2020multiple"
     assumes = "given their number, excluded labels are drawn uniformly from the wrong ones"
+    use_when = "If rows exclude different numbers of labels: CC with more weight on rows that exclude few."
     kind = "complementary labels"
     formula = staticmethod(mcl_log_loss)

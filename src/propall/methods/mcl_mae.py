@@ -35,5 +35,8 @@ class MCLMAE(StatelessObjective):
 
     name, title, reference = "mcl_mae", "MCL-MAE", "feng2020multiple"
     assumes = "given their number, excluded labels are drawn uniformly from the wrong ones"
+    use_when = (
+        "As MCL-LOG, with a symmetric, bounded loss, if some excluded labels may be true. Training is slow."
+    )
     kind = "complementary labels"
     formula = staticmethod(mcl_mae_loss)

@@ -39,5 +39,6 @@ class MCLMSE(StatelessObjective):
 
     name, title, reference = "mcl_mse", "MCL-MSE", "feng2020multiple"
     assumes = "given their number, excluded labels are drawn uniformly from the wrong ones"
+    use_when = "As MCL-MAE, with squared errors of the probabilities, which are bounded too."
     kind = "complementary labels"
     formula = staticmethod(mcl_mse_loss)

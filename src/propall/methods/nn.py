@@ -36,4 +36,5 @@ class NN(ClassRiskObjective):
 
     name, title, reference = "nn", "NN", "ishida2019complementary"
     assumes = "excluded labels are drawn uniformly from the wrong ones"
+    use_when = "To compare with Free: negative risks are clipped at zero. GA and Forward reach more."
     combine = staticmethod(nn_loss)

@@ -45,4 +45,7 @@ class NonCandidates(StatelessObjective):
 
     name, title, reference = "non_candidates", "Non-candidates", "wu2022revisiting"
     assumes = "labels outside the set are wrong; nothing about those inside, so it needs a second term"
+    use_when = (
+        "As the base of training with views, as in CR-DPLL. Alone, it does not decide between candidates."
+    )
     formula = staticmethod(non_candidates_loss)

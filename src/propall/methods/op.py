@@ -31,5 +31,9 @@ class OP(OneExcludedLabel, StatelessObjective):
 
     name, title, reference = "op", "OP", "liu2023op"
     assumes = "one excluded label per row, less probable for the true class than for any other"
+    use_when = (
+        "If one label per row is excluded by an unknown rule that is not uniform: no "
+        "transition matrix is needed."
+    )
     instead = "l_w or mcl_log, which take several excluded labels"
     formula = staticmethod(op_loss)

@@ -58,5 +58,6 @@ class OPW(OneExcludedLabel, StatelessObjective):
 
     name, title, reference = "op_w", "OP-W", "liu2023op"
     assumes = "one excluded label per row, less probable for the true class than for any other"
+    use_when = "As OP, with weights that follow the predictions. This is the variant in libcll."
     instead = "l_w or mcl_log, which take several excluded labels"
     formula = staticmethod(op_w_loss)

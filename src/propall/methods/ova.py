@@ -56,5 +56,8 @@ class OVA(StatelessObjective):
 
     name, title, reference = "ova", "OVA", "katsura2020bridging"
     assumes = "excluded labels are drawn uniformly from the wrong ones"
+    use_when = (
+        "To compare with published tables. With several candidates per row ProPaLL and PRODEN are better."
+    )
     kind = "complementary labels"
     formula = staticmethod(ova_loss)

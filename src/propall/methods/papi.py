@@ -197,7 +197,8 @@ class PaPi(MultiViewMethod):
     base: str | None = None
 
     name, title, reference = "papi", "PaPi", "xia2023towards"
-    assumes = "augmented views of a row have its label; rows of a class form one cluster"
+    assumes = "augmented views of a row have its label; classes can be told apart by one prototype each"
+    use_when = "For images, as PiCO, without a queue of features or a second encoder."
     memory = "k label weights, prototypes"
     cost = "4 forward + 3 backward"
 

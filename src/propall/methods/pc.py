@@ -54,5 +54,8 @@ class PC(StatelessObjective):
 
     name, title, reference = "pc", "PC", "katsura2020bridging"
     assumes = "excluded labels are drawn uniformly from the wrong ones"
+    use_when = (
+        "To compare with published tables. With several candidates per row ProPaLL and PRODEN are better."
+    )
     kind = "complementary labels"
     formula = staticmethod(pc_loss)

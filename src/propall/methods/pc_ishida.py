@@ -40,5 +40,9 @@ class PCIshida(OneExcludedLabel, StatelessObjective):
 
     name, title, reference = "pc_ishida", "PC (Ishida)", "ishida2017learning"
     assumes = "one excluded label per row, drawn uniformly from the wrong ones"
+    use_when = (
+        "To compare with published tables: the first loss for one excluded label. Forward "
+        "is the better choice."
+    )
     instead = "pc, which takes sets of any size"
     formula = staticmethod(pc_ishida_loss)

@@ -237,6 +237,7 @@ class PiCO(MultiViewMethod):
 
     name, title, reference = "pico", "PiCO", "wang2022pico"
     assumes = "augmented views of a row have its label; rows of a class form one cluster"
+    use_when = "For images, with a GPU and hundreds of epochs. Training any loss with views needs less time."
     memory = "k label weights, queue of 8192 vectors"
     cost = "2 forward + 1 backward, queue"
 

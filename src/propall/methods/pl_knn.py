@@ -85,6 +85,7 @@ class PLKNN(ClassicalAlgorithm):
 
     name, title, reference = "pl_knn", "PL-KNN", "hullermeier2006learning"
     assumes = "near rows have the same label; features are on comparable scales"
+    use_when = "As a baseline without training, which shows whether near rows share labels."
     memory = "the training row"
     cost = "none (n distances per prediction)"
     classifier = NeighborVoting

@@ -122,6 +122,9 @@ class PLSVM(ClassicalAlgorithm):
 
     name, title, reference = "pl_svm", "PL-SVM", "nguyen2008classification"
     assumes = "scores are linear, and the best candidate beats every other label by a margin"
+    use_when = (
+        'As a linear baseline with a margin; `lam="auto"` chooses its regularization without true labels.'
+    )
     cost = "4dk per row, 1,000 rounds"
     classifier = LinearClassifier
 

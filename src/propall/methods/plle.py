@@ -300,6 +300,10 @@ class PLLE(ClassicalAlgorithm):
 
     name, title, reference = "plle", "PLLE", "xu2019partial"
     assumes = "near rows have similar label distributions; scores are smooth in the features"
+    use_when = (
+        "To compare. It is a reconstruction without public reference code, and stays "
+        "below the published numbers."
+    )
     memory = "2n kernel values (2,048 above 20,000 rows)"
     cost = "n²/3 to factorize, then 2nk for each of about 50 steps"
     classifier = KernelExpansion

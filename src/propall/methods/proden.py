@@ -55,6 +55,10 @@ class PRODEN(LabelWeights):
 
     name, title, reference = "proden", "PRODEN", "lv2020progressive"
     assumes = "the set contains the true label, and no wrong label always comes with it"
+    use_when = (
+        "To see the weight of every candidate during training. With a single excluded "
+        "label per row ProPaLL learns more."
+    )
 
     def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:
         """`proden_loss` with the stored weights."""

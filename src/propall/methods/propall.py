@@ -85,6 +85,9 @@ class ProPaLL(RowwiseObjective):
 
     name, title, reference = "propall", "ProPaLL", "struski2022propall"
     assumes = "the set contains the true label; nothing about how the others got there"
+    use_when = (
+        "First. A plain loss without memory or settings, for sets of any size and for single excluded labels."
+    )
     needs_noise = True
 
     def losses(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> RowLosses:

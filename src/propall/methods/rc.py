@@ -26,5 +26,8 @@ class RC(LabelWeights):
 
     name, title, reference = "rc", "RC", "feng2020provably"
     assumes = "every set that contains the true label is equally likely"
+    use_when = (
+        "To compare with PRODEN: the same loss, with weights from a second forward pass after each step."
+    )
     cost = "2 forward + 1 backward"
     fresh_logits = True

@@ -50,6 +50,9 @@ class SCARCE(OneExcludedLabel):
 
     name, title, reference = "scarce", "SCARCE", "wang2024scarce"
     assumes = "one excluded label per row, drawn regardless of the features (selected completely at random)"
+    use_when = (
+        "If some labels are excluded more often than others and the classes are about equally frequent."
+    )
     instead = "nn or mcl_log, which take several excluded labels"
 
     def loss(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> BatchLoss:

@@ -33,5 +33,6 @@ class SCLEXP(OneExcludedLabel, StatelessObjective):
 
     name, title, reference = "scl_exp", "SCL-EXP", "chou2020unbiased"
     assumes = "one excluded label per row, drawn uniformly from the wrong ones"
+    use_when = "As SCL-NL, with a bounded loss: one wrong exclusion costs less, and training is slower."
     instead = "mcl_exp, which takes sets of any size"
     formula = staticmethod(scl_exp_loss)

@@ -36,5 +36,9 @@ class SCLNL(OneExcludedLabel, StatelessObjective):
 
     name, title, reference = "scl_nl", "SCL-NL", "chou2020unbiased"
     assumes = "one excluded label per row, drawn uniformly from the wrong ones"
+    use_when = (
+        "If one label per row is excluded uniformly: a plain, stable loss. Forward "
+        "with its default has the same gradient."
+    )
     instead = "mcl_log or cc, which take sets of any size"
     formula = staticmethod(scl_nl_loss)

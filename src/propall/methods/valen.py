@@ -216,6 +216,10 @@ class VALEN(OwnTraining):
 
     name, title, reference = "valen", "VALEN", "xu2021instance"
     assumes = "wrong labels resemble the row (instance-dependent sets); similar rows have similar labels"
+    use_when = (
+        "If wrong candidates resemble the row and a fit may take three networks. PRODEN "
+        "is close at less than half the cost."
+    )
     memory = "2k weights, neighbor lists"
     cost = "2 forward + backward, decoder"
     kind = "partial labels"

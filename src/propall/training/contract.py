@@ -141,6 +141,7 @@ class Method(ABC):
         cost: cost of one step, in words, for the table of methods.
         kind: family of the method.
         assumes: what must hold of the candidate sets and the data, in words, for the method's page.
+        use_when: when to choose the method, in one or two sentences, for its page.
         trains_network: whether the method uses the network and the recipe of a `TrainingSetup`.
     """
 
@@ -151,6 +152,7 @@ class Method(ABC):
     cost: ClassVar[str] = ""
     kind: ClassVar[str]
     assumes: ClassVar[str] = ""
+    use_when: ClassVar[str] = ""
     trains_network: ClassVar[bool]
 
     def __post_init__(self) -> None:
