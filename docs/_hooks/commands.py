@@ -101,15 +101,15 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "...")) else f"{text}."
 
 
-def parameter_row(parameter: Any, context: Any) -> str:
-    """A row of a table: how it is written, and its help with default and range."""
+def parameter_entry(parameter: Any, context: Any) -> str:
+    """An entry of a list: how it is written, and its help with default and range."""
     usage, text = parameter.get_help_record(context)
     facts = _BRACKETS.search(text)
     meaning = _sentence(_BRACKETS.sub("", text))
     notes = [note for note in (facts["inside"].split("; ") if facts else []) if note != "required"]
     if parameter.required:
         notes.insert(0, "required")
-    return f"| {code(usage)} | {meaning}{_notes(notes)} |"
+    return f"{code(usage.replace(' range>', '>'))}\n:   {meaning}{_notes(notes)}"
 
 
 def _notes(notes: list[str]) -> str:
@@ -126,8 +126,9 @@ def _notes(notes: list[str]) -> str:
     return "".join(f" {sentence}" for sentence in sentences)
 
 
-def _table(heading: str, rows: list[str]) -> str:
-    return "\n".join([f"| {heading} | |", "| --- | --- |", *rows])
+def _list(heading: str, listed: list[str]) -> str:
+    """Terms and their meaning, below a heading that is not in the table of contents."""
+    return "\n\n".join([f"**{heading}**", *listed])
 
 
 def entry_text(entry: Entry) -> str:
@@ -140,13 +141,13 @@ def entry_text(entry: Entry) -> str:
         parts.append(f"```console\n$ {line}\n```")
     if not hasattr(entry.command, "commands"):
         for heading, parameters in entry.parameters().items():
-            parts.append(_table(heading, [parameter_row(p, entry.context) for p in parameters]))
+            parts.append(_list(heading, [parameter_entry(p, entry.context) for p in parameters]))
         if settings := entry.command.settings:
             rows = [
-                f"| {code(key)} | {_sentence(text)}{_notes([f'default: {default}'] if default else [])} |"
+                f"{code(key)}\n:   {_sentence(text)}{_notes([f'default: {default}'] if default else [])}"
                 for key, (text, default) in settings.items()
             ]
-            parts.append(_table("Settings for `--options`", rows))
+            parts.append(_list("Settings for --options", rows))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -160,13 +161,13 @@ def commands_page() -> str:
     overview = []
     for panel, listed in panels.items():
         rows = [
-            f"| [{code(' '.join(entry.words))}](#{entry.anchor}) | {_prose(entry.paragraphs[0])} |"
+            f"[{code(' '.join(entry.words))}](#{entry.anchor})\n:   {_prose(entry.paragraphs[0])}"
             for entry in listed
             if not hasattr(entry.command, "commands")
         ]
-        overview.append(_table(panel, rows))
-    rows = [parameter_row(p, root.context) for group in root.parameters().values() for p in group]
-    parts = [INTRODUCTION, *overview, _table("Options of `propall` itself", rows)]
+        overview.append(_list(panel, rows))
+    rows = [parameter_entry(p, root.context) for group in root.parameters().values() for p in group]
+    parts = [INTRODUCTION, *overview, _list("Options of propall itself", rows)]
     for panel, listed in panels.items():
         parts += [f"## {panel}", *(entry_text(entry) for entry in listed)]
     return "\n\n".join(parts) + "\n"

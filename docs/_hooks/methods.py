@@ -178,10 +178,10 @@ def index_page() -> str:
         "[Methods](../methods.md) has the settings for views and for pruning.",
     ]
     for kind in dict.fromkeys(method.kind for method in METHODS.values()):
-        rows = ["| method | use it | assumes | memory per row |", "| --- | --- | --- | --- |"]
+        rows = ["| method | use it | assumes |", "| --- | --- | --- |"]
         for name, method in METHODS.items():
             if method.kind == kind:
-                cells = [f"[{method.title}]({name}.md)", method.use_when, method.assumes, method.memory]
+                cells = [f"[{method.title}]({name}.md)", method.use_when, method.assumes]
                 rows.append(f"| {' | '.join(cells)} |")
         parts += [f"## {kind.capitalize()}", "\n".join(rows)]
     return "\n\n".join(parts) + "\n"

@@ -33,24 +33,26 @@ def test_every_command_option_and_setting_is_on_the_page(pages, sections):
         for panel in entry.parameters().values():
             for parameter in panel:
                 for name in (*parameter.opts, *parameter.secondary_opts):
-                    assert re.search(rf"^\| `[^`]*{name}\b", section, re.MULTILINE), (entry.words, name)
+                    assert re.search(rf"^`[^`]*{name}\b[^`]*`\n:   ", section, re.MULTILINE), (
+                        entry.words,
+                        name,
+                    )
         for key, (_, default) in getattr(entry.command, "settings", {}).items():
-            assert re.search(rf"^\| `{key}` \|", section, re.MULTILINE), (entry.words, key)
+            assert re.search(rf"^`{key}`\n:   ", section, re.MULTILINE), (entry.words, key)
             assert default in section
 
 
 def test_defaults_and_ranges_are_those_of_the_commands(sections):
-    assert "| `--seeds <int range>` | Runs per method. Default: `5`. At least 1. |" in sections["demo"]
-    assert re.search(r"^\| `file <path>` \| .*\. Required\. \|$", sections["fit"], re.MULTILINE)
+    assert "`--seeds <int>`\n:   Runs per method. Default: `5`. At least 1.\n" in sections["demo"]
+    assert re.search(r"^`file <path>`\n:   .*\. Required\.$", sections["fit"], re.MULTILINE)
     assert "Separator between the labels of a cell. Default: `|`." in sections["fit"]
 
 
 def test_commands_are_listed_under_the_headings_of_the_help(sections):
     from propall.cli.app import EXPERIMENTS, FIRST_STEPS, OWN_TABLE
 
-    headings = [line for line in sections[""].splitlines() if line.startswith("| ") and line.endswith(" | |")]
-    names = [f"| {panel} | |" for panel in (FIRST_STEPS, OWN_TABLE, EXPERIMENTS)]
-    assert headings == [*names, "| Options of `propall` itself | |"]
+    headings = re.findall(r"^\*\*(.+)\*\*$", sections[""], re.MULTILINE)
+    assert headings == [FIRST_STEPS, OWN_TABLE, EXPERIMENTS, "Options of propall itself"]
 
 
 def test_every_command_has_an_example_that_it_accepts(pages):
