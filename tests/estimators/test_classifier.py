@@ -1,5 +1,8 @@
 """scikit-learn's estimator checks, then candidate sets in every form."""
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +20,7 @@ from torch import nn
 
 from propall import CandidateLabels, PartialLabelClassifier
 from propall.estimators.calibration import fit_temperature
+from propall.estimators.ensemble import Standardization
 from propall.estimators.scorers import SCORERS
 from propall.estimators.validation import weigh_rows
 from propall.methods import METHODS
@@ -166,6 +170,23 @@ def test_bagged_members_leave_rows_out(targets):
     assert np.bincount(distance.argmin(0)).tolist() == [24] * 5
     again = PartialLabelClassifier("proden", "mlp", **settings).fit(X[::-1], S[::-1])
     np.testing.assert_allclose(again.predict_proba(X), clf.predict_proba(X), rtol=1e-6)
+
+
+def test_members_are_taught_only_by_those_that_leave_out_the_same_rows():
+    X, S, _ = separate_clouds()
+    clf = PartialLabelClassifier("proden", n_estimators=11, bagging=0.8, targets="peer", random_state=0)
+    features, labels = X.astype(float), CandidateLabels.from_any(S)
+    ensemble = clf.ensemble()
+    runs = ensemble.members(ensemble.whole_run(features, labels, None, Standardization()))
+    assert ensemble.bag_numbers(len(X)) == [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    for a, b in itertools.combinations(range(11), 2):
+        together = ensemble.bag_numbers(len(X))[a] == ensemble.bag_numbers(len(X))[b]
+        assert torch.equal(runs[a].rows, runs[b].rows) == together
+        assert (runs[a].peers is runs[b].peers) == together
+    with_few = replace(ensemble, n_members=9).members(
+        ensemble.whole_run(features, labels, None, Standardization())
+    )
+    assert len({id(run.peers) for run in with_few}) == 1
 
 
 def test_bags_with_too_few_members_leave_nobody_for_some_rows():

@@ -207,3 +207,15 @@ def test_standard_portfolios_leave_every_row_out(effort, n_rows, dependent) -> N
         assert each.start in ["", MIXTURE, *names[:position]]
         model = each.model
         assert isinstance(model.method, TREES) or (model.bagging == 0.8 and model.n_estimators % 5 == 0)
+
+
+def test_held_out_scores_of_noise_are_no_better_than_guessing():
+    """Forests must not see, through the targets of other rows, what the candidates of a row are."""
+    random = np.random.default_rng(0)
+    X = random.integers(0, 2, size=(150, 6)).astype(float)
+    mask = np.ones((150, 4), dtype=bool)
+    mask[np.arange(150), random.integers(4, size=150)] = False
+    members = [forest("forest"), forest("second", "forest"), forest("third", MIXTURE)]
+    portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, mask)
+    # The trees that a row is out of bag of have -0.13 and more.
+    assert all(row["score"] < np.log(3 / 4) + 0.01 for row in portfolio.results_)

@@ -87,7 +87,10 @@ class PartialLabelClassifier(PartialLabelEstimator):
         targets: where the label weights of a method that has them, such as PRODEN, come from: the member's
             "own" outputs, or the mean posterior of its "peer" members from 5 % of the epochs on. "balanced
             peer" also keeps the share of each class that it has if the candidates of a row count equally, so
-            that labels which accompany many others do not take over.
+            that labels which accompany many others do not take over. With bagging, peers are the members
+            that leave out the same rows, if there are at least two for each part of the rows (10 members for
+            `bagging=0.8`); with fewer members, all others are, and `out_of_bag_` is then too optimistic:
+            members learn from peers that have seen the rows they leave out.
         standardize: scaling of tabular features: True or "z-score" for zero mean and unit variance; "min-max"
             to [0, 1]; "square root" for the z-score of the square root of the distance to the column's
             minimum, which suits histograms; False to leave them unchanged. With views, any but False scales

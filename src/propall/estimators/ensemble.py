@@ -180,8 +180,34 @@ class Ensemble:
         if self.bagging is None:
             return [replace(whole, seed=seed) for seed in seeds]
         assert whole.keys is not None
-        bags = draw_bags(whole.keys, len(seeds), self.bagging, first)
-        return [_reduced(whole, seed, bag) for seed, bag in zip(seeds, bags, strict=True)]
+        numbers = self.bag_numbers(len(whole.train))
+        bags = draw_bags(whole.keys, numbers[-1] + 1, self.bagging, first)
+        if peers is not None and len(bags) < len(seeds):
+            wholes = [replace(whole, peers=replace(peers)) for _ in bags]
+        else:
+            wholes = [whole] * len(bags)
+        return [_reduced(wholes[i], seed, bags[i]) for i, seed in zip(numbers, seeds, strict=True)]
+
+    def bag_numbers(self, n_rows: int) -> list[int]:
+        """Which bag each member is trained on.
+
+        Every member has its own, unless they teach each other and there are at least two for every bag that
+        leaves out other rows. Then members of the same bag teach each other, such that what they are taught
+        does not depend on the rows that they leave out.
+        """
+        if self.bagging is None:
+            return [0] * self.n_members
+        per_block = bags_per_block(n_rows, self.bagging)
+        if self.targets == "own" or self.n_members < 2 * per_block:
+            return list(range(self.n_members))
+        return [i * per_block // self.n_members for i in range(self.n_members)]
+
+
+def bags_per_block(n_rows: int, share: float) -> int:
+    """Number of bags that together leave out every row once."""
+    if not 0 < share < 1:
+        raise ValueError(f"bagging: got {share!r}; expected a share of the rows between 0 and 1, or None.")
+    return min(n_rows, math.ceil(round(1 / (1 - share), 9)))
 
 
 def draw_bags(keys: Tensor, members: int, share: float, seed: int) -> list[Tensor]:
@@ -197,9 +223,7 @@ def draw_bags(keys: Tensor, members: int, share: float, seed: int) -> list[Tenso
         seed: random seed.
     """
     n = len(keys)
-    if not 0 < share < 1:
-        raise ValueError(f"bagging: got {share!r}; expected a share of the rows between 0 and 1, or None.")
-    per_block = min(n, math.ceil(round(1 / (1 - share), 9)))
+    per_block = bags_per_block(n, share)
     left_out = min(max(round((1 - share) * n), math.ceil(n / per_block)), n - 1)
     bags = []
     for i in range(members):

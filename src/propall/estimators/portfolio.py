@@ -1,5 +1,7 @@
 """A portfolio of different learners, weighed without true labels by rows that each has not seen."""
 
+import copy
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -11,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from propall import counter_rng
 from propall.estimators.calibration import cross_calibrate, fit_temperature, log_softmax
@@ -18,7 +21,15 @@ from propall.estimators.candidate_mixin import CandidateMixin
 from propall.estimators.classifier import PartialLabelClassifier
 from propall.estimators.cooccurrence import DEPENDENT, candidate_dependence
 from propall.estimators.cross_fitting import CrossFitting
-from propall.estimators.ensemble import RandomState, Scaling, Standardization, Targets, seed_from
+from propall.estimators.ensemble import (
+    RandomState,
+    Scaling,
+    Standardization,
+    Targets,
+    content_keys,
+    draw_bags,
+    seed_from,
+)
 from propall.estimators.folds import CandidateStratifiedKFold, make_folds
 from propall.estimators.mixture import ClassifierMixture, log_weighted_mean
 from propall.estimators.resolution import Resolution
@@ -166,6 +177,8 @@ def _deep(effort: Effort, n_rows: int, scaling: Scaling, targets: Targets) -> Pa
     epochs = max(10 if n_rows < 20_000 else 3, min(100, (600 if effort == "normal" else 1200) // steps))
     if effort == "best" and targets == "own" and n_rows < 20_000:
         batch, epochs = (16, 50) if n_rows < 3000 else (32, 30)
+    # Two of those who teach each other leave out the same rows.
+    members = {"own": BLOCK if effort == "normal" else 3 * BLOCK}.get(targets, 2 * BLOCK)
     return PartialLabelClassifier(
         "proden",
         "mlp",
@@ -175,7 +188,7 @@ def _deep(effort: Effort, n_rows: int, scaling: Scaling, targets: Targets) -> Pa
         learning_rate=0.01,
         schedule="one_cycle",
         standardize=scaling,
-        n_estimators=BLOCK if effort == "normal" else 2 * BLOCK,
+        n_estimators=members,
         bagging=BAGGING,
         targets=targets,
     )
@@ -349,6 +362,10 @@ class _PortfolioFitting:
         self.fitting = CrossFitting(self.features, self.labels, self.weight, [everything])
         self.seed = seed_from(self.portfolio.random_state)
         self.mask = self.labels.to_numpy()
+        keys = content_keys(self.features, self.labels.mask)
+        self.bags = [bag.numpy() for bag in draw_bags(keys, BLOCK, BAGGING, seed_from(self.seed))]
+        # Of forests: log-probabilities of the rows in each bag, by trees that were not fitted to the row.
+        self.inside: dict[str, list[NDArray[Any]]] = {}
         limit = self.portfolio.time_limit
         self.deadline = np.inf if limit is None else time.perf_counter() + limit
 
@@ -407,10 +424,65 @@ class _PortfolioFitting:
             start = torch.from_numpy(self._posterior(member.start))
         rows = Standardization().apply(self.features).flatten(1)
         trees, out_of_bag = method.fit_from(rows, self.labels.mask, start, self.seed)
+        if isinstance(method, Forest) and self._seen_bags(member.start):
+            out_of_bag = self._held_out_by_forests(member, method, rows)
         classes = self.labels.decode(range(self.labels.n_classes))
         model.adopt(trees, classes, tuple(self.features.shape[1:]), Standardization())
         model.out_of_bag_ = out_of_bag
         return [model]
+
+    def _held_out_by_forests(
+        self, member: PortfolioMember, method: Forest, rows: Tensor
+    ) -> NDArray[np.float64]:
+        """Probabilities of every row by smaller forests, each fitted to one bag only.
+
+        The trees that a row is out of bag of have seen it indirectly: it has taught the models that gave its
+        neighbors their targets, in an earlier round or at the start.
+        """
+        smaller = dataclasses.replace(method, trees=min(method.trees, max(50, method.trees // 2)))
+        probabilities = np.full(self.mask.shape, 1 / self.mask.shape[1])
+        inside = []
+        for number, bag in enumerate(self.bags):
+            if self.out_of_bag and time.perf_counter() > self.deadline:
+                raise _OutOfTimeError
+            start = torch.from_numpy(self._posterior_inside(member.start, number)) if member.start else None
+            seed = counter_rng.seed_for(self.seed, f"bag {number}")
+            (trees,), posterior = smaller.fit_from(rows[bag], self.labels.mask[bag], start, seed)
+            left_out = np.setdiff1d(np.arange(len(rows)), bag)
+            probabilities[left_out] = trees.probabilities(rows[left_out]).numpy()
+            inside.append(clipped_log(posterior))
+        self.inside[member.name] = inside
+        return probabilities
+
+    def _seen_bags(self, start: str) -> list[str]:
+        """The members that a forest starts from, of which each model has seen one bag; [""] for no start."""
+        names = list(self.out_of_bag) if start == MIXTURE else [start]
+        return [name for name in names if not name or name in self.inside or self._is_bagged(name)]
+
+    def _is_bagged(self, name: str) -> bool:
+        model = self.fitted[name]
+        trees = isinstance(model.ensemble().method, TREES)
+        return not trees and model.bagging == BAGGING and model.n_estimators >= BLOCK
+
+    def _posterior_inside(self, start: str, number: int) -> NDArray[np.float64]:
+        """Probabilities of the rows in a bag by models that were fitted to this bag only."""
+        weights = dict(zip(self.out_of_bag, self.mixture_weights(), strict=True))
+        names = self._seen_bags(start)
+        logs = [self._logs_inside(name, number) for name in names]
+        kept = np.ones(1) if len(names) == 1 else np.asarray([weights[name] for name in names])
+        if not kept.any():
+            kept = np.full(len(names), 1 / len(names))
+        posterior: NDArray[np.float64] = np.exp(log_weighted_mean(logs, kept))
+        return posterior
+
+    def _logs_inside(self, name: str, number: int) -> NDArray[np.float64]:
+        model, bag = self.fitted[name], self.bags[number]
+        if name in self.inside:
+            return log_softmax(self.inside[name][number], model.temperature_)
+        numbers = model.ensemble().bag_numbers(len(self.features))
+        inside = copy.copy(model)
+        inside.classifiers_ = [c for c, own in zip(model.classifiers_, numbers, strict=True) if own == number]
+        return inside.predict_log_proba(self.features[bag]).astype(float)
 
     def _posterior(self, start: str) -> NDArray[np.float64]:
         """Out-of-bag probabilities of a member, or of the mixture so far."""
