@@ -5,7 +5,10 @@ import shlex
 
 import pytest
 
-from tests.documentation.pages import ROOT
+from tests.documentation.pages import ROOT, all_pages
+
+#: A command in running text.
+_INLINE = re.compile(r"(?<!`)`(propall [^`\n]+)`")
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +72,30 @@ def test_every_command_has_an_example_that_it_accepts(pages):
 
 def test_markup_in_a_help_text_is_shown(pages):
     assert pages._prose("a|b <c> d_e `f_g|h`") == r"a\|b \<c> d\_e `f_g|h`"
+
+
+def test_commands_in_the_text_of_the_pages_exist(pages):
+    options = {
+        entry.words: {
+            name
+            for panel in entry.parameters().values()
+            for parameter in panel
+            for name in (*parameter.opts, *parameter.secondary_opts)
+        }
+        for entry in pages.entries()
+    }
+    everywhere = options[("propall",)] | {"--help", "-h"}
+    texts = {path: path.read_text(encoding="utf-8") for path in [*all_pages(), ROOT / "CONTRIBUTING.md"]}
+    found = [(path.name, line) for path, text in texts.items() for line in _INLINE.findall(text)]
+    assert len(found) > 40
+    unknown = []
+    for page, line in found:
+        words = tuple(line.replace("'", " ").split())
+        command = next((words[:n] for n in (3, 2, 1) if words[:n] in options), None)
+        is_known = command is not None and (len(command) > 1 or len(words) == 1 or words[1].startswith("-"))
+        flags = {
+            word.partition("=")[0].rstrip(",.") for word in words if word.startswith("-") and word != "-"
+        }
+        if not is_known or flags - options[command] - everywhere:
+            unknown.append((page, line))
+    assert not unknown
