@@ -5,7 +5,13 @@ import pandas as pd
 import pytest
 
 from propall.report.annotator_pages import consensus_page
-from propall.tables.crowd import combine_table, guess_answer_columns, report_crowd, with_usual_answers
+from propall.tables.crowd import (
+    ASKABLE,
+    combine_table,
+    guess_answer_columns,
+    report_crowd,
+    with_usual_answers,
+)
 from propall.tables.label_columns import open_table
 from propall.tables.label_source import LabelSource
 from propall.tables.reading import read_table
@@ -135,6 +141,35 @@ def test_one_row_with_many_answers_and_one_annotator_per_row() -> None:
     resolved = combine_table(open_table(frame, guess_answer_columns(read_table(frame))))
     assert resolved.resolution.label[0] == "cat"
     assert (resolved.resolution.label[1:] == "dog").all()
+
+
+def test_answers_that_do_not_count_as_an_annotators_are_noted() -> None:
+    wide = pd.DataFrame({"a": ["cat|dog", "cat", "dog", "emu"], "b": ["cat", "cat", "dog", "emu"]})
+    labeled = open_table(wide, LabelSource(annotators=("a", "b"))).labeled
+    assert labeled.answers.tolist() == [[-1, 0], [0, 0], [1, 1], [2, 2]]
+    notes = {note.kind: note.rows for note in labeled.notes}
+    assert notes["several labels in an answer"] == (0,)
+    rows = [("x", "a", "cat"), ("x", "a", "dog"), ("y", "a", "dog"), ("y", "a", "dog"), ("y", "b", "cat")]
+    long = pd.DataFrame(rows, columns=["item", "annotator", "answer"])
+    labeled = open_table(long, LabelSource(label="answer", item="item", annotator="annotator")).labeled
+    assert labeled.answers.tolist() == [[1, -1], [1, 0]]
+    notes = {note.kind: note.rows for note in labeled.notes}
+    assert notes["several answers of an annotator"] == (0,)
+
+
+def test_many_annotators_are_reported_in_little_time_and_memory() -> None:
+    """One annotator per row: only the most accurate ones are considered for further answers."""
+    draw = np.random.default_rng(0)
+    rows = [(i, f"w{i}", CLASSES[(i % 4 + (draw.random() < 0.2)) % 4]) for i in range(400)]
+    frame = pd.DataFrame(rows, columns=["item", "annotator", "answer"])
+    resolved = combine_table(open_table(frame, guess_answer_columns(read_table(frame))))
+    assert resolved.labeled.answers.itemsize == 1
+    questions = report_crowd(resolved, most=20).questions
+    accuracy = resolved.consensus.posterior.accuracy
+    worst = np.sort(accuracy)[-ASKABLE]
+    by_name = dict(zip(resolved.labeled.annotators, accuracy, strict=True))
+    assert len(questions) == 20
+    assert all(by_name[name] >= worst for name in questions["ask"])
 
 
 def test_a_table_without_answers_is_refused() -> None:

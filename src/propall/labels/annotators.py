@@ -189,13 +189,22 @@ class Posterior:
         error: NDArray[np.float64] = np.sqrt(self.accuracy * (1 - self.accuracy) / known)
         return error
 
-    def expected_gain(self, rows: NDArray[np.integer]) -> Float[np.ndarray, "r m"]:
+    def expected_gain(
+        self, rows: NDArray[np.integer], annotators: NDArray[np.integer] | None = None
+    ) -> Float[np.ndarray, "r a"]:
         r"""Expected increase of the chance that a row's label is right if an annotator is asked once more.
 
         .. math:: \sum_z \max_y q_i(y)\,\theta_a(z \mid y) - \max_y q_i(y)
+
+        Args:
+            rows: indices of rows.
+            annotators: indices of annotators; all by default.
         """
-        gain: NDArray[np.float64] = _gain_of_one_answer(np.exp(self.log_probabilities[rows]), self.matrices)
-        return gain[:, self.matrix_of]
+        q = np.exp(self.log_probabilities[rows])
+        if annotators is not None:
+            return _gain_of_one_answer(q, self.matrices[self.matrix_of[annotators]])
+        gain: NDArray[np.float64] = _gain_of_one_answer(q, self.matrices)[:, self.matrix_of]
+        return gain
 
     def expected_gain_of_somebody(self, rows: NDArray[np.integer]) -> Float[np.ndarray, "r"]:
         """`expected_gain` of somebody new, who errs like the others do on average."""

@@ -25,6 +25,10 @@ ANNOTATOR_NAMES = ("annotator", "worker", "rater", "user", "who", "performer")
 ANSWER_NAMES = ("answer", *USUAL_NAMES)
 #: Number of rows that are suggested for another answer.
 QUESTIONS = 50
+#: Number of annotators, the most accurate ones, who may be asked again.
+ASKABLE = 100
+#: Number of products in the search for these rows; beyond it, the least certain rows are looked at.
+MAX_PRODUCTS = 10**9
 #: Whom to ask if all annotators of a row have answered, or are not known.
 SOMEBODY = "somebody new"
 #: A confusion with fewer expected answers than this may be chance.
@@ -118,7 +122,7 @@ def _reliability(posterior: Posterior, names: list[str], confusions: pd.DataFram
 
 def _confusions(
     posterior: Posterior,
-    answers: NDArray[np.int64] | None,
+    answers: NDArray[np.integer] | None,
     counts: NDArray[np.int64],
     names: list[str],
     classes: list[str],
@@ -146,15 +150,18 @@ def _questions(resolved: ResolvedTable, posterior: Posterior, names: list[str], 
     """The rows on which another answer is expected to help most, and who should give it."""
     labeled = resolved.labeled
     best = posterior.probabilities.max(1)
-    order = np.argsort(best, kind="stable")
+    askable = np.argsort(-posterior.accuracy, kind="stable")[:ASKABLE]
+    looked_at = MAX_PRODUCTS // (len(askable) * posterior.class_priors.size**2)
+    order = np.argsort(best, kind="stable")[: max(most, looked_at)]
     order = order[best[order] < 1 - 1e-6] if most else order[:0]
+    step = max(most, 1000)
     rows, whom, gains = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
-    for start in range(0, len(order), max(1, most)):
+    for start in range(0, len(order), step):
         # No answer can gain more than is missing to certainty, so that the rows from here on need no look.
         if len(rows) == most and gains[-1] >= 1 - best[order[start]]:
             break
-        block = order[start : start + most]
-        asked, gain = _whom_to_ask(posterior, labeled, block)
+        block = order[start : start + step]
+        asked, gain = _whom_to_ask(posterior, labeled, block, askable)
         rows, whom, gains = (np.concatenate(pair) for pair in ((rows, block), (whom, asked), (gains, gain)))
         first = np.argsort(-gains, kind="stable")[:most]
         rows, whom, gains = rows[first], whom[first], gains[first]
@@ -173,15 +180,16 @@ def _questions(resolved: ResolvedTable, posterior: Posterior, names: list[str], 
 
 
 def _whom_to_ask(
-    posterior: Posterior, labeled: LabeledRows, rows: NDArray[np.int64]
+    posterior: Posterior, labeled: LabeledRows, rows: NDArray[np.int64], askable: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Who should answer on each row, -1 for somebody new, and the expected gain."""
     unknown, of_somebody = np.full(len(rows), -1), posterior.expected_gain_of_somebody(rows)
     if labeled.answers is None:
         return unknown, of_somebody
     # Somebody who has answered would say the same again.
-    gain = np.where(labeled.answers[rows] >= 0, -1.0, posterior.expected_gain(rows))
-    whom, value = gain.argmax(1), gain.max(1)
+    has_answered = labeled.answers[np.ix_(rows, askable)] >= 0
+    gain = np.where(has_answered, -1.0, posterior.expected_gain(rows, askable))
+    whom, value = askable[gain.argmax(1)], gain.max(1)
     everybody_has = value < 0
     return np.where(everybody_has, unknown, whom), np.where(everybody_has, of_somebody, value)
 

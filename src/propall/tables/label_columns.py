@@ -59,7 +59,7 @@ class LabeledRows:
     rows: NDArray[np.int64]  # the position of each row in the raw table's frame
     row_kinds: list[str]  # how the labels of each row are written
     counts: NDArray[np.int64] | None = None  # (n, k) votes, if any
-    answers: NDArray[np.int64] | None = None  # (n, m) class index each known annotator answered, -1 for none
+    answers: NDArray[np.integer] | None = None  # (n, m) class each known annotator answered, -1 for none
     annotators: tuple[str, ...] = ()
     from_model: bool = False  # whether a model made the candidate sets
     miss_rate: float | None = None  # estimated share of these sets that lack the true label, if known
@@ -535,12 +535,26 @@ def _read_answers(
         annotators_of = dict(zip(map(int, raw.frame.index), annotators, strict=True))
         class_index = {name: i for i, name in enumerate(vocabulary.classes)}
         annotator_index = {name: i for i, name in enumerate(labeled.annotators)}
-        labeled.answers = np.full((len(rows), len(annotator_index)), -1, dtype=np.int64)
+        # The smallest type: with as many annotators as rows, this is the largest array of a table.
+        smallest = np.min_scalar_type(-len(vocabulary.classes))
+        labeled.answers = np.full((len(rows), len(annotator_index)), -1, dtype=smallest)
+        several, repeated = [], []
         for i, row in enumerate(rows):
             for name, cell in zip(annotators_of[row], cells[row], strict=True):
-                if name in annotator_index and len(cell.names) == 1:
-                    answer = vocabulary.corrections[cell.names[0]]
-                    labeled.answers[i, annotator_index[name]] = class_index.get(answer, -1)
+                if name not in annotator_index or not cell.names:
+                    continue
+                answer = class_index.get(vocabulary.corrections[cell.names[0]])
+                if len(cell.names) > 1 or answer is None:
+                    several.append(row)
+                    continue
+                place = i, annotator_index[name]
+                if labeled.answers[place] not in (-1, answer):
+                    repeated.append(row)
+                labeled.answers[place] = answer
+        text = "an answer of several labels makes them candidates; it does not count as an annotator's answer"
+        note_rows(labeled.notes, "several labels in an answer", text, "noted", dict.fromkeys(several))
+        text = "an annotator gave different answers; all are candidates, the last counts as theirs"
+        note_rows(labeled.notes, "several answers of an annotator", text, "noted", dict.fromkeys(repeated))
     return labeled
 
 

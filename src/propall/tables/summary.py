@@ -238,7 +238,7 @@ def _inseparable_classes(labels: CandidateLabels) -> list[DataNote]:
 
 
 def measure_agreement(
-    counts: NDArray[np.int64], answers: NDArray[np.int64] | None = None, annotators: tuple[str, ...] = ()
+    counts: NDArray[np.int64], answers: NDArray[np.integer] | None = None, annotators: tuple[str, ...] = ()
 ) -> Agreement:
     r"""Measure how well annotators agree.
 
