@@ -145,17 +145,34 @@ def mean_and_deviation(mean: float | None, std: float | None) -> str:
 
 
 def _paper_table(entries: Sequence[CellResult]) -> str:
-    varies = any(entry.cell.candidates is not None for entry in entries)
-    header = ["data", *(["candidates"] if varies else []), "measured", "published", "runs"]
+    if all(entry.cell.candidates is not None for entry in entries):
+        return _table_by_candidates(entries)
+    header = ["data", "measured", "published", "runs"]
     if len({entry.title for entry in entries}) > 1:
         header.insert(0, "setting")
     lines = [header, ["---" if name in ("setting", "data") else "--:" for name in header]]
     for entry in entries:
         published = mean_and_deviation(*entry.published) if entry.published else ""
-        line = [DATASETS[entry.cell.data].title, *([str(entry.cell.candidates)] if varies else [])]
-        line += [mean_and_deviation(entry.mean, entry.std), published, f"{entry.runs} of {entry.expected}"]
+        line = [DATASETS[entry.cell.data].title, mean_and_deviation(entry.mean, entry.std), published]
+        line.append(f"{entry.runs} of {entry.expected}")
         lines.append([entry.title, *line] if header[0] == "setting" else line)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _table_by_candidates(entries: Sequence[CellResult]) -> str:
+    """A row per number of candidates, a column per data set."""
+    data = list(dict.fromkeys(entry.cell.data for entry in entries))
+    lines = [["candidates", *(DATASETS[name].title for name in data)], ["--:"] * (1 + len(data))]
+    for number in sorted({entry.cell.candidates or 0 for entry in entries}):
+        line = [str(number)]
+        for name in data:
+            cell = next((e for e in entries if e.cell.data == name and e.cell.candidates == number), None)
+            published = f" / {cell.published[0]:.2f}" if cell and cell.published else ""
+            line.append(f"{cell.mean:.2f}{published}" if cell and cell.mean is not None else "")
+        lines.append(line)
+    runs = sorted({f"{entry.runs} of {entry.expected}" for entry in entries})
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"Measured / published; runs: {', '.join(runs)}.\n\n{table}"
 
 
 def _modern_table(rows: Sequence[modern.RowResult]) -> str:

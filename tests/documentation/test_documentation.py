@@ -1,6 +1,9 @@
 """The harness notices what is wrong with a page."""
 
+import json
+import re
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -174,3 +177,36 @@ def test_a_page_that_fetches_something_is_noticed():
     assert fetched_addresses(page + harmless, ".html") == ["https://x.org/a.js", "//y.org/b.css"]
     assert fetched_addresses("a {src: url(https://x.org/f.woff2)}", ".css") == ["https://x.org/f.woff2"]
     assert not fetched_addresses("a {background: url('a.svg')}", ".css")
+
+
+def test_bars_of_the_start_page_are_those_of_the_results():
+    from docs._hooks.headline import accuracies, annotator_bars, image_bars, portfolio_accuracies, table_bars
+
+    root = Path(__file__).parents[2]
+    crowd = json.loads((root / "results" / "crowds_cifar10n.json").read_text(encoding="utf-8"))["rows"]
+    best = 100 * crowd["again"]["model_and_answers"]
+    assert f"<span>propall</span><b>{best:.1f} %</b>" in annotator_bars()
+    assert f"<b>{fmean(accuracies('modern/uniform-0.5')):.1f} %</b>" in image_bars()
+    assert f"<b>{fmean(portfolio_accuracies('MSRCv2')):.1f} %</b>" in table_bars()
+    assert all(0 < float(share) <= 100 for share in re.findall(r"--share: ([\d.]+)%", table_bars()))
+
+
+def test_the_build_counts_what_was_executed(tmp_path, monkeypatch):
+    pytest.importorskip("mkdocs")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "docs" / "_hooks"))
+    import build_summary
+
+    monkeypatch.setattr(build_summary, "RUN", tmp_path)
+    assert build_summary.executed_blocks() == {"blocks_executed": 0}
+    block = {"kind": "python", "cpu_seconds": 2.5, "skipped": ""}
+    blocks = [block, {**block, "skipped": "it needs a GPU"}, {**block, "kind": "file"}]
+    record = {"seconds": 3.0, "pages": [{"page": "docs/a.md", "blocks": blocks}]}
+    (tmp_path / "blocks.json").write_text(json.dumps(record), encoding="utf-8")
+    counted = build_summary.executed_blocks()
+    assert (counted["blocks_executed"], counted["blocks_skipped"]) == (1, 1)
+    assert counted["blocks_cpu_seconds"] == 2.5
+    (tmp_path / "index.html").write_text("<p>1</p>", encoding="utf-8")
+    contents = build_summary.contents(tmp_path)
+    assert contents["site_pages"] == 1
+    assert contents["api_names"] > 80
+    assert contents["commands"] > 25
