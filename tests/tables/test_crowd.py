@@ -155,6 +155,21 @@ def test_answers_that_do_not_count_as_an_annotators_are_noted() -> None:
     assert labeled.answers.tolist() == [[1, -1], [1, 0]]
     notes = {note.kind: note.rows for note in labeled.notes}
     assert notes["several answers of an annotator"] == (0,)
+    long.loc[4, "annotator"] = ""
+    labeled = open_table(long, LabelSource(label="answer", item="item", annotator="annotator")).labeled
+    assert labeled.answers.tolist() == [[1], [1]]
+    assert {note.kind: note.rows for note in labeled.notes}["answer of nobody"] == (2,)
+
+
+def test_answers_of_nobody_are_votes() -> None:
+    rows = [("x", "", "cat"), ("x", "", "cat"), ("y", "", "dog"), ("z", "", "dog"), ("z", "", "cat")]
+    long = pd.DataFrame(rows, columns=["item", "annotator", "answer"])
+    resolved = combine_table(
+        open_table(long, LabelSource(label="answer", item="item", annotator="annotator"))
+    )
+    assert resolved.labeled.answers is None
+    assert resolved.resolution.label.tolist()[:2] == ["cat", "dog"]
+    assert [name for name, _ in resolved.annotators] == ["every answer"]
 
 
 def test_many_annotators_are_reported_in_little_time_and_memory() -> None:

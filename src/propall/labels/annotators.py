@@ -407,7 +407,7 @@ class _Task:
 
     def fit(self, answers: CrowdAnswers, logs: NDArray[np.float64] | None) -> _State:
         counts = answers.counts
-        # A model that is sure of everything and an answer should start with comparable weights.
+        # Until annotators' errors are estimated, an answer counts as a factor of e^2.
         start = np.log(counts + 0.01) if logs is None else log_softmax(logs, axis=1) + 2 * counts
         posterior = log_softmax(start, axis=1)
         estimator = _ERROR_MODELS[self.error_model](answers)
@@ -470,10 +470,10 @@ def _fit_temperature(logs: NDArray[np.float64], likelihood: NDArray[np.float64],
 
     middle = float(np.log(temperature))
     # A few steps are enough: the next iteration continues from here.
-    found = minimize_scalar(
+    optimum = minimize_scalar(
         cost, bounds=(middle - 0.4, middle + 0.4), method="bounded", options={"xatol": 0.01, "maxiter": 8}
     )
-    return float(np.exp(np.clip(found.x, -4.0, 4.0)))
+    return float(np.exp(np.clip(optimum.x, -4.0, 4.0)))
 
 
 def _temperature_given(logs: NDArray[np.float64], likelihood: NDArray[np.float64]) -> float:

@@ -213,12 +213,12 @@ def parse_lists(lists: Sequence[Any], classes: Sequence[Hashable]) -> ParsedList
         for names in _split_row(value, known):
             columns: set[int] = set()
             for name in names:
-                found = known.find(name)
-                columns |= set(found)
-                if not found:
+                matches = known.find(name)
+                columns |= set(matches)
+                if not matches:
                     unknown[name] += 1
-                elif len(found) == 1 and name != str(classes[found[0]]):
-                    matched[name] = str(classes[found[0]])
+                elif len(matches) == 1 and name != str(classes[matches[0]]):
+                    matched[name] = str(classes[matches[0]])
             row_lists.append(frozenset(columns))
             mask[row, list(columns)] = True
         each.append(row_lists)

@@ -528,34 +528,63 @@ def _read_answers(
         draft.kinds[row] = _agreement(parsed, vocabulary)
     labeled = _finish_draft(raw, source, vocabulary.classes, draft)
     if annotators is not None:
-        rows = [int(raw.frame.index[i]) for i in labeled.rows]
-        labeled.annotators = source.annotators or tuple(
-            sorted({name for row_names in annotators for name in row_names if name})
-        )
-        annotators_of = dict(zip(map(int, raw.frame.index), annotators, strict=True))
-        class_index = {name: i for i, name in enumerate(vocabulary.classes)}
-        annotator_index = {name: i for i, name in enumerate(labeled.annotators)}
-        # The smallest type: with as many annotators as rows, this is the largest array of a table.
-        smallest = np.min_scalar_type(-len(vocabulary.classes))
-        labeled.answers = np.full((len(rows), len(annotator_index)), -1, dtype=smallest)
-        several, repeated = [], []
-        for i, row in enumerate(rows):
-            for name, cell in zip(annotators_of[row], cells[row], strict=True):
-                if name not in annotator_index or not cell.names:
-                    continue
-                answer = class_index.get(vocabulary.corrections[cell.names[0]])
-                if len(cell.names) > 1 or answer is None:
-                    several.append(row)
-                    continue
-                place = i, annotator_index[name]
-                if labeled.answers[place] not in (-1, answer):
-                    repeated.append(row)
-                labeled.answers[place] = answer
-        text = "an answer of several labels makes them candidates; it does not count as an annotator's answer"
-        note_rows(labeled.notes, "several labels in an answer", text, "noted", dict.fromkeys(several))
-        text = "an annotator gave different answers; all are candidates, the last counts as theirs"
-        note_rows(labeled.notes, "several answers of an annotator", text, "noted", dict.fromkeys(repeated))
+        _add_annotators(labeled, raw, source, (annotators, cells), vocabulary)
     return labeled
+
+
+def _add_annotators(
+    labeled: LabeledRows,
+    raw: RawTable,
+    source: LabelSource,
+    answers: tuple[Sequence[Sequence[str]], Mapping[int, list[LabelCell]]],
+    vocabulary: _Vocabulary,
+) -> None:
+    """Add who answered what, with notes on answers that cannot be assigned to one annotator and class.
+
+    Args:
+        labeled: the rows to add it to.
+        raw: the table.
+        source: where the labels are.
+        answers: the annotators of every row of the table, and the answers of its usable rows.
+        vocabulary: the classes.
+    """
+    names_in, cells = answers
+    names = source.annotators or tuple(sorted({name for row in names_in for name in row if name}))
+    if not names:
+        return
+    class_index = {name: i for i, name in enumerate(vocabulary.classes)}
+    annotator_index = {name: i for i, name in enumerate(names)}
+    # The smallest type: with as many annotators as rows, this is the largest array of a table.
+    smallest = np.min_scalar_type(-len(vocabulary.classes))
+    matrix = np.full((len(labeled.rows), len(names)), -1, dtype=smallest)
+    several, repeated, anonymous = [], [], []
+    for i, position in enumerate(labeled.rows):
+        row = int(raw.frame.index[position])
+        for name, cell in zip(names_in[position], cells[row], strict=True):
+            if not cell.names:
+                continue
+            answer = class_index.get(vocabulary.corrections[cell.names[0]])
+            if name not in annotator_index:
+                anonymous.append(row)
+            elif len(cell.names) > 1 or answer is None:
+                several.append(row)
+            else:
+                place = i, annotator_index[name]
+                if matrix[place] not in (-1, answer):
+                    repeated.append(row)
+                matrix[place] = answer
+    labeled.annotators, labeled.answers = names, matrix
+    left_out = "its labels are candidates, but it does not count as an annotator's answer"
+    for kind, text, rows in (
+        ("answer of nobody", f"an answer has no annotator; {left_out}", anonymous),
+        ("several labels in an answer", f"an answer is several labels; {left_out}", several),
+        (
+            "several answers of an annotator",
+            "an annotator gave different answers; all are candidates, the last counts as theirs",
+            repeated,
+        ),
+    ):
+        note_rows(labeled.notes, kind, text, "noted", dict.fromkeys(rows))
 
 
 def _agreement(cells: Sequence[LabelCell], vocabulary: _Vocabulary) -> str:

@@ -94,11 +94,12 @@ def train_tolerantly(
     classifier.temperature_ *= temperature
     tempered = Resolution(log_softmax(raw, temperature), mask, classes)
     after = reach_consensus(tempered, labeled, trust=known)
-    inside = np.where(mask, np.exp(_log_posterior(after, tempered.log_probabilities, mask, known)), 0.0).sum(
-        1
-    )
+    chances = np.exp(_log_posterior(after, tempered.log_probabilities, mask, known))
     report = TrustReport(
-        float(inside.mean()), int(widened.sum()), int(narrowed.sum()), float(sets.sum(1).mean())
+        share=float(np.where(mask, chances, 0.0).sum(1).mean()),
+        widened=int(widened.sum()),
+        narrowed=int(narrowed.sum()),
+        mean_candidates=float(sets.sum(1).mean()),
     )
     return TolerantModel(classifier, after, tempered, report)
 
