@@ -26,11 +26,11 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.documentation
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# Hundreds of malformed files through every door, each in a process of its own; ends with a table.
+# Hundreds of malformed files for everything that reads one, each in a process of its own; ends with a table.
 faults: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --inputs 300
 
-# Commands killed, out of space, without permission or robbed of their output at up to 30 changes of files.
+# Commands killed, out of space, without permission, or whose output is deleted, at up to 30 changes of files.
 interruptions: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.interruptions --moments 30
 

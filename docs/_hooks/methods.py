@@ -40,7 +40,7 @@ import torch
 from propall import PartialLabelLoss
 from propall.methods.{module} import {cls}
 
-net, x, candidates = torch.nn.Linear(4, 3), torch.tensor(X, dtype=torch.float32), torch.tensor(y.mask)
+net, x, candidates = torch.nn.Linear(4, 3), torch.tensor(X, dtype=torch.float32), y.mask
 criterion = PartialLabelLoss({cls}(), candidates=candidates)
 index = torch.arange(32)
 loss = criterion(net(x[index]), candidates[index], index=index)

@@ -539,9 +539,17 @@ class PartialLabelData(LightningDataModule):
     Examples:
         >>> import torch
         >>> from propall.data import PartialDataset
-        >>> train = PartialDataset(torch.randn(40, 3), torch.ones(40, 2, dtype=torch.bool))
-        >>> PartialLabelData(train, Recipe(epochs=2, batch_size=16), seed=1).prepare_data_per_node
-        True
+        >>> from propall.methods.cc import CC
+        >>> candidates = torch.tensor([[True, False], [True, True]]).repeat(20, 1)
+        >>> train = PartialDataset(torch.randn(40, 3), candidates)
+        >>> recipe = Recipe(epochs=1, batch_size=16)
+        >>> data = PartialLabelData(train, recipe, validation=(torch.randn(10, 3), torch.zeros(10).long()))
+        >>> import lightning
+        >>> quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+        >>> trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", enable_checkpointing=False, **quiet)
+        >>> trainer.fit(PartialLabelModule(torch.nn.Linear(3, 2), CC(), recipe), data)
+        >>> sorted(trainer.callback_metrics)
+        ['train_loss', 'val_accuracy']
     """
 
     def __init__(

@@ -135,6 +135,13 @@ def test_members_that_cannot_be_fitted_are_left_out() -> None:
         PartialLabelPortfolio(members=members[1:], random_state=0).fit(X, S)
 
 
+def test_a_member_that_sees_every_row_is_named() -> None:
+    X, S, _ = separate_clouds(n=12)
+    whole = PartialLabelPortfolio(members=[member("linear", bagging=None)], random_state=0)
+    with pytest.raises(ValueError, match="'linear' has bagging=None; expected a share"):
+        whole.fit(X, S)
+
+
 def test_the_background_of_a_scene_is_not_rewarded() -> None:
     """Every row shows grass and an animal; naming the grass is always a candidate, and never right."""
     random = np.random.default_rng(0)

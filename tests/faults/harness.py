@@ -109,7 +109,7 @@ class DoorReport:
         ]
 
 
-HEADINGS = ("door", "inputs", *OUTCOMES, "peak MB", "longest s")
+HEADINGS = ("reader", "inputs", *OUTCOMES, "peak MB", "longest s")
 
 
 def command(*arguments: str) -> int:

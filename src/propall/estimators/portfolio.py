@@ -73,9 +73,15 @@ class PortfolioMember:
             weighted mean of all earlier ones, "" for none.
 
     Examples:
-        >>> from propall import PartialLabelClassifier
-        >>> PortfolioMember("linear", PartialLabelClassifier(net="linear", n_estimators=5)).name
-        'linear'
+        >>> from propall import PartialLabelClassifier, PartialLabelPortfolio
+        >>> bagged = {"n_estimators": 5, "bagging": 0.8}
+        >>> linear = PartialLabelClassifier(net="linear", epochs=20, **bagged)
+        >>> neighbors = PartialLabelClassifier("ipal", **bagged)
+        >>> members = [PortfolioMember("linear", linear), PortfolioMember("IPAL", neighbors)]
+        >>> X, y = [[0.0], [0.2], [0.9], [1.0], [1.1]] * 5, ["a", "a|b", "b|c", "b", "b"] * 5
+        >>> portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, y)
+        >>> portfolio.predict([[0.1], [1.2]]).tolist()
+        ['a', 'b']
     """
 
     name: str
@@ -406,6 +412,10 @@ class _PortfolioFitting:
             self._record(member.name, model, seconds)
 
     def _fit_models(self, group: Sequence[PortfolioMember]) -> list[PartialLabelClassifier]:
+        if whole := next((member.name for member in group if member.model.bagging is None), None):
+            raise ValueError(
+                f"members: {whole!r} has bagging=None; expected a share such as 0.8."
+            )
         models = [self._model(member) for member in group]
         deadline = _Deadline(self.deadline) if self.out_of_bag else None
         parts = self.fitting.fit_stack(models, range(len(models)), [0], None, deadline)

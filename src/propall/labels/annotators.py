@@ -146,9 +146,10 @@ class Posterior:
             evidence; empty if nothing was compared.
 
     Examples:
-        >>> posterior = combine_answers(None, np.array([[0, 0, 1], [1, 1, 1], [0, 0, 0]]))
-        >>> posterior.accuracy.shape, posterior.confusion.shape, posterior.evidence
-        ((3,), (3, 2, 2), 'answers')
+        >>> answers = np.array([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]])  # the third one differs
+        >>> posterior = combine_answers(None, answers)
+        >>> posterior.accuracy.round(2).tolist(), posterior.evidence
+        ([0.88, 0.88, 0.64], 'answers')
     """
 
     log_probabilities: Float[np.ndarray, "n k"]

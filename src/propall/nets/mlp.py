@@ -14,8 +14,9 @@ class Linear(Network):
     """One linear layer with Xavier-uniform weights and PyTorch's default bias initialization.
 
     Examples:
-        >>> Linear((20,), 5).head.out_features
-        5
+        >>> import torch
+        >>> Linear((20,), 5)(torch.zeros(2, 20)).shape
+        torch.Size([2, 5])
     """
 
     name, title = "linear", "linear"
@@ -46,8 +47,10 @@ class MLP(Network):
         init: "default" for PyTorch's initialization, "xavier" for Xavier-uniform weights and zero head bias.
 
     Examples:
-        >>> MLP((20,), 5, widths=(64, 32)).head.in_features
-        32
+        >>> import torch
+        >>> net = MLP((20,), 5, widths=(64, 32))
+        >>> net.features(torch.zeros(2, 20)).shape, net(torch.zeros(2, 20)).shape
+        (torch.Size([2, 32]), torch.Size([2, 5]))
     """
 
     name, title = "mlp", "MLP"

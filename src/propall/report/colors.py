@@ -26,7 +26,8 @@ SERIES_COLORS = ("#d1495b", "#2a9d6f", "#8a5cc7", "#c77d0a", "#4d7c8a", "#9c6b4e
 MARKERS = ("circle", "square", "triangle", "diamond", "down", "plus", "cross", "hexagon")
 DASHES = ("", "7 3", "2 3", "8 3 2 3", "14 4", "8 3 2 3 2 3")
 
-#: The order in which methods take colors; methods that share a table are close together.
+#: The order in which methods take colors; methods that share a table are close together. All styles are
+#: taken: a method that is not here shares one of them, chosen by its name.
 METHOD_ORDER = (
     *("proden", "rc", "valen", "cc", "d2cnn", "ga", "lws"),
     *("ipal", "plle", "clpl", "pl_knn", "pl_svm", "cavl", "lwc"),

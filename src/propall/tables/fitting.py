@@ -67,8 +67,10 @@ class FitOptions:
     `PartialLabelPortfolio`), whose size `effort` sets.
 
     Examples:
-        >>> FitOptions(effort="quick", seed=1).uses_portfolio
+        >>> FitOptions(effort="quick", seed=1).uses_portfolio  # several kinds of models
         True
+        >>> FitOptions(methods=("propall", "cc"), nets=("linear",)).uses_portfolio  # the better of these two
+        False
     """
 
     methods: tuple[str, ...] = ()  # propall by default; if there are several, the best is selected

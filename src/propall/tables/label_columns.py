@@ -121,8 +121,8 @@ def open_table(
         >>> labels = ["cat", "cat|dog", "dog", "dog|cat"]
         >>> frame = pd.DataFrame({"size": [1.0, 1.2, 3.0, 3.1] * 10, "label": labels * 10})
         >>> table = open_table(frame, LabelSource(label="label"))
-        >>> len(table.frame), table.labeled is not None
-        (40, True)
+        >>> table.labeled.labels[:2].strings()
+        ['cat', 'cat|dog']
     """
     raw = read_table(source, encoding=encoding)
     if labels is None:

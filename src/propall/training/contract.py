@@ -71,8 +71,11 @@ class Step(NamedTuple):
             the end of an epoch if the objective `needs_outputs`.
 
     Examples:
-        >>> Step(progress=torch.tensor(0.5), epoch=torch.tensor(3)).weight is None
-        True
+        >>> from propall.methods.cc import CC
+        >>> step = Step(torch.tensor(0.5), torch.tensor(10), weight=torch.tensor([1.0, 0.0]))
+        >>> logits, candidates = torch.zeros(2, 4), torch.tensor([[True, True, False, False]] * 2)
+        >>> CC().loss(logits, candidates, State(), step)  # the second row does not count
+        tensor(0.6931)
     """
 
     progress: Tensor
@@ -116,9 +119,12 @@ class TrainingSetup:
     Examples:
         >>> from propall.methods.proden import PRODEN
         >>> from propall.nets import Linear
-        >>> setup = TrainingSetup(Linear, Recipe(epochs=2))
-        >>> PRODEN().with_training(setup).title
-        'Trainer'
+        >>> candidates = torch.tensor([[True, False], [True, True], [True, True], [False, True]])
+        >>> data = PartialDataset(torch.tensor([[0.0], [1.0], [2.0], [3.0]]), candidates)
+        >>> setup = TrainingSetup(Linear, Recipe(epochs=50, learning_rate=0.5))
+        >>> classifier, *_ = PRODEN().with_training(setup).fit([Run(data, seed=0)])
+        >>> classifier.predict(torch.tensor([[-1.0], [4.0]])).tolist()
+        [0, 1]
     """
 
     net: NetFactory | nn.Module
@@ -349,8 +355,12 @@ class Run:
         >>> x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
         >>> candidates = torch.tensor([[True, False], [True, True], [True, True], [False, True]])
         >>> data = PartialDataset(x, candidates)
-        >>> Run(data, seed=1, learning_rate=0.1).seed
-        1
+        >>> from propall.methods.proden import PRODEN
+        >>> from propall.nets import Linear
+        >>> runs = [Run(data, seed=0), Run(data, seed=1, learning_rate=0.1)]
+        >>> setup = TrainingSetup(Linear, Recipe(epochs=50, learning_rate=0.5))
+        >>> len(PRODEN().with_training(setup).fit(runs))  # one classifier per run
+        2
     """
 
     train: PartialDataset
@@ -375,8 +385,8 @@ class Classifier(ABC):
         >>> data = PartialDataset(x, candidates)
         >>> from propall.methods.pl_knn import PLKNN
         >>> classifier, *_ = PLKNN(neighbours=2).fit([Run(data, seed=0)])
-        >>> classifier.probabilities(torch.tensor([[-1.0]])).shape
-        torch.Size([1, 2])
+        >>> classifier.probabilities(torch.tensor([[-1.0]])).round(decimals=2).tolist()
+        [[0.66, 0.34]]
     """
 
     #: Identifies the class in saved models; lower case, unique.

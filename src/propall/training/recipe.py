@@ -51,8 +51,9 @@ class Recipe:
         views: weak and strong views of every row; None: one view, augmented by `augmentation`.
 
     Examples:
-        >>> Recipe(epochs=20, batch_size=128, optimizer="adam", learning_rate=1e-3).batch_size
-        128
+        >>> recipe = Recipe(epochs=20, batch_size=128, optimizer="adam", learning_rate=1e-3)
+        >>> recipe.batch_sizes(300)  # of an epoch on 300 rows; the rest is dropped
+        [128, 128]
     """
 
     epochs: int = 500
