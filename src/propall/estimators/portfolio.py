@@ -413,9 +413,7 @@ class _PortfolioFitting:
 
     def _fit_models(self, group: Sequence[PortfolioMember]) -> list[PartialLabelClassifier]:
         if whole := next((member.name for member in group if member.model.bagging is None), None):
-            raise ValueError(
-                f"members: {whole!r} has bagging=None; expected a share such as 0.8."
-            )
+            raise ValueError(f"members: {whole!r} has bagging=None; expected a share such as 0.8.")
         models = [self._model(member) for member in group]
         deadline = _Deadline(self.deadline) if self.out_of_bag else None
         parts = self.fitting.fit_stack(models, range(len(models)), [0], None, deadline)
