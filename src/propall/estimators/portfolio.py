@@ -432,7 +432,7 @@ class _PortfolioFitting:
             start = torch.from_numpy(self._posterior(member.start))
         rows = Standardization().apply(self.features).flatten(1)
         trees, out_of_bag = method.fit_from(rows, self.labels.mask, start, self.seed)
-        if isinstance(method, Forest) and self._seen_bags(member.start):
+        if isinstance(method, Forest) and (not member.start or self._start_weights(member.start)):
             out_of_bag = self._held_out_by_forests(member, method, rows)
         classes = self.labels.decode(range(self.labels.n_classes))
         model.adopt(trees, classes, tuple(self.features.shape[1:]), Standardization())
@@ -447,13 +447,14 @@ class _PortfolioFitting:
         The trees that a row is out of bag of have seen it indirectly: it has taught the models that gave its
         neighbors their targets, in an earlier round or at the start.
         """
-        smaller = dataclasses.replace(method, trees=min(method.trees, max(50, method.trees // 2)))
+        smaller = dataclasses.replace(method, trees=min(method.trees, max(30, method.trees // 2)))
+        weights = self._start_weights(member.start)
         probabilities = np.full(self.mask.shape, 1 / self.mask.shape[1])
         inside = []
         for number, bag in enumerate(self.bags):
             if self.out_of_bag and time.perf_counter() > self.deadline:
                 raise _OutOfTimeError
-            start = torch.from_numpy(self._posterior_inside(member.start, number)) if member.start else None
+            start = torch.from_numpy(self._posterior_inside(weights, number)) if weights else None
             seed = counter_rng.seed_for(self.seed, f"bag {number}")
             (trees,), posterior = smaller.fit_from(rows[bag], self.labels.mask[bag], start, seed)
             left_out = np.setdiff1d(np.arange(len(rows)), bag)
@@ -462,26 +463,23 @@ class _PortfolioFitting:
         self.inside[member.name] = inside
         return probabilities
 
-    def _seen_bags(self, start: str) -> list[str]:
-        """The members that a forest starts from, of which each model has seen one bag; [""] for no start."""
-        names = list(self.out_of_bag) if start == MIXTURE else [start]
-        return [name for name in names if not name or name in self.inside or self._is_bagged(name)]
+    def _start_weights(self, start: str) -> dict[str, float]:
+        """Weights of the models that a forest starts from, of those that consist of one part per bag."""
+        if start != MIXTURE:
+            return {start: 1.0} if start and self._has_bags(start) else {}
+        pairs = zip(self.out_of_bag, self.mixture_weights(), strict=True)
+        return {name: weight for name, weight in pairs if weight > 0 and self._has_bags(name)}
 
-    def _is_bagged(self, name: str) -> bool:
+    def _has_bags(self, name: str) -> bool:
         model = self.fitted[name]
         trees = isinstance(model.ensemble().method, TREES)
-        return not trees and model.bagging == BAGGING and model.n_estimators >= BLOCK
+        return name in self.inside or (not trees and model.bagging == BAGGING and model.n_estimators >= BLOCK)
 
-    def _posterior_inside(self, start: str, number: int) -> NDArray[np.float64]:
+    def _posterior_inside(self, weights: dict[str, float], number: int) -> NDArray[np.float64]:
         """Probabilities of the rows in a bag by models that were fitted to this bag only."""
-        weights = dict(zip(self.out_of_bag, self.mixture_weights(), strict=True))
-        names = self._seen_bags(start)
-        logs = [self._logs_inside(name, number) for name in names]
-        kept = np.ones(1) if len(names) == 1 else np.asarray([weights[name] for name in names])
-        if not kept.any():
-            kept = np.full(len(names), 1 / len(names))
-        posterior: NDArray[np.float64] = np.exp(log_weighted_mean(logs, kept))
-        return posterior
+        logs = [self._logs_inside(name, number) for name in weights]
+        mean = log_weighted_mean(logs, np.asarray(list(weights.values())) / sum(weights.values()))
+        return np.asarray(np.exp(mean))
 
     def _logs_inside(self, name: str, number: int) -> NDArray[np.float64]:
         model, bag = self.fitted[name], self.bags[number]
