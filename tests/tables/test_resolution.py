@@ -120,6 +120,8 @@ def test_a_model_weighs_people_as_its_fit_did(tmp_path) -> None:
     assert (by_fit.resolution.label == by_model.resolution.label).all()
     alone = (fitted.search.out_of_fold_.label == np.array(truth)).mean()
     assert (by_model.resolution.label == np.array(truth)).mean() > alone
+    single = resolve_file(fitted.model, frame.iloc[:1])  # nothing is left to predict held-out answers from
+    assert single.resolution.label.tolist() == by_model.resolution.label[:1].tolist()
 
 
 def test_cells_the_model_cannot_use_are_said(fitted, tmp_path) -> None:
