@@ -12,7 +12,7 @@ from propall.bench.estimators import benchmark_estimators
 from propall.bench.images import benchmark_images
 from propall.bench.loss import benchmark_loss
 from propall.bench.resnet import benchmark_resnet
-from propall.bench.results import BenchmarkResult, Spread, Target
+from propall.bench.results import BenchmarkResult, Spread, Target, targets_table
 from propall.bench.training import benchmark_training
 from propall.cli import main
 
@@ -162,3 +162,8 @@ def test_resnet_in_the_precisions_asked_for(precisions):
     assert [line.subject for line in result.measurements[2:]] == [
         f"propall, {precision}" for precision in precisions
     ]
+
+
+def test_figures_of_a_folder_without_results_are_an_error(tmp_path):
+    with pytest.raises(ValueError, match="has no JSON files"):
+        targets_table(tmp_path)

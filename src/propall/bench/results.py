@@ -165,8 +165,11 @@ def _processor() -> str:
 
 def targets_table(folder: Path) -> str:
     """Return a Markdown table of the targets and measured values in the JSON files of a folder."""
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise ValueError(f"folder: {folder} has no JSON files; expected those of `propall bench --json`.")
     rows = ["| | target | measured | |", "| --- | --- | --: | --- |"]
-    for path in sorted(folder.glob("*.json")):
+    for path in paths:
         result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         rows.append(f"| **{result['title']}** ({result['machine']['hardware']}) | | | |")
         for entry in result["targets"]:

@@ -215,7 +215,9 @@ _PUBLISHED: Mapping[str, tuple[PublishedResult, ...]] = {
     "uniform-0.3": (PublishedResult("PiCO", 94.18, *_PICO),),
     "uniform-0.5": (
         PublishedResult("PiCO", 93.58, *_PICO),
-        PublishedResult("DMIS", 94.70, "diffusion classifier", "text of the article; law not checked"),
+        PublishedResult(
+            "DMIS", 94.70, "diffusion classifier", "text of the article; candidate sets not checked"
+        ),
     ),
     "instance-public": (
         PublishedResult("CAD-CAM", 92.69, "ResNet-34, 500 epochs", _THIRD_PARTY),
