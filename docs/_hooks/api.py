@@ -208,26 +208,24 @@ def attribute_comment(path: Path, name: str) -> str:
 
 
 def module_page(page: str) -> str:
-    """The page of some modules: a table of their names, then each name."""
+    """The page of some modules: a list of their names, then each name."""
     title, sentence, modules = PAGES[page]
     rows, parts = [], []
     for module in modules:
         for name in module.public:
             path = f"{module.name}.{name}"
-            rows.append(f"| [`{name}`][{path}] | {summary(module.name, name)} |")
+            rows.append(f"[`{name}`][{path}]\n:   {summary(module.name, name)}")
             if not module.name.startswith("propall.methods."):  # those are on the method's own page
                 parts.append(f"::: {path}")
-    table = "\n".join(["| name | |", "| --- | --- |", *rows])
-    return "\n\n".join([f"# {title}", sentence, table, *parts]) + "\n"
+    return "\n\n".join([f"# {title}", sentence, *rows, *parts]) + "\n"
 
 
 def api_pages() -> dict[str, str]:
     """All pages of the API by path."""
-    rows = "\n".join(f"| [{title}]({page}.md) | {sentence} |" for page, (title, sentence, _) in PAGES.items())
-    names = public_names("propall")
-    top = "\n".join(f"| [`{name}`][propall.{name}] | {summary('propall', name)} |" for name in names)
-    index = (
-        "# API\n\nThe names that `import propall` promises:\n\n| name | |\n| --- | --- |\n"
-        f"{top}\n\nBy module:\n\n| page | |\n| --- | --- |\n{rows}\n"
-    )
+    modules = [f"[{title}]({page}.md)\n:   {sentence}" for page, (title, sentence, _) in PAGES.items()]
+    names = [
+        f"[`{name}`][propall.{name}]\n:   {summary('propall', name)}" for name in public_names("propall")
+    ]
+    parts = ["# API", "The names that `import propall` promises:", *names, "By module:", *modules]
+    index = "\n\n".join(parts) + "\n"
     return {"api/index.md": index, **{f"api/{page}.md": module_page(page) for page in PAGES}}

@@ -33,6 +33,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "security.md",
     ),
 }
+#: Folders that are a group of their own within a section, with its title.
+GROUPS = {"api/": "API"}
 #: Where the remaining pages of `docs/` go, and under which title.
 REST = ("Guides", "In depth")
 
@@ -71,7 +73,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for title, entries in SECTIONS.items():
         pages: list[Any] = []
         for entry in entries:
-            if entry.endswith("/"):
+            if entry in GROUPS:
+                pages.append({GROUPS[entry]: folder_pages(files, entry)})
+            elif entry.endswith("/"):
                 pages += folder_pages(files, entry)
             elif files.get_file_from_path(entry) is not None:
                 pages.append(entry)
