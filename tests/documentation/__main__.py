@@ -10,7 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.documentation.pages import ROOT, all_pages
+from tests.documentation.pages import ROOT, all_pages, has_code
 from tests.documentation.running import PageResult, run_page, with_replacements
 
 #: What a run leaves for the site: the pictures, and the time of every block.
@@ -37,7 +37,9 @@ def main() -> int:
     pages = [path.resolve() for path in arguments.pages] or all_pages()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # pages run side by side
     start = time.perf_counter()
-    results = run_pages([page for page in pages if "```" in page.read_text(encoding="utf-8")], arguments.jobs)
+    results = run_pages(
+        [page for page in pages if has_code(page.read_text(encoding="utf-8"))], arguments.jobs
+    )
     seconds = time.perf_counter() - start
     problems = [problem for result in results for problem in result.problems]
     if arguments.update:

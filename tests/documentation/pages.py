@@ -187,6 +187,11 @@ def _add_block(blocks: list[Block], info: str, code: str, span: Span, indent: in
     )
 
 
+def has_code(text: str) -> bool:
+    """Whether a page has a code block, shown or hidden."""
+    return "```" in text or "<!-- run: hidden" in text
+
+
 def shown_pictures(text: str) -> list[str]:
     """Relative addresses of the pictures of a page."""
     found = [first or second for first, second in _PICTURE.findall(re.sub(r"(?ms)^ *```.*?^ *```", "", text))]

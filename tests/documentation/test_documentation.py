@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 
 from tests.documentation.comparison import matches
-from tests.documentation.pages import PageError, all_pages, read_blocks, shown_pictures
+from tests.documentation.pages import PageError, all_pages, has_code, read_blocks, shown_pictures
 from tests.documentation.running import run_page, with_replacements
 
 PAGE = """\
@@ -210,3 +210,10 @@ def test_the_build_counts_what_was_executed(tmp_path, monkeypatch):
     assert contents["site_pages"] == 1
     assert contents["api_names"] > 80
     assert contents["commands"] > 25
+
+
+def test_a_page_whose_only_code_is_hidden_runs():
+    assert all(has_code(text) for text in ("```python\n1\n```\n", "<!-- run: hidden\n1\n-->\n"))
+    assert not has_code("only `text`\n")
+    pages = [page.read_text(encoding="utf-8") for page in all_pages()]
+    assert all(has_code(text) for text in pages if read_blocks(text))
