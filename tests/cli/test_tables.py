@@ -606,3 +606,62 @@ def test_fit_says_how_far_labels_are_trusted(run, tmp_path) -> None:
     code, _, err = run(*words, "--trust", "2", "--out", tmp_path / "m2")
     assert code != 0
     assert "trust: got '2'; expected auto, full or a number" in err
+
+
+def test_a_report_beside_the_output_replaces_only_reports(run, tmp_path) -> None:
+    _, _, wide = answers_of(n=60)
+    wide.to_csv(tmp_path / "answers.csv", index=False)
+    words = ("consensus", tmp_path / "answers.csv", "--annotators", "a,b,c", "--out", tmp_path / "mine.csv")
+    (tmp_path / "mine.html").write_text("<h1>My page</h1>")
+    code, _, err = run(*words)
+    assert code == 1
+    assert "mine.html, which is not a report of propall; choose another name" in " ".join(err.split())
+    assert (tmp_path / "mine.html").read_text() == "<h1>My page</h1>"
+    assert not (tmp_path / "mine.csv").exists()
+    assert run(*words, *NO_PAGE)[0] == 0
+    assert (tmp_path / "mine.html").read_text() == "<h1>My page</h1>"
+    (tmp_path / "mine.html").unlink()
+    assert run(*words)[0] == 0
+    assert run(*words)[0] == 0  # an older report is replaced
+    (tmp_path / "mine_annotators.csv").write_text("name,phone\nann,123\n")
+    code, _, err = run(*words)
+    assert code == 1
+    assert "mine_annotators.csv, which is another table" in " ".join(err.split())
+    assert "ann,123" in (tmp_path / "mine_annotators.csv").read_text()
+
+
+def test_resolve_replaces_no_other_page(run, tmp_path) -> None:
+    frame, truth = blobs(60)
+    frame["ann"], frame["bob"] = truth, [*truth[:50], *["dgo"] * 2, *truth[52:]]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    fit = ("fit", tmp_path / "t.csv", "--annotators", "ann,bob", *QUICKLY, "--out", tmp_path / "m")
+    assert run(*fit, *NO_PAGE)[0] == 0
+    words = ("resolve", tmp_path / "t.csv", "--model", tmp_path / "m", "--out", tmp_path / "out.csv")
+    (tmp_path / "out.html").write_text("<h1>My page</h1>")
+    code, _, err = run(*words)
+    assert code == 1
+    assert "out.html, which is not a report of propall" in " ".join(err.split())
+    (tmp_path / "out.html").unlink()
+    code, out, err = run(*words)
+    assert code == 0, err
+    assert "'dgo' is read as 'dog' (rows 51, 52)" in out  # all notes, not only on dropped rows
+    files = [tmp_path / f"out_{name}.csv" for name in ("annotators", "confusions", "questions")]
+    assert all(path.exists() and path.name in "".join(out.split()) for path in files)
+    assert json.loads(run(*words, "--json")[1])["files"] == list(map(str, files))
+
+
+def test_consensus_prints_all_notes_and_names_items(run, tmp_path) -> None:
+    _, _, wide = answers_of(n=60)
+    frame = long_form(wide).set_axis(["photo", "labeler", "verdict"], axis=1)
+    frame = pd.concat([frame, frame.head(2)])
+    frame.to_csv(tmp_path / "answers.csv", index=False)
+    words = ("consensus", tmp_path / "answers.csv", "--out", tmp_path / "out.csv", *NO_PAGE)
+    code, out, err = run(*words, "--item", "photo", "--annotator", "labeler")
+    assert code == 0, err
+    text = " ".join(out.split())
+    assert "2 answers of an annotator who had answered the row before; all are candidates, the last" in text
+    assert re.search(r"Ask again first: x\d+ \(row \d+\), [abc];", text)
+    assert "Also written:" in text
+    code, _, err = run(*words)
+    assert code == 1
+    assert "--label ANSWER --item ITEM --annotator WHO" in " ".join(err.split())

@@ -296,6 +296,59 @@ def test_annotator_who_always_answers_the_same() -> None:
     assert right(posterior, truth) >= right(without, truth) - 0.012
 
 
+@pytest.mark.parametrize("priors", [[1 / 3] * 3, [0.7, 0.2, 0.1], [0.85, 0.1, 0.05]])
+@pytest.mark.parametrize("share", [1.0, 0.9])
+def test_the_same_answer_to_everything_misleads_nobody(priors, share) -> None:
+    draw = np.random.default_rng(0)
+    truth = draw.choice(3, 400, p=priors)
+    wrong = (truth[:, None] + draw.integers(1, 3, (400, 3))) % 3
+    answers = np.where(draw.random((400, 3)) < (0.9, 0.75, 0.7), truth[:, None], wrong)
+    same = np.where(draw.random(400) < share, 0, draw.integers(0, 3, 400))
+    without, posterior = combine_answers(None, answers), combine_answers(None, np.c_[answers, same])
+    assert right(posterior, truth) >= right(without, truth) - 0.015
+    np.testing.assert_allclose(posterior.accuracy[:3], without.accuracy, atol=0.03)
+    assert posterior.accuracy[3] == pytest.approx((same == truth).mean(), abs=0.05)
+
+
+@pytest.mark.parametrize("n_annotators", [1, 3, 200])
+@pytest.mark.parametrize("errors", ["shrunk", "dawid_skene", "one_coin"])
+def test_single_answers_are_labels_but_not_certain(n_annotators, errors) -> None:
+    draw = np.random.default_rng(0)
+    labels = draw.choice(3, 200, p=[0.8, 0.15, 0.05])
+    answers = np.full((200, n_annotators), -1)
+    answers[np.arange(200), np.arange(200) % n_annotators] = labels
+    posterior = combine_answers(None, CrowdAnswers.from_matrix(answers, 3), errors=errors)
+    assert (posterior.probabilities.argmax(1) == labels).all()
+    np.testing.assert_allclose(posterior.probabilities.max(1), 2 / 3)  # halfway between chance and 1
+    np.testing.assert_allclose(posterior.accuracy, 2 / 3)
+    assert not posterior.n_compared.any()
+    assert posterior.standard_error.min() > 0.2
+
+
+def test_answers_that_can_be_compared_with_more_others_say_more() -> None:
+    answers = np.array([[0, -1, -1], [1, 1, -1], [0, 1, 0], [1, 1, 1]])
+    crowd_answers = CrowdAnswers.from_matrix(answers, 2)
+    np.testing.assert_allclose(crowd_answers.n_compared(model=False), [11 / 6, 11 / 6, 4 / 3])
+    np.testing.assert_allclose(crowd_answers.n_compared(model=True), [8 / 3, 13 / 6, 1.5])
+
+
+def test_standard_errors_hold_for_rows_with_few_answers() -> None:
+    inside = []
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        truth, skills = draw.integers(0, 4, 400), np.array([0.9, 0.75, 0.65])
+        wrong = (truth[:, None] + draw.integers(1, 4, (400, 3))) % 4
+        answers = np.where(draw.random((400, 3)) < skills, truth[:, None], wrong)
+        several = draw.random(400) < 0.2
+        first, second = draw.permuted(np.tile(np.arange(3), (400, 1)), axis=1)[:, :2].T
+        kept = np.zeros((400, 3), dtype=bool)
+        kept[np.arange(400), first] = True
+        kept[several, second[several]] = True
+        posterior = combine_answers(None, CrowdAnswers.from_matrix(np.where(kept, answers, -1), 4))
+        inside.append(np.abs(posterior.accuracy - skills) <= 1.96 * posterior.standard_error)
+    assert np.mean(inside) > 0.8
+
+
 @pytest.mark.parametrize("model", [True, False])
 def test_extreme_answers_stay_finite(model) -> None:
     draw = np.random.default_rng(0)
@@ -353,6 +406,9 @@ def test_wrong_input_is_named() -> None:
         CrowdAnswers.from_lists([0], [0], [3], (1, 1, 3))
     with pytest.raises(ValueError, match=r"log_probabilities: got shape \(2, 3\); expected \(1, 3\)"):
         combine_answers(np.zeros((2, 3)), np.array([[0]]))
+    for odd in (np.array([["cat", "dog"]]), np.array([0, 1])):
+        with pytest.raises(ValueError, match=r"answers: got .* expected a matrix of class indices"):
+            combine_answers(None, odd)
     with pytest.raises(ValueError, match="errors: got 'glad'; expected shrunk, dawid_skene, one_coin"):
         combine_answers(None, np.array([[0, 1]]), errors="glad")
     with pytest.raises(ValueError, match="answers: got float64 of shape"):

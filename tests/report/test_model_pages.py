@@ -63,7 +63,7 @@ def test_the_page_of_a_fit_says_what_was_found(fitted, outline) -> None:
         "to review first",
         "hardest to tell apart",
         "is a candidate (%)",
-        "certain before",
+        "only label before",
         fitted.hardware,
     ):
         assert part in text, part

@@ -154,7 +154,7 @@ def test_answers_that_do_not_count_as_an_annotators_are_noted() -> None:
     labeled = open_table(long, LabelSource(label="answer", item="item", annotator="annotator")).labeled
     assert labeled.answers.tolist() == [[1, -1], [1, 0]]
     notes = {note.kind: note.rows for note in labeled.notes}
-    assert notes["several answers of an annotator"] == (0,)
+    assert notes["several answers of an annotator"] == (0, 2)  # different ones and equal ones
     long.loc[4, "annotator"] = ""
     labeled = open_table(long, LabelSource(label="answer", item="item", annotator="annotator")).labeled
     assert labeled.answers.tolist() == [[1], [1]]
@@ -173,9 +173,11 @@ def test_answers_of_nobody_are_votes() -> None:
 
 
 def test_many_annotators_are_reported_in_little_time_and_memory() -> None:
-    """One annotator per row: only the most accurate ones are considered for further answers."""
+    """Every answer is another person's: only the most accurate ones are considered for further answers."""
     draw = np.random.default_rng(0)
-    rows = [(i, f"w{i}", CLASSES[(i % 4 + (draw.random() < 0.2)) % 4]) for i in range(400)]
+    rows = [
+        (i, f"{who}{i}", CLASSES[(i % 4 + (draw.random() < 0.2)) % 4]) for i in range(400) for who in "vw"
+    ]
     frame = pd.DataFrame(rows, columns=["item", "annotator", "answer"])
     resolved = combine_table(open_table(frame, guess_answer_columns(read_table(frame))))
     assert resolved.labeled.answers.itemsize == 1
@@ -192,4 +194,87 @@ def test_a_table_without_answers_is_refused() -> None:
     with pytest.raises(ValueError, match="annotators: the labels are one column"):
         combine_table(open_table(frame, LabelSource(label="label")))
     with pytest.raises(ValueError, match="annotators: which columns hold the answers"):
-        with_usual_answers(LabelSource(), read_table(frame))
+        with_usual_answers(read_table(frame))
+
+
+def long_table(rows, **columns):
+    names = columns or {"item": 0, "annotator": 0, "answer": 0}
+    frame = pd.DataFrame(rows, columns=list(names))
+    return open_table(frame, guess_answer_columns(read_table(frame)))
+
+
+def test_the_probability_is_among_all_classes() -> None:
+    _, _, wide = answers_of()
+    resolved = combine_table(open_table(wide, WIDE))
+    posterior = resolved.consensus.posterior
+    frame = resolved.frame()
+    np.testing.assert_allclose(frame["propall_probability"], posterior.probabilities.max(1), atol=1e-6)
+    agreed = wide.apply(lambda row: len(set(row) - {""}) == 1, axis=1).to_numpy()
+    assert frame["propall_probability"][agreed].max() < 1  # a single answer is not certain
+    assert sum(row.before for row in resolved.counts()) == agreed.sum()
+
+
+def test_questions_are_those_with_the_largest_gains() -> None:
+    _, _, wide = answers_of(answered=0.6)
+    resolved = combine_table(open_table(wide, WIDE))
+    posterior, answers = resolved.consensus.posterior, resolved.labeled.answers
+    gains = np.where(answers >= 0, -1, posterior.expected_gain(np.arange(len(wide))))
+    expected = np.sort(gains[(answers < 0).any(1)].max(1))[::-1][:30]
+    questions = report_crowd(resolved, most=30).questions
+    np.testing.assert_allclose(questions["expected_gain"], expected, atol=1e-12)
+
+
+def test_nothing_is_asked_if_nothing_would_be_gained() -> None:
+    rows = [(i, who, "cat" if i % 2 else "dog") for i in range(50) for who in ("ann", "bob", "eve")]
+    assert len(report_crowd(combine_table(long_table(rows))).questions) == 0
+
+
+def test_items_have_the_names_of_their_column() -> None:
+    _, _, wide = answers_of(n=60)
+    frame = long_form(wide).set_axis(["photo", "labeler", "verdict"], axis=1)
+    raw = read_table(frame)
+    assert guess_answer_columns(raw) is None
+    source = guess_answer_columns(raw, "photo", "labeler")
+    assert source == LabelSource(label="verdict", item="photo", annotator="labeler")
+    questions = report_crowd(combine_table(open_table(frame, source))).questions
+    assert questions["item"].str.fullmatch(r"x\d+").all()
+
+
+def test_answers_that_are_not_weighed_are_noted() -> None:
+    rows = [(f"x{i}", who, "cat" if i % 2 else "dog") for i in range(20) for who in ("ann", "bob")]
+    rows += [("x0", "ann", "cat"), ("x1", "ann", "cat"), ("x2", "bob", "cat|dog"), ("x3", "", "emu")]
+    table = long_table(rows)
+    notes = {note.kind: note for note in table.notes}
+    repeated = notes["several answers of an annotator"]
+    assert repeated.text.startswith("2 answers of an annotator who had answered the row before")
+    assert repeated.rows == (0, 2)
+    assert notes["several labels in an answer"].text.startswith("1 answer with several labels")
+    assert notes["answer of nobody"].text.startswith("1 answer without the name")
+    labeled = table.labeled
+    answered = [labeled.labels.classes[z] if z >= 0 else None for z in labeled.answers[0]]
+    assert answered == ["cat", "dog"]  # the last answer of ann
+    assert combine_table(table).notes == table.notes
+
+
+def test_a_report_replaces_only_reports(tmp_path) -> None:
+    _, _, wide = answers_of(n=60)
+    report = report_crowd(combine_table(open_table(wide, WIDE)))
+    report.check_files(tmp_path / "labels.csv")
+    report.write(tmp_path / "labels.csv")
+    report.check_files(tmp_path / "labels.csv")
+    (tmp_path / "labels_questions.csv").write_text("question,points\nWhat is it?,5\n")
+    with pytest.raises(ValueError, match=r"would replace .*labels_questions.csv, which is another table"):
+        report.check_files(tmp_path / "labels.csv")
+
+
+def test_one_answer_per_row_shows_nobody_s_accuracy() -> None:
+    rows = [(i, ("ann", "bob")[i % 2], ("cat", "dog", "emu")[i % 3]) for i in range(60)]
+    resolved = combine_table(long_table(rows))
+    note = next(note for note in resolved.notes if note.kind == "nothing to compare")
+    assert "an accuracy of 67 % is assumed" in note.text
+    assert len(report_crowd(resolved).confusions) == 0
+    assert resolved.frame()["propall_probability"].max() == pytest.approx(2 / 3, abs=1e-6)
+    assert resolved.resolution.label.tolist() == ["cat", "dog", "emu"] * 20
+    page = consensus_page(resolved).to_html()
+    assert "Nothing shows who is reliable: no row has two answers" in page
+    assert "most accurate annotator" not in page

@@ -21,7 +21,7 @@ def test_the_usual_names_are_guessed() -> None:
     ("options", "message"),
     [
         ({"label": "a", "annotators": ("b",)}, "--label and --annotators are mutually exclusive"),
-        ({"item": "a"}, "item: needs a label"),
+        ({"item": "a"}, "item: needs the column of answers too"),
         ({"label": "a", "annotator": "b"}, "annotator: needs an item"),
         ({"label": "a", "separator": ""}, "separator: empty"),
         ({"label": "a", "unlabeled": "burn"}, "unlabeled"),

@@ -134,7 +134,8 @@ def fit(
         )
     table = open_table(file, labels.source(), encoding=labels.encoding)
     if table.labeled is not None and table.labeled.from_model and verbose:
-        _print_notes([note for note in table.labeled.notes if note.kind == "candidate sets of a model"])
+        kinds = ("candidate sets of a model", "no single candidates")
+        _print_notes([note for note in table.labeled.notes if note.kind in kinds])
     try:
         fitted = fit_table(
             table,
@@ -245,9 +246,12 @@ def resolve(
     are read from the same columns as in the fit unless given here.
 
     Added columns: propall_label, the most probable candidate; propall_probability, its probability among the
-    candidates; propall_margin, the lead over the second; propall_doubt, the probability that no candidate is
-    correct; propall_alternatives, other classes and their probabilities; propall_note; propall_by, which
-    models answered.
+    candidates (of annotators and models, among all classes); propall_margin, the lead over the second;
+    propall_doubt, the probability that no candidate is correct; propall_alternatives, other classes and their
+    probabilities; propall_note; propall_by, which models answered.
+
+    With annotators, three more files describe them (OUT_annotators.csv), their confusions
+    (OUT_confusions.csv), and rows to ask again (OUT_questions.csv).
 
     Several workers share the files of a folder; --out is then a new folder, with files of the same names.
 
@@ -268,9 +272,11 @@ def resolve(
         _check_workers(embeddings, labels.encoding)
     else:
         _check_out(out, file, crowd_files(out))
+    beside = _page_beside(out) if output.page and not parallel.are_used else None
     loaded, embedding = TableModel.load(model), load_embedding(embeddings)
     read = partial(read_table, encoding=labels.encoding)
     page: Path | None = None
+    files: list[Path] = []
     resolved: ResolvedTable | ResolutionSummary
     if parallel.are_used:
         workers = parallel.processes()
@@ -282,15 +288,19 @@ def resolve(
             print_note(f"{file} is resolved in parts, so there is no report page.")
     else:
         resolved = resolve_file(loaded, read(file), source, embedding=embedding)
+        crowd_report = report_crowd(resolved) if beside is not None else None
+        if crowd_report is not None:
+            crowd_report.check_files(out)
         write_table(resolved.frame(output.alternatives), out, separator=resolved.raw.separator)
-        page = resolve_page(resolved).write(out.with_suffix(".html")) if output.page else None
-        if output.page and (crowd_report := report_crowd(resolved)) is not None:
-            crowd_report.write(out)
+        page = None if beside is None else resolve_page(resolved).write(beside)
+        files = [] if crowd_report is None else crowd_report.write(out)
     if output.json:
-        print_json({**resolved.as_dict(), "out": out, "page": page})
+        print_json({**resolved.as_dict(), "files": files, "out": out, "page": page})
         return
     if not output.quiet:
         _print_resolved(resolved)
+        if files:
+            print_line(f"Also written: {', '.join(map(str, files))}")
     if resolved.unfinished:
         print_note("The fit of this model was interrupted: it is overconfident on rows it was fitted on.")
     doubted = f"; in {plural(resolved.doubted, 'row')} all candidates are probably wrong"
@@ -321,27 +331,37 @@ def consensus(
     from propall.tables.resolution import SURE
     from propall.tables.writing import write_table
 
+    page = _page_beside(out) if output.page else None
     _check_out(out, file, crowd_files(out))
-    source = labels.source()
     if not labels.name_columns:
-        source = with_usual_answers(source, read_table(file, encoding=labels.encoding))
-    table = open_table(file, source, encoding=labels.encoding)
+        raw = read_table(file, encoding=labels.encoding)
+        guess = with_usual_answers(raw, labels.item, labels.annotator)
+        labels = replace(labels, label=guess.label, item=guess.item, annotator=guess.annotator)
+    table = open_table(file, labels.source(), encoding=labels.encoding)
     resolved = combine_table(table, errors=crowd.errors, class_priors=crowd.class_priors)
     report = report_crowd(resolved, most=crowd.questions)
     assert report is not None
+    report.check_files(out)
     write_table(resolved.frame(), out, separator=resolved.raw.separator)
     files = report.write(out)
-    page = consensus_page(resolved).write(out.with_suffix(".html")) if output.page else None
+    if page is not None:
+        consensus_page(resolved).write(page)
+    best = resolved.probability
     if output.json:
         alpha = report.agreement.alpha
-        details = {"alpha": None if alpha != alpha else alpha, "files": files, "out": out, "page": page}
+        details = {
+            "expected_correct": float(best.mean()),
+            "alpha": None if alpha != alpha else alpha,
+            "files": files,
+            "out": out,
+            "page": page,
+        }
         print_json({**resolved.as_dict(), **details})
         return
     if not output.quiet:
         _print_crowd(report)
-        _print_notes([note for note in resolved.notes if note.action == "row dropped"])
-        print_line()
-    best = resolved.resolution.probabilities.max(1)
+        _print_notes(resolved.notes)
+        print_line(f"\nAlso written: {', '.join(map(str, files))}")
     print_line(
         f"{plural(len(best), 'row')} labeled, {100 * float(best.mean()):.1f} % expected to be correct; "
         f"{int((best >= SURE).sum())} with a probability of at least {SURE}. Table: {out}{_report_at(page)}"
@@ -507,6 +527,20 @@ def _check_out(out: Path, file: Path, beside: Sequence[Path] = ()) -> None:
             )
 
 
+def _page_beside(out: Path) -> Path:
+    """Return the path of the report page beside an output; raise an error if another page has its name."""
+    from propall.report.page import is_report
+
+    page = out.with_suffix(".html")
+    check_writable(page)
+    if page.exists() and not is_report(page):
+        raise ValueError(
+            f"out: the report beside {out} would replace {page}, which is not a report of propall; choose "
+            "another name, or omit the report with --options page=false."
+        )
+    return page
+
+
 def _print_columns(summary: Summary) -> None:
     size = f"{plural(summary.rows, 'row')}, {plural(len(summary.columns), 'column')}"
     print_line(f"{summary.source}: {size}\n", style="bold")
@@ -611,13 +645,15 @@ def _print_settings(account: Mapping[str, Any]) -> None:
 
 
 def _print_resolved(resolved: ResolvedTable | ResolutionSummary) -> None:
-    columns = ("label", "certain before", "resolved", "mean probability")
-    rows = [(*row[:-1], f"{row.probability:.2f}") for row in resolved.counts()[:MOST_CLASSES]]
+    columns = ("label", "only label before", "resolved", "mean probability")
+    rows = [
+        (*row[:-1], f"{row.probability:.2f}" if row.after else "") for row in resolved.counts()[:MOST_CLASSES]
+    ]
     print_table(columns, rows, numbers=slice(1, None))
     if resolved.annotators:
         shares = [f"{name} {100 * share:.0f} %" for name, share in resolved.annotators[:MOST_CLASSES]]
         print_line(f"\nEstimated accuracy: {', '.join(shares)}")
-    _print_notes([note for note in resolved.notes if note.action == "row dropped"])
+    _print_notes(resolved.notes)
     print_line()
 
 
@@ -645,10 +681,8 @@ def _print_crowd(report: CrowdReport) -> None:
     if len(report.questions):
         first = report.questions.iloc[0]
         gain = 100 * float(first["expected_gain"])
-        print_line(
-            f"Ask again first: row {first['row']}, {first['ask']}; "
-            f"expected gain {gain:.1f} points of probability"
-        )
+        item = f"{first['item']} (row {first['row']})" if "item" in first else f"row {first['row']}"
+        print_line(f"Ask again first: {item}, {first['ask']}; expected gain {gain:.1f} points of probability")
 
 
 def _print_confusion(result: Evaluation) -> None:

@@ -28,6 +28,9 @@ SKILL_ANSWERS = 4.0
 CONCENTRATIONS = 10.0 ** np.arange(-0.5, 4.1, 0.5)
 #: Iterations between two choices of the concentrations.
 CHOOSE_EVERY = 5
+#: An annotator gives the same answer to nearly everything if there are at least so many answers, at least
+#: this share of them is equal, and other answers are at most this share of what the rows' classes call for.
+MIN_SAME, SAME_SHARE, OTHER_SHARE = 10, 0.8, 0.5
 #: Maximum number of entries of all confusion matrices. Beyond it, annotators with few answers share one.
 MAX_ENTRIES = 20_000_000
 #: Number of parts that the rows are divided into for held-out evidence.
@@ -101,6 +104,14 @@ class CrowdAnswers:
         total: NDArray[np.float64] = per_column.reshape(self.n_annotators, self.n_classes).sum(1)
         return total
 
+    def n_compared(self, *, model: bool) -> Float[np.ndarray, "m"]:
+        """Number of answers of each annotator; one of c on a row, a model included, counts as 1 - 1 / c."""
+        size = np.asarray(self.votes.sum(1), dtype=np.float64) + model
+        weight = 1 - 1 / np.maximum(size, 1)
+        per_column = np.asarray(self.votes.T @ weight, dtype=np.float64)
+        total: NDArray[np.float64] = per_column.reshape(self.n_annotators, self.n_classes).sum(1)
+        return total
+
     def of_rows(self, rows: NDArray[np.integer]) -> Self:
         """Return the answers on some rows."""
         return type(self)(self.votes[rows], self.n_annotators, self.n_classes)
@@ -139,6 +150,9 @@ class Posterior:
         matrix_of: (m,) which of the matrices describes each annotator. Everybody has their own, unless there
             are so many annotators and classes that those with few answers share one.
         n_answers: (m,) number of answers of each annotator.
+        n_compared: (m,) how many of these count for the annotator's accuracy: an answer that can be compared
+            with c - 1 others, or with c - 2 and a model, counts as 1 - 1 / c. If this is 0 for everybody,
+            the accuracies are not estimated but assumed.
         class_priors: (k,) estimated share of each class.
         temperature: divisor of the model's log-probabilities; None without a model.
         evidence: what the posterior is computed from.
@@ -157,6 +171,7 @@ class Posterior:
     matrices: Float[np.ndarray, "g k k"]
     matrix_of: Int[np.ndarray, "m"]
     n_answers: Float[np.ndarray, "m"]
+    n_compared: Float[np.ndarray, "m"]
     class_priors: Float[np.ndarray, "k"]
     temperature: float | None
     evidence: Evidence
@@ -186,7 +201,7 @@ class Posterior:
     @property
     def standard_error(self) -> Float[np.ndarray, "m"]:
         """Standard error of each accuracy."""
-        known = self.n_answers + SKILL_ANSWERS
+        known = self.n_compared + SKILL_ANSWERS
         error: NDArray[np.float64] = np.sqrt(self.accuracy * (1 - self.accuracy) / known)
         return error
 
@@ -241,7 +256,8 @@ def combine_answers(
     :math:`\kappa_a` maximize the evidence, so that someone with few answers is described by a skill and
     someone with many by a matrix. The temperature maximizes the likelihood of the answers. Without a model,
     the class priors :math:`\pi_y` take the place of :math:`p_i`. Answers are assumed to be independent given
-    the class.
+    the class. Without a model and without two answers on any row, every accuracy explains the answers equally
+    well; halfway between chance and 1 is assumed.
 
     With a model, each answer is also predicted from the rest of its row, with parameters estimated on other
     rows: by model and answers together, by the model alone, and by the answers alone. The posterior is
@@ -285,7 +301,13 @@ def combine_answers(
     _check_input(answers, logs)
     group = _share_matrices(answers)
     grouped = answers.of_groups(group)
-    task = _Task(errors, _fixed_priors(class_priors, answers.n_classes), accuracy)
+    k = answers.n_classes
+    priors = _fixed_priors(class_priors, k)
+    if logs is None and accuracy is None and not answers.n_compared(model=False).any():
+        # No two answers can be compared: every accuracy explains them equally well.
+        accuracy = (1 + 1 / k) / 2
+        priors = np.full(k, 1 / k) if priors is None else priors
+    task = _Task(errors, priors, accuracy)
     state = task.fit(grouped, logs)
     temperature = None if logs is None else state.temperature
     evidence: Evidence = "answers" if logs is None else "both"
@@ -307,6 +329,7 @@ def combine_answers(
         state.errors.confusion,
         group,
         answers.n_answers,
+        answers.n_compared(model=evidence != "answers"),
         np.exp(posterior).mean(0),
         temperature,
         evidence,
@@ -612,7 +635,8 @@ class _Shrunk:
     def estimate(self, q: NDArray[np.float64], iteration: int) -> AnnotatorErrors:
         """Return the posterior of the confusion matrices given the class probabilities q."""
         counts = _confusion_counts(self.answers, q)
-        pooled, overall = _pool(counts)
+        same = _always_the_same(counts)
+        pooled, overall = _pool(counts[~same] if same.any() else counts)
         k = len(pooled)
         diagonal = np.clip(np.diag(pooled), 1e-4, MAX_ACCURACY)
         wrong = pooled * (1 - np.eye(k))
@@ -638,6 +662,23 @@ class _Shrunk:
         responsibility = softmax(evidence + np.log(self.share), axis=1)
         self.share = (responsibility.sum(0) + 0.1) / (len(counts) + 0.1 * len(CONCENTRATIONS))
         self.concentration = CONCENTRATIONS[(evidence + np.log(self.share)).argmax(1)]
+
+
+def _always_the_same(counts: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which annotators give the same answer to nearly everything; none, if all do.
+
+    They do not show how people err: in the matrix of all annotators, their answer would become the usual
+    error of everybody.
+    """
+    answered, classes = counts.sum(1), counts.sum(2)
+    total = answered.sum(1)
+    usual = answered.argmax(1)[:, None]
+    answer_share, class_share = (
+        np.take_along_axis(part, usual, 1)[:, 0] / np.maximum(total, 1e-9) for part in (answered, classes)
+    )
+    same: NDArray[np.bool_] = total >= MIN_SAME
+    same &= (answer_share >= SAME_SHARE) & (1 - answer_share <= OTHER_SHARE * (1 - class_share))
+    return same if not same.all() else ~same
 
 
 def _pool(counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:

@@ -23,6 +23,7 @@ from propall.labels.inputs import (
     is_frame,
     is_matrix,
     reject_empty,
+    reject_rows,
     set_sizes,
 )
 from propall.labels.parsing import ParsedLabels
@@ -385,6 +386,14 @@ class CandidateLabels:
                 "ignored.",
                 UnknownNamesWarning,
                 stacklevel=2,
+            )
+        if empty == "refuse":
+            reject_rows(
+                ~parsed.mask.any(1),
+                "lists",
+                ("names no class", "name no class"),
+                'every row needs at least one candidate. Drop them, or pass empty="all" to keep them with '
+                "every class as candidate.",
             )
         return cls._accept(ParsedLabels(torch.from_numpy(parsed.mask), names), "lists", empty)
 

@@ -1,18 +1,18 @@
 """Candidate sets from models: scores of all classes, or lists of names that a language model wrote."""
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import chain
+from itertools import chain, permutations
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 
 from propall.labels.inputs import is_blank, is_collection
 from propall.labels.parsing import as_text, to_float_matrix
@@ -24,6 +24,12 @@ MIN_SIMILARITY = 0.85
 _BETWEEN = re.compile(r"[,;|/\n]|\bor\b|\band\b", re.IGNORECASE)
 #: Around a name: numbering, bullets, quotes, brackets and punctuation. A number at the end is a name.
 _AROUND = re.compile(r"^(?:\s|\d+[.)](?=\s*\S)|[-*•\"'`\[({])+|[\s\"'`\])}.!:]+$")
+#: Around a block of code.
+_FENCE = re.compile(r"```\w*")
+#: Before a name that does not apply.
+_NEGATION = re.compile(r"\b(?:not(?! only)|isn't|neither|nor|never)\b")
+#: Smallest number of rows with several lists from which their errors are estimated.
+MIN_COMPARED = 20
 #: Between the words of a name.
 _SPACES = re.compile(r"[\s_\-]+")
 #: Numbers in a name.
@@ -171,27 +177,33 @@ class ParsedLists(NamedTuple):
 
     @property
     def miss_rate(self) -> float | None:
-        r"""Estimated share of lists that lack the true class; None if no row has two lists.
+        r"""Estimated share of rows of whose lists none names the true class; None if too few rows have two.
 
-        Lists are taken to name the true class independently, each with probability p, and to share a class
-        only if both name the true one. A list among j then shares a class with the others with probability
-        :math:`p (1 - (1 - p)^{j - 1})`, from which p follows. The union of a row's lists lacks the true class
-        at most as often as one of them: hardly ever if they err independently, as often if they err together.
+        Two lists of a row without a class in common cannot both name the true one. If a list lacks it with
+        probability :math:`\varepsilon`, independently of the others, and its other names are drawn at random,
+
+        .. math:: P(A \cap B = \emptyset) = \bigl(1 - (1 - \varepsilon)^2\bigr) \cdot
+            \binom{k - |B|}{|A|} \Big/ \binom{k - 1}{|A|}
+
+        on average over the pairs; all :math:`m` lists of a row lack it with probability
+        :math:`\varepsilon^m`. This is too low if the lists err together.
         """
-        outcomes = []
-        for lists in self.each:
-            named = [names for names in lists if names]
-            for i, names in enumerate(named if len(named) > 1 else ()):
-                others = frozenset().union(*(other for j, other in enumerate(named) if j != i))
-                outcomes.append((len(named), bool(names & others)))
-        if not outcomes:
+        k = self.mask.shape[1]
+        rows = [[names for names in lists if names] for lists in self.each]
+        disjoint = chance = 0.0
+        n_rows = 0
+        for lists in rows:
+            pairs = list(permutations(lists, 2))
+            n_rows += bool(pairs)
+            for one, other in pairs:
+                disjoint += one.isdisjoint(other) / len(pairs)
+                if len(one) < k:
+                    ways = math.comb(k - len(other), len(one)) / math.comb(k - 1, len(one))
+                    chance += ways / len(pairs)
+        if n_rows < MIN_COMPARED or not chance:
             return None
-        n_lists, shares_a_class = np.array(outcomes, dtype=float).T
-
-        def excess(p: float) -> float:
-            return float((p * (1 - (1 - p) ** (n_lists - 1)) - shares_a_class).mean())
-
-        return 1 - float(brentq(excess, 0.0, 1.0))
+        rate = 1 - math.sqrt(1 - min(1.0, disjoint / chance))
+        return sum(rate ** len(lists) for lists in rows if lists) / len(rows)
 
 
 def parse_lists(lists: Sequence[Any], classes: Sequence[Hashable]) -> ParsedLists:
@@ -200,7 +212,7 @@ def parse_lists(lists: Sequence[Any], classes: Sequence[Hashable]) -> ParsedList
     A row is a text (`cat, dog`, `1. cat`, `["cat", "dog"]`, `a cat or a dog`), a list of names, or a list of
     lists, one for each prompt or model. Upper and lower case, punctuation around names, and hyphens or
     underscores in place of spaces do not matter; a name that is close to exactly one class is read as that
-    class, and a longer text is searched for the names of classes.
+    class, and a longer text is searched for the names of classes, except after a `not`.
     """
     known = _ClassNames(classes)
     mask = np.zeros((len(lists), len(classes)), dtype=bool)
@@ -230,7 +242,7 @@ def parse_lists(lists: Sequence[Any], classes: Sequence[Hashable]) -> ParsedList
 def _split_row(value: Any, known: "_ClassNames") -> list[list[str]]:
     """Split a row into lists of names."""
     if isinstance(value, str):
-        text = value.strip()
+        text = _FENCE.sub("\n", value).strip()
         if text.startswith("[") and text.endswith("]"):
             try:
                 return _split_row(json.loads(text), known)
@@ -298,12 +310,15 @@ class _ClassNames:
         """The only class of a similar name. `class 11` is no misspelling of `class 1`."""
         close = get_close_matches(normal, self._names, n=max(1, len(self._names)), cutoff=MIN_SIMILARITY)
         close = [name for name in close if _NUMBERS.findall(name) == _NUMBERS.findall(normal)]
+        close = [name for name in close if _NEGATION.findall(name) == _NEGATION.findall(normal)]
         return self._columns[close[0]] if len(close) == 1 else []
 
     def _find_inside(self, normal: str) -> list[int]:
         """All classes whose name is a part of a longer text."""
-        hits = dict.fromkeys(self._any.findall(normal)) if self._any is not None else ()
-        return [column for hit in hits for column in self._columns[_normal(hit)]]
+        hits = list(self._any.finditer(normal)) if self._any is not None else []
+        hits = [hit for hit in hits if not _NEGATION.search(normal[: hit.start()])]
+        names = dict.fromkeys(hit[0] for hit in hits)
+        return [column for name in names for column in self._columns[_normal(name)]]
 
 
 def _pattern(names: Iterable[str]) -> re.Pattern[str] | None:

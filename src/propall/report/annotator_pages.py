@@ -118,6 +118,10 @@ def _reliability_section(resolved: ResolvedTable, report: CrowdReport) -> PageSe
     heading = f"{name} is the most accurate annotator, with {share} correct answers"
     if len(frame) == 1:
         heading = f"{share} of the answers are estimated to be correct"
+    if posterior is not None and not posterior.n_compared.any():
+        heading = "Nothing shows who is reliable: no row has two answers"
+        caption = "Assumed, since no two answers can be compared."
+        table = replace(table, caption=caption)
     alpha = report.agreement.alpha
     agree = (
         ""

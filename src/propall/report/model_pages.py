@@ -433,7 +433,7 @@ def _bin_names() -> list[str]:
 def _count_section(resolved: ResolvedTable) -> PageSection:
     counts = resolved.counts()
     rows = [TableRow.of(c.name, c.before, c.after, c.probability if c.after else "no row") for c in counts]
-    columns = [_count("certain before"), _count("resolved"), Column("mean probability")]
+    columns = [_count("only label before"), _count("resolved"), Column("mean probability")]
     caption = "Rows with only this label, and rows resolved to it."
     table = _table("label", columns, rows, caption, "Markdown")
     before, after = sum(row.before for row in counts), sum(row.after for row in counts)
@@ -441,9 +441,10 @@ def _count_section(resolved: ResolvedTable) -> PageSection:
 
 
 def _confidence_section(resolved: ResolvedTable) -> PageSection:
-    probability = resolved.resolution.probability[resolved.is_ambiguous]
+    probability = resolved.probability[resolved.is_ambiguous]
     counts = np.bincount(_bin(probability), minlength=len(BINS) - 1)
-    caption = "Ambiguous rows by the probability of the resolved label among the candidates."
+    among = "" if resolved.any_class_is_possible else " among the candidates"
+    caption = f"Ambiguous rows by the probability of the resolved label{among}."
     chart = BarChart(caption, list(zip(_bin_names(), counts.tolist(), strict=True)), "probability", "rows")
     share = 100 * resolved.sure / max(1, resolved.ambiguous)
     heading = f"{format_percent(share, 0)} of the ambiguous rows are resolved with high probability"
@@ -519,7 +520,7 @@ def _review_sections(resolved: ResolvedTable) -> list[PageSection]:
             zip(
                 frame.index[: len(kept)],
                 shown_rows.label,
-                shown_rows.probability.tolist(),
+                resolved.probability[kept].tolist(),
                 resolved.doubt[kept].tolist(),
                 map(format_alternatives, shown_rows.alternatives(1)),
                 strict=True,
@@ -528,8 +529,9 @@ def _review_sections(resolved: ResolvedTable) -> list[PageSection]:
     ]
     columns = [_text("resolved to"), Column("probability"), Column("doubt"), _text("candidates", wraps=True)]
     columns += [_text("alternative")]
+    condition = "" if resolved.any_class_is_possible else ", if one of the candidates is correct"
     caption = (
-        "Most doubtful rows first. Probability: of the label, if one of the candidates is correct. Doubt: "
+        f"Most doubtful rows first. Probability: of the label{condition}. Doubt: "
         "the probability that none of them is. Alternative: the most probable other class, candidate or not. "
         "Rows are counted from 1, without the header."
     )
@@ -577,7 +579,7 @@ def _rows_to_review(resolved: ResolvedTable) -> tuple[NDArray[np.int64], int]:
     """All rows by how much a review would tell, doubted sets first, and the number of rows worth one."""
     resolution = resolved.resolution
     informative = ~resolution.candidates.all(1)
-    unclear = 1 - resolution.margin
+    unclear = 1 - resolved.margin
     value = np.where(informative, np.maximum(resolved.doubt, 0.5 * unclear), 0.4 * unclear)
     order = np.argsort(-value, kind="stable")
     return order, int((value > 0.05).sum())

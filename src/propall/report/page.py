@@ -102,6 +102,11 @@ class Page:
         return path
 
 
+def is_report(path: str | Path) -> bool:
+    """Whether a file is a page that `Page.write` wrote; other pages do not have its script."""
+    return THEME_SCRIPT.encode() in Path(path).read_bytes()
+
+
 def content_security_policy(style: str, *scripts: str) -> str:
     """Allow only these styles and scripts, by hash, so that no text of a page can become a script.
 

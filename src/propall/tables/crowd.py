@@ -1,6 +1,7 @@
 """Labels from annotators' answers alone, and what the answers say about annotators and rows."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from propall.tables.consensus import crowd_answers, decide
 from propall.tables.formulas import map_columns
 from propall.tables.label_columns import LabeledRows, LabeledTable
 from propall.tables.label_source import USUAL_NAMES, LabelSource
-from propall.tables.reading import RawTable
+from propall.tables.reading import DataNote, RawTable
 from propall.tables.resolution import ResolvedTable
 from propall.tables.summary import Agreement, measure_agreement
 from propall.wording import guard_formula
@@ -25,6 +26,8 @@ ANNOTATOR_NAMES = ("annotator", "worker", "rater", "user", "who", "performer")
 ANSWER_NAMES = ("answer", *USUAL_NAMES)
 #: Number of rows that are suggested for another answer.
 QUESTIONS = 50
+#: Smallest expected gain of a question.
+MIN_GAIN = 0.001
 #: Number of annotators, the most accurate ones, who may be asked again.
 ASKABLE = 100
 #: Number of products in the search for these rows; beyond it, the least certain rows are looked at.
@@ -35,11 +38,20 @@ SOMEBODY = "somebody new"
 MIN_CONFUSED = 2.0
 
 
-def guess_answer_columns(raw: RawTable) -> LabelSource | None:
-    """Return the columns of item, annotator and answer if all three have usual names."""
-    by_name = {str(name).lower(): str(name) for name in raw.frame.columns}
+def guess_answer_columns(
+    raw: RawTable, item: str | None = None, annotator: str | None = None
+) -> LabelSource | None:
+    """Return the columns of item, annotator and answer if those that are not given have usual names.
+
+    If the first two are known, the only other column holds the answers, whatever its name is.
+    """
+    names = [str(name) for name in raw.frame.columns]
+    by_name = {name.lower(): name for name in names if name not in (item, annotator)}
     usual = (ITEM_NAMES, ANNOTATOR_NAMES, ANSWER_NAMES)
-    item, annotator, answer = (next((by_name[n] for n in names if n in by_name), None) for names in usual)
+    guesses = [next((by_name[n] for n in group if n in by_name), None) for group in usual]
+    item, annotator = item or guesses[0], annotator or guesses[1]
+    others = [name for name in names if name not in (item, annotator)]
+    answer = guesses[2] or (others[0] if len(others) == 1 else None)
     if item is None or annotator is None or answer is None:
         return None
     return LabelSource(label=answer, item=item, annotator=annotator)
@@ -63,7 +75,18 @@ def combine_table(
     classes = labeled.labels.decode(range(labeled.labels.n_classes))
     consensus = decide(posterior, labeled, labeled.labels.to_numpy(), classes)
     nothing = np.zeros(len(labeled.rows), dtype=bool)
-    return ResolvedTable(table.raw, labeled, consensus, nothing, notes=table.notes, resolver="the answers")
+    notes = list(table.notes)
+    if not posterior.n_compared.any():
+        text = (
+            "no row has two answers, so nothing shows who is reliable; an accuracy of "
+            f"{100 * posterior.accuracy[0]:.0f} % is assumed. Ask a second annotator about some rows, or fit "
+            "a model"
+        )
+        notes.append(DataNote("nothing to compare", text))
+    item = None if table.source is None else table.source.item
+    return ResolvedTable(
+        table.raw, labeled, consensus, nothing, notes=notes, resolver="the answers", item=item
+    )
 
 
 @dataclass(frozen=True)
@@ -75,13 +98,36 @@ class CrowdReport:
     questions: pd.DataFrame  # one row per row to ask about, largest expected gain first
     agreement: Agreement
 
+    @property
+    def frames(self) -> tuple[pd.DataFrame, ...]:
+        """The tables in the order of `crowd_files`."""
+        return self.annotators, self.confusions, self.questions
+
+    def check_files(self, out: Path) -> None:
+        """Raise ValueError if `write` would replace a file that is not an earlier report."""
+        for path, frame in zip(crowd_files(out), self.frames, strict=True):
+            if path.is_file() and _columns(_header(path)) != _columns(frame.columns):
+                raise ValueError(
+                    f"out: the report beside {out} would replace {path}, which is another table; choose "
+                    "another name."
+                )
+
     def write(self, out: Path) -> list[Path]:
         """Write three CSV files next to a file, with its name as prefix."""
         paths = crowd_files(out)
-        for path, frame in zip(paths, (self.annotators, self.confusions, self.questions), strict=True):
+        for path, frame in zip(paths, self.frames, strict=True):
             inert = map_columns(frame, guard_formula, list(frame.columns)).rename(columns=guard_formula)
             atomic_files.write_text(path, inert.to_csv(index=False, float_format="%.6g"))
         return paths
+
+
+def _header(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.readline().strip().split(",")
+
+
+def _columns(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name != "item"]  # which not every report has
 
 
 def crowd_files(out: Path) -> list[Path]:
@@ -130,6 +176,8 @@ def _confusions(
     """Pairs of classes that an annotator confuses, with the expected number of such answers."""
     q, k = posterior.probabilities, len(classes)
     rows: list[tuple[Any, ...]] = []
+    if not posterior.n_compared.any():
+        names = []  # confusions that follow from an assumption are not shown
     for a, name in enumerate(names):
         if answers is None:
             expected = q.T @ counts
@@ -164,6 +212,7 @@ def _questions(resolved: ResolvedTable, posterior: Posterior, names: list[str], 
         asked, gain = _whom_to_ask(posterior, labeled, block, askable)
         rows, whom, gains = (np.concatenate(pair) for pair in ((rows, block), (whom, asked), (gains, gain)))
         first = np.argsort(-gains, kind="stable")[:most]
+        first = first[gains[first] >= MIN_GAIN]
         rows, whom, gains = rows[first], whom[first], gains[first]
     frame = pd.DataFrame(
         {
@@ -195,16 +244,19 @@ def _whom_to_ask(
 
 
 def _item_column(resolved: ResolvedTable) -> str | None:
-    return next((str(n) for n in resolved.raw.frame.columns if str(n).lower() in ITEM_NAMES), None)
+    names = [str(name) for name in resolved.raw.frame.columns]
+    if resolved.item in names:
+        return resolved.item
+    return next((name for name in names if name.lower() in ITEM_NAMES), None)
 
 
-def with_usual_answers(source: LabelSource, raw: RawTable) -> LabelSource:
-    """Complete a source that names nothing with columns of usual names."""
-    guess = guess_answer_columns(raw)
+def with_usual_answers(raw: RawTable, item: str | None = None, annotator: str | None = None) -> LabelSource:
+    """Return columns of usual names; raise ValueError if there are none."""
+    guess = guess_answer_columns(raw, item, annotator)
     if guess is None:
         raise ValueError(
             "annotators: which columns hold the answers? Use --annotators A,B,C for one column per "
             "annotator, --votes A,B,C for one column per class, or --label ANSWER --item ITEM --annotator "
             "WHO for one answer per line."
         )
-    return replace(source, label=guess.label, item=guess.item, annotator=guess.annotator)
+    return guess

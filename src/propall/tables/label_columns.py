@@ -570,21 +570,21 @@ def _add_annotators(
                 several.append(row)
             else:
                 place = i, annotator_index[name]
-                if matrix[place] not in (-1, answer):
+                if matrix[place] != -1:
                     repeated.append(row)
                 matrix[place] = answer
     labeled.annotators, labeled.answers = names, matrix
-    left_out = "its labels are candidates, but it does not count as an annotator's answer"
+    left_out = "candidates, but not counted as an annotator's answer"
     for kind, text, rows in (
-        ("answer of nobody", f"an answer has no annotator; {left_out}", anonymous),
-        ("several labels in an answer", f"an answer is several labels; {left_out}", several),
+        ("answer of nobody", f"without the name of an annotator; {left_out}", anonymous),
+        ("several labels in an answer", f"with several labels; {left_out}", several),
         (
             "several answers of an annotator",
-            "an annotator gave different answers; all are candidates, the last counts as theirs",
+            "of an annotator who had answered the row before; all are candidates, the last counts as theirs",
             repeated,
         ),
     ):
-        note_rows(labeled.notes, kind, text, "noted", dict.fromkeys(rows))
+        note_rows(labeled.notes, kind, f"{plural(len(rows), 'answer')} {text}", "noted", dict.fromkeys(rows))
 
 
 def _agreement(cells: Sequence[LabelCell], vocabulary: _Vocabulary) -> str:
@@ -694,25 +694,23 @@ def _read_lists(raw: RawTable, source: LabelSource) -> LabeledRows:
         more = f" and {len(renamed) - 8} more" if len(renamed) > 8 else ""
         draft.notes.append(DataNote("names", f"read {', '.join(renamed[:8])}{more}", "repaired"))
     labeled = _finish_draft(raw, source, source.classes, draft)
-    # The union of several lists lacks the true label at most as often as one of them.
-    return _from_model(labeled, parsed.miss_rate, "estimated at no more than")
+    return _from_model(labeled, parsed.miss_rate)
 
 
-def _from_model(
-    labeled: LabeledRows, miss_rate: float | None, estimated: str = "estimated at"
-) -> LabeledRows:
+def _from_model(labeled: LabeledRows, miss_rate: float | None) -> LabeledRows:
     """Mark candidate sets as made by a model, and note how large and how reliable they are."""
     size = float(labeled.labels.sizes.double().mean())
     missing = "unknown before training"
     if miss_rate is not None:
-        missing = f"{estimated} {100 * miss_rate:.1f} % before training, without true labels"
+        missing = f"estimated at {100 * miss_rate:.1f} % before training, without true labels"
     text = f"{size:.2f} candidates per row; share of sets without the true label: {missing}"
     labeled.notes.append(DataNote("candidate sets of a model", text))
     if len(labeled.labels) and int(labeled.labels.sizes.min()) > 1:
         # Two classes that always come together cannot be told apart.
         text = (
             "no row has a single candidate, so nothing shows which class the model prefers; training may end "
-            "below it. Sets of different sizes (sets=mass=0.9, or lists of several prompts) keep that"
+            "below it. Sets of different sizes, some of them single (a smaller mass, such as sets=mass=0.5, "
+            "or lists of several prompts), keep that"
         )
         labeled.notes.append(DataNote("no single candidates", text))
     return replace(labeled, from_model=True, miss_rate=miss_rate)

@@ -73,7 +73,9 @@ class LabelSource:
         if len(chosen) > 1:
             raise ValueError(f"label: {join_names(chosen)} are mutually exclusive. Choose one of them.")
         if self.item and not self.label:
-            raise ValueError("item: needs a label column too; specify the column of answers.")
+            raise ValueError(
+                "item: needs the column of answers too; name it with --label, such as --label answer."
+            )
         if self.annotator and not self.item:
             raise ValueError("annotator: needs an item column too; specify it, or use annotators.")
         if not self.separator:

@@ -47,6 +47,7 @@ class ResolvedTable:
     curves: LearningCurves | None = None
     unfinished: bool = False  # the fit was interrupted, so the model itself resolves its training rows
     resolver: str = "the model"  # what resolves rows that are not in the training data
+    item: str | None = None  # the column with the name of each row, if it is known
 
     @property
     def resolution(self) -> Resolution:
@@ -64,6 +65,28 @@ class ResolvedTable:
         return self.consensus.annotators
 
     @property
+    def any_class_is_possible(self) -> bool:
+        """Whether labels may be outside the candidates: those of annotators and models may all be wrong."""
+        return self.consensus.posterior is not None or self.labeled.from_model
+
+    @property
+    def probability(self) -> NDArray[np.float64]:
+        """Probability of each label, among its row's candidates or, if any class is possible, among all."""
+        if not self.any_class_is_possible:
+            return self.resolution.probability
+        probabilities = self.resolution.probabilities
+        return probabilities[np.arange(len(probabilities)), self.resolution.column]
+
+    @property
+    def margin(self) -> NDArray[np.float64]:
+        """Difference between `probability` and that of the second."""
+        if not self.any_class_is_possible:
+            return self.resolution.margin
+        two = np.partition(self.resolution.probabilities, -2, axis=1)[:, -2:]
+        lead: NDArray[np.float64] = two[:, 1] - two[:, 0]
+        return lead
+
+    @property
     def is_ambiguous(self) -> NDArray[np.bool_]:
         """Which rows have more than one candidate."""
         mask: NDArray[np.bool_] = self.resolution.candidates.sum(1) > 1
@@ -77,7 +100,7 @@ class ResolvedTable:
     @property
     def sure(self) -> int:
         """Number of ambiguous rows whose label has a probability of at least `SURE`."""
-        return int((self.is_ambiguous & (self.resolution.probability >= SURE)).sum())
+        return int((self.is_ambiguous & (self.probability >= SURE)).sum())
 
     @property
     def doubted(self) -> int:
@@ -94,8 +117,8 @@ class ResolvedTable:
                 notes[self.raw.frame.index.isin(note.rows)] = f"left out: {note.text}"
         columns: dict[str, Any] = {
             "label": self.resolution.label,
-            "probability": self.resolution.probability.astype(float).round(6),
-            "margin": self.resolution.margin.astype(float).round(6),
+            "probability": self.probability.astype(float).round(6),
+            "margin": self.margin.astype(float).round(6),
             "doubt": self.doubt.round(6),
             "alternatives": [format_alternatives(row) for row in self.resolution.alternatives(alternatives)],
             "note": notes[self.labeled.rows],
@@ -108,12 +131,12 @@ class ResolvedTable:
 
     def counts(self) -> list[LabelCount]:
         """All labels before and after resolving, most frequent first."""
-        mask, column = self.resolution.candidates, self.resolution.column
-        alone = mask[mask.sum(1) == 1].sum(0)
+        mask, column = self.labeled.labels.to_numpy(), self.resolution.column
+        alone, probability = mask[mask.sum(1) == 1].sum(0), self.probability
         rows = []
         for i, name in enumerate(self.resolution.classes):
             resolved = column == i
-            mean = float(self.resolution.probability[resolved].mean()) if resolved.any() else float("nan")
+            mean = float(probability[resolved].mean()) if resolved.any() else float("nan")
             rows.append(LabelCount(str(name), int(alone[i]), int(resolved.sum()), mean))
         return sorted(rows, key=lambda row: (-row.after, row.name))
 
@@ -148,6 +171,7 @@ def resolve_training_rows(fitted: Fitted) -> ResolvedTable:
         fitted.notes,
         fitted.model.features.images,
         fitted.curves,
+        item=None if fitted.table.source is None else fitted.table.source.item,
     )
 
 
@@ -206,6 +230,7 @@ def resolve_file(
         model.features.images,
         None if curves is None else LearningCurves.from_dict(curves),
         unfinished=model.is_unfinished,
+        item=labels.item,
     )
 
 
