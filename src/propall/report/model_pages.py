@@ -322,12 +322,12 @@ def _portfolio_section(account: Mapping[str, Any]) -> PageSection:
     ]
     caption = (
         "Models tried, on rows that each was not trained on. Log-likelihood: of the candidate sets, given "
-        f"which labels occur together. The weighted mean has {account['portfolio_score']:.3f}."
+        f"which labels occur together. The weighted mean has {format_number(account['portfolio_score'], 3)}."
     )
     table = _table("model", columns, rows, caption, "Markdown")
     used = sum(row["weight"] > 0 for row in tried)
     heading = f"{plural(used, 'model')} of {len(rows)} tried, weighed without true labels"
-    text = "The weights make the held-out candidate sets most likely; no true label is used."
+    text = "The weights follow from the likelihood of the held-out candidate sets; no true label is used."
     return PageSection(heading, table, text)
 
 
