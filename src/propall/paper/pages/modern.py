@@ -23,7 +23,8 @@ from propall.report.tables import Column, ReportTable, TableCell, TableRow
 _HOW = (
     "Test accuracy after the last epoch, of one network and without test-time augmentation. Training seconds "
     "are those of one run, without evaluation and compiling; a compiled step is reused by the next run of "
-    "the same kind, so compiling is that of the run that compiled it. Published numbers were "
+    "the same kind, so compiling is that of the run that compiled it. Where runs shared the GPU, both "
+    "are longer than for a run alone. Published numbers were "
     "trained with other recipes, and their candidate sets agree with ours only as far as the text says."
 )
 _SETTINGS = [
