@@ -212,6 +212,7 @@ def test_the_probability_is_among_all_classes() -> None:
     agreed = wide.apply(lambda row: len(set(row) - {""}) == 1, axis=1).to_numpy()
     assert frame["propall_probability"][agreed].max() < 1  # a single answer is not certain
     assert sum(row.before for row in resolved.counts()) == agreed.sum()
+    assert resolved.ambiguous == len(wide) - agreed.sum()
 
 
 def test_questions_are_those_with_the_largest_gains() -> None:
@@ -253,7 +254,9 @@ def test_answers_that_are_not_weighed_are_noted() -> None:
     labeled = table.labeled
     answered = [labeled.labels.classes[z] if z >= 0 else None for z in labeled.answers[0]]
     assert answered == ["cat", "dog"]  # the last answer of ann
-    assert combine_table(table).notes == table.notes
+    resolved = combine_table(table)
+    assert resolved.notes == table.notes
+    assert "2 answers of an annotator who had answered the row before" in consensus_page(resolved).to_html()
 
 
 def test_a_report_replaces_only_reports(tmp_path) -> None:

@@ -1,5 +1,6 @@
 """The report page of `propall consensus`, and the sections about annotators on other pages."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -13,6 +14,7 @@ from propall.report.numbers import format_number, format_percent
 from propall.report.page import KeyFigure, Page, PageSection
 from propall.report.tables import Column, ReportTable, TableRow
 from propall.tables.crowd import CrowdReport, report_crowd
+from propall.tables.reading import ACTIONS, DataNote
 from propall.tables.resolution import SURE, ResolvedTable
 from propall.wording import plural
 
@@ -50,6 +52,8 @@ def consensus_page(resolved: ResolvedTable) -> Page:
         "date": datetime.now(UTC).date().isoformat(),
     }
     sections = [_confidence_section(best), *annotator_sections(resolved, report)]
+    if resolved.notes:
+        sections.append(note_section(resolved.notes))
     sections = [replace(section, provenance=provenance) for section in sections]
     return Page(f"Consensus of {resolved.raw.source}", finding, figures, sections)
 
@@ -79,6 +83,28 @@ def annotator_sections(resolved: ResolvedTable, report: CrowdReport | None = Non
     if len(report.questions):
         sections.append(_question_section(report))
     return sections
+
+
+def note_section(notes: Sequence[DataNote]) -> PageSection:
+    """Section on what was dropped, repaired or noticed in a table."""
+    rows = [
+        TableRow.of(note.kind, note.action, len(note.rows) or None, _shortened(str(note), 200))
+        for note in sorted(notes, key=lambda note: ACTIONS.index(note.action))
+    ]
+    columns = [
+        Column("action", kind="text"),
+        Column("rows", decimals=0),
+        Column("details", kind="text", wraps=True),
+    ]
+    caption = "Problems and notes on the file; rows are counted from 1, without the header."
+    table = ReportTable(columns, rows, caption, "what", formats=("CSV",))
+    changes = sum(note.action in ("row dropped", "repaired") for note in notes)
+    repaired = f"{plural(changes, 'problem')} fixed or dropped"
+    return PageSection(repaired if changes else "Nothing had to be repaired", table)
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def _reliability_section(resolved: ResolvedTable, report: CrowdReport) -> PageSection:

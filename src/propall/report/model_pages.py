@@ -15,7 +15,7 @@ from propall.estimators.resolution import Resolution
 from propall.estimators.search import PartialLabelClassifierCV
 from propall.labels.parsing import as_text
 from propall.methods import METHODS
-from propall.report.annotator_pages import annotator_sections
+from propall.report.annotator_pages import annotator_sections, note_section
 from propall.report.charts.bars import BarChart
 from propall.report.charts.examples import ExampleSheet
 from propall.report.charts.figure import Reference
@@ -29,7 +29,7 @@ from propall.tables.evaluation import Evaluation
 from propall.tables.features import Features
 from propall.tables.fitting import Fitted, guessing_rate
 from propall.tables.images import ImageColumn
-from propall.tables.reading import ACTIONS, DataNote
+from propall.tables.reading import DataNote
 from propall.tables.resolution import SURE, ResolvedTable, resolve_training_rows
 from propall.tables.writing import format_alternatives
 from propall.wording import duration, plural
@@ -155,7 +155,7 @@ def evaluation_page(evaluation: Evaluation, source: str, account: Mapping[str, A
             KeyFigure(format_percent(100 * evaluation.covered, 1), "of candidate sets hold the truth", rows),
         ]
     sections = [_calibration_section(evaluation), *_error_sections(evaluation), _recall_section(evaluation)]
-    sections += [_note_section(evaluation.notes)] if evaluation.notes else []
+    sections += [note_section(evaluation.notes)] if evaluation.notes else []
     return _page(f"Accuracy on {source}", finding, figures, sections, {**account, "source": source})
 
 
@@ -254,7 +254,7 @@ def _count(title: str) -> Column:
 
 
 def _table_sections(resolved: ResolvedTable, features: Features | None) -> list[PageSection]:
-    sizes, counts = np.unique(resolved.resolution.candidates.sum(1), return_counts=True)
+    sizes, counts = np.unique(resolved.labeled.labels.to_numpy().sum(1), return_counts=True)
     bars = [(str(size), int(count)) for size, count in zip(sizes, counts, strict=True)]
     chart = BarChart("Candidate sets by size.", bars, "candidates", "rows")
     single = len(resolved.resolution) - resolved.ambiguous
@@ -266,20 +266,8 @@ def _table_sections(resolved: ResolvedTable, features: Features | None) -> list[
         table = _table("column", [_text("kind"), _text("encoding")], rows, "Inputs of the model.")
         sections.append(PageSection(f"The model uses {plural(len(rows), 'column')}", table))
     if resolved.notes:
-        sections.append(_note_section(resolved.notes))
+        sections.append(note_section(resolved.notes))
     return sections
-
-
-def _note_section(notes: Sequence[DataNote]) -> PageSection:
-    rows = [
-        TableRow.of(note.kind, note.action, len(note.rows) or None, _shortened(str(note), 200))
-        for note in sorted(notes, key=lambda note: ACTIONS.index(note.action))
-    ]
-    caption = "Problems and notes on the file; rows are counted from 1, without the header."
-    table = _table("what", [_text("action"), _count("rows"), _text("details", wraps=True)], rows, caption)
-    changes = sum(note.action in ("row dropped", "repaired") for note in notes)
-    repaired = f"{plural(changes, 'problem')} fixed or dropped"
-    return PageSection(repaired if changes else "Nothing had to be repaired", table)
 
 
 # The fit.

@@ -88,8 +88,8 @@ class ResolvedTable:
 
     @property
     def is_ambiguous(self) -> NDArray[np.bool_]:
-        """Which rows have more than one candidate."""
-        mask: NDArray[np.bool_] = self.resolution.candidates.sum(1) > 1
+        """Which rows have more than one candidate, as they were read."""
+        mask: NDArray[np.bool_] = self.labeled.labels.to_numpy().sum(1) > 1
         return mask
 
     @property
