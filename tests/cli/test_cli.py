@@ -66,6 +66,13 @@ def test_version(run):
     assert run("--version")[1].strip() == f"propall {__version__}"
 
 
+def test_an_option_with_one_value_may_be_given_once(run):
+    code, _, err = run("fit", "table.csv", "--label", "a", "--label", "b", "--out", "model")
+    assert code == 2
+    assert "--label was given twice" in err
+    assert run("methods", "--json", "--json")[0] == 0
+
+
 @pytest.mark.parametrize(("own", "expected"), [(None, "passive"), ("active", "active")])
 def test_waiting_threads_sleep_unless_the_environment_says_otherwise(run, monkeypatch, own, expected):
     monkeypatch.setenv("OMP_WAIT_POLICY", own or "")  # so that it is set back after the test

@@ -33,6 +33,15 @@ class Command(TyperCommand):
         """Return the parameters, `--help` among them."""
         return _without_types_of_flags(super().get_params(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; an option that takes one value may be given once, else the last would count."""
+        if not ctx.resilient_parsing:  # completion sees unfinished words
+            given = self.make_parser(ctx).parse_args(args=list(args))[2]
+            for option in given:
+                if given.count(option) > 1 and not (option.multiple or option.count or option.is_flag):
+                    ctx.fail(f"{max(option.opts, key=len)} was given twice; it takes one value.")
+        return super().parse_args(ctx, args)
+
 
 class _Group(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
