@@ -18,6 +18,8 @@ from propall.training.contract import Classifier
 
 #: Share of the trees whose bootstrap sample does not contain a row, on average.
 OUT_OF_BAG = 1 / math.e
+#: Rows times trees above which several threads grow the trees; below, starting threads takes as long.
+SEVERAL_THREADS = 200_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +130,7 @@ class Forest(ClassicalAlgorithm):
                 max_features="sqrt",
                 bootstrap=True,
                 oob_score=True,
-                n_jobs=-1,
+                n_jobs=-1 if self.trees * len(rows) > SEVERAL_THREADS else None,
                 random_state=counter_rng.seed_for(seed, f"forest {number}") % (1 << 31),
             )
             with warnings.catch_warnings():
