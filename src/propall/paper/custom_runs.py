@@ -211,7 +211,7 @@ def view_sheet(spec: Spec) -> ViewSheet | None:
     for epoch in range(SHOWN_EPOCHS):
         names = [
             "weak",
-            *(f"strong {i}" if views.n_strong > 1 else "strong" for i in range(1, views.n_views)),
+            *(f"strong {i}" if views.n_strong > 1 else "strong" for i in range(1, views.n_strong + 1)),
         ]
         columns += [f"{name}, epoch {epoch + 1}" for name in names]
         shown += augment(x[index], index, epoch=epoch)

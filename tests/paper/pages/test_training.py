@@ -7,6 +7,7 @@ from propall.paper.custom_runs import build_specs, choose_setting, view_sheet
 from propall.paper.pages.training import seconds_by_epoch, time_to_accuracy, training_page
 from propall.paper.results import RunResult
 from propall.report.charts.views import ViewSheet
+from propall.training.named_views import VIEWS
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,13 @@ def test_the_sheet_shows_the_views_of_the_run(results):
     assert not np.array_equal(sheet.images[:, 4], sheet.images[:, 2])
     (plain,) = build_specs("digits", methods=["cc"], seeds=1)
     assert view_sheet(plain) is None
+
+
+@pytest.mark.parametrize("views", VIEWS)
+def test_the_sheet_shows_every_kind_of_views(views):
+    setting = choose_setting("digits", "fast", net="small_cnn", views=views)
+    (spec,) = build_specs("digits", methods=["cc"], seeds=1, setting=setting)
+    assert len(view_sheet(spec).columns) == 1 + 2 * (1 + spec.recipe.views.n_strong)
 
 
 def test_a_sheet_is_checked():
