@@ -36,7 +36,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words; an option that takes one value may be given once, else the last would count."""
         if not ctx.resilient_parsing:  # completion sees unfinished words
-            given = self.make_parser(ctx).parse_args(args=list(args))[2]
+            given: list[Any] = self.make_parser(ctx).parse_args(args=list(args))[2]
             for option in given:
                 if given.count(option) > 1 and not (option.multiple or option.count or option.is_flag):
                     ctx.fail(f"{max(option.opts, key=len)} was given twice; it takes one value.")
