@@ -48,9 +48,9 @@ The other files are not part of the paper's tables: `selection.csv` and `calibra
 `propall base-losses`, `crowds_reliability.csv` by `scripts/crowds.py --part reliability`, and `crowds.csv`,
 `teacher_sets.csv`, `model_made_sets.csv`, `trust.csv`, `crowds_cifar10n.json` and `seed_spread.csv` by the
 scripts of the same names. `scripts/real_world_tables.py FOLDER` measures the label-free portfolio on Lost,
-MSRCv2 and BirdSong next to its members and clean labels (`real_world_tables.csv`: commit 85f83cb, seed
-0); `scripts/table_suite.py` measures it on public tables with simulated candidates next to common baselines
-(`table_suite.csv`: the same commit).
+MSRCv2 and BirdSong next to its members and clean labels (`real_world_tables.csv`: commit 85f83cb, two
+seeds); `scripts/table_suite.py` measures it on public tables with simulated candidates next to common
+baselines (`table_suite.csv`: the same commit).
 """
 #: Columns of `TABLE.csv`.
 TABLE_COLUMNS = (
