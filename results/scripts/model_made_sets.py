@@ -280,7 +280,7 @@ class Study:
         return student, quality
 
     def with_labeled(self, x: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        """Append copies of the labeled images: else a batch has eight of them, and FixMatch diverged."""
+        """Append copies of the labeled images: else few of the 1024 images of a batch are labeled."""
         copies = round(LABELED_SHARE / (1 - LABELED_SHARE) * len(x) / len(self.labeled))
         labeled = np.tile(self.labeled, max(1, copies))
         return torch.cat([x, self.rows(labeled)]), torch.cat([sets, self.singletons(self.truth[labeled])])
