@@ -432,23 +432,29 @@ class _PortfolioFitting:
             start = torch.from_numpy(self._posterior(member.start))
         rows = Standardization().apply(self.features).flatten(1)
         trees, out_of_bag = method.fit_from(rows, self.labels.mask, start, self.seed)
-        if isinstance(method, Forest) and (not member.start or self._start_weights(member.start)):
-            out_of_bag = self._held_out_by_forests(member, method, rows)
+        if isinstance(method, Forest):
+            weights = self._start_weights(member.start)
+            if weights or not member.start:
+                out_of_bag, self.inside[member.name] = self._held_out_by_forests(method, rows, weights)
         classes = self.labels.decode(range(self.labels.n_classes))
         model.adopt(trees, classes, tuple(self.features.shape[1:]), Standardization())
         model.out_of_bag_ = out_of_bag
         return [model]
 
     def _held_out_by_forests(
-        self, member: PortfolioMember, method: Forest, rows: Tensor
-    ) -> NDArray[np.float64]:
-        """Probabilities of every row by smaller forests, each fitted to one bag only.
+        self, method: Forest, rows: Tensor, weights: dict[str, float]
+    ) -> tuple[NDArray[np.float64], list[NDArray[Any]]]:
+        """Probabilities of every row by smaller forests, each fitted to one bag only, and `inside`.
 
         The trees that a row is out of bag of have seen it indirectly: it has taught the models that gave its
         neighbors their targets, in an earlier round or at the start.
+
+        Args:
+            method: the whole forest.
+            rows: features.
+            weights: of the models that the forests start from; empty to start from the candidates.
         """
         smaller = dataclasses.replace(method, trees=min(method.trees, max(30, method.trees // 2)))
-        weights = self._start_weights(member.start)
         probabilities = np.full(self.mask.shape, 1 / self.mask.shape[1])
         inside = []
         for number, bag in enumerate(self.bags):
@@ -460,8 +466,7 @@ class _PortfolioFitting:
             left_out = np.setdiff1d(np.arange(len(rows)), bag)
             probabilities[left_out] = trees.probabilities(rows[left_out]).numpy()
             inside.append(clipped_log(posterior))
-        self.inside[member.name] = inside
-        return probabilities
+        return probabilities, inside
 
     def _start_weights(self, start: str) -> dict[str, float]:
         """Weights of the models that a forest starts from, of those that consist of one part per bag."""
