@@ -279,6 +279,8 @@ def contenders() -> Mapping[str, Contender]:
     chosen = [Contender("propall", ours.title, ours, Views())]
     chosen += [Contender(name, METHODS[name].title, METHODS[name](), Views()) for name in _WITH_VIEWS]
     chosen.append(Contender("propall-one-view", "ProPaLL, one view", METHODS["propall"](), Views(n_strong=0)))
+    # As many views as CR-DPLL, GLWS, POCR and POP have.
+    chosen.append(Contender("propall-two-strong", "ProPaLL, two strong views", ours, Views(n_strong=2)))
     chosen += [
         Contender(name, named.title, METHODS[named.base](**named.base_settings), named.views)
         for name, named in VIEWS.items()
