@@ -78,6 +78,12 @@ def test_each_law_has_its_views():
     for name in ("instance", "instance-public"):
         assert rows[f"{name}-wrn"].spec.teacher == rows[name].spec.teacher
     assert rows["uniform-0.5/propall-one-view"].spec.recipe.views.n_strong == 0
+    assert [rows[f"clean{net}"].spec.net for net in ("", "-resnet18", "-wrn")] == [
+        "fast_convnet",
+        "resnet18",
+        "wrn28_10",
+    ]
+    assert rows["clean-wrn"].spec.corruption == IndependentFlip(0.0)
     two, others = rows["instance/propall-two-strong"].spec, rows["instance/glws"].spec
     assert two.recipe.views.n_strong == others.recipe.views.n_strong == 2
     assert two.method == rows["instance"].spec.method

@@ -198,6 +198,7 @@ def candidate_laws(data: str) -> Mapping[str, CandidateLaw]:
         ),
         CandidateLaw("complementary", "one complementary label", Complementary(), balance=BALANCE),
         *missing,
+        CandidateLaw("clean", "true labels", IndependentFlip(0.0)),
     ]
     return {law.name: law for law in laws}
 
@@ -314,6 +315,9 @@ def modern_rows() -> Mapping[str, ModernRow]:
     for name in ("uniform-0.5", "instance", "instance-public", "complementary"):
         epochs = choose_setting("cifar10", "wrn").recipe.epochs
         add(f"{name}-wrn", laws[name], _spec("cifar10", laws[name], ours, "wrn", epochs), seeds=1)
+    for recipe in ("resnet18", "wrn"):  # what each network reaches without ambiguity
+        epochs = choose_setting("cifar10", recipe).recipe.epochs
+        add(f"clean-{recipe}", laws["clean"], _spec("cifar10", laws["clean"], ours, recipe, epochs), seeds=1)
     for data in _DATA[1:]:
         for name in COMPARED:
             law = candidate_laws(data)[name]
