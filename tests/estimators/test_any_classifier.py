@@ -27,7 +27,7 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from propall import CandidateClassifier, CandidateLabels, PartialLabelClassifier, resolve_out_of_fold
-from propall.estimators.scorers import SCORERS
+from propall.estimators.scorers import SCORERS, weighted_covering_rate
 from tests.fixtures.candidates import NAMES, overlapping_clouds, separate_clouds
 
 FOREST = ExtraTreesClassifier(10, bootstrap=True)
@@ -206,9 +206,35 @@ def test_starts():
     assert np.abs(started.posterior_ - start).mean() < np.abs(uniform.posterior_ - start).mean()
 
 
+def test_a_start_may_have_its_own_order_of_the_classes():
+    X, S, _ = overlapping_clouds(100)
+    y = ["|".join(f"class {j}" for j in np.flatnonzero(row)) for row in S]
+    names = [f"class {j}" for j in (2, 0, 3, 1)]
+    model = CandidateClassifier(LogisticRegression(), max_rounds=1, cv=2, random_state=0)
+    start = CandidateClassifier(LogisticRegression(), max_rounds=1, cv=2, random_state=0)
+    expected = clone(model).set_params(start=start).fit(X, y)
+    model.set_params(start=clone(start).set_params(classes=names)).fit(X, y)
+    np.testing.assert_allclose(model.posterior_, expected.posterior_, atol=1e-4)
+
+
+def test_rows_in_every_bag_keep_their_targets():
+    X, S, truth = overlapping_clouds(100)
+    oracle = np.eye(4)[truth]
+    model = CandidateClassifier(ExtraTreesClassifier(2, bootstrap=True), random_state=0, max_rounds=1)
+    model.fit(X, S, posterior=oracle)
+    in_every_bag = ~model.estimator_.oob_prediction_.any(1)
+    assert 0 < in_every_bag.sum() < 100
+    np.testing.assert_array_equal(model.posterior_[in_every_bag], oracle[in_every_bag])
+    # Nothing is known about them, so they are not in the score.
+    np.testing.assert_allclose(model.out_of_fold_.probabilities[in_every_bag], 0.25)
+    known = model.out_of_fold_.probabilities[~in_every_bag]
+    assert model.scores_[0] == weighted_covering_rate(known, S[~in_every_bag])
+
+
 def test_rounds_sharpening_and_selection():
     X, S, _ = overlapping_clouds(200, spread=1.5)
-    model = CandidateClassifier(FOREST, random_state=0, max_rounds=6).fit(X, S)
+    forest = ExtraTreesClassifier(40, bootstrap=True)  # enough that no row is in every bag
+    model = CandidateClassifier(forest, random_state=0, max_rounds=6).fit(X, S)
     assert model.round_ == np.argmax(model.scores_) + 1
     assert len(model.scores_) <= model.round_ + 2
     assert model.scores_[model.round_ - 1] == pytest.approx(
@@ -273,6 +299,7 @@ def test_invalid_arguments_are_refused():
         ({"cv": TimeSeriesSplit(2)}, "each row must be held out exactly once"),
         ({"estimator": QuadraticDiscriminantAnalysis(), "targets": "copies"}, "needs sample_weight"),
         ({"estimator": ExtraTreesRegressor(), "targets": "copies"}, "'copies' needs a classifier"),
+        ({"estimator": SVC(decision_function_shape="ovo")}, "a score for every pair of classes"),
     ]
     for parameters, message in cases:
         model = CandidateClassifier(**{"estimator": LogisticRegression(), **parameters})

@@ -53,6 +53,33 @@ def test_rows_are_resolved_out_of_bag():
     assert (few.label == truth).mean() > 0.9
 
 
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda classes: CandidateClassifier(LogisticRegression(), classes=classes, cv=2, random_state=0),
+        lambda classes: make_pipeline(
+            StandardScaler(), PartialLabelClassifier("cc", epochs=20, classes=classes, random_state=0)
+        ),
+        lambda classes: PartialLabelClassifier("cc", epochs=20, classes=classes, random_state=0),
+    ],
+    ids=["any classifier", "pipeline", "classifier"],
+)
+def test_the_order_of_the_classes_does_not_matter(wrap):
+    X, S, truth = separate_clouds()
+    names = np.array(["a", "b", "c"])
+    y = ["|".join(names[row]) for row in S]
+    for classes in (None, ["c", "a", "b"], ["b", "unseen", "c", "a"]):
+        resolution = resolve_out_of_fold(wrap(classes), X, y)
+        assert resolution.classes.tolist() == (classes or ["a", "b", "c"])
+        assert (resolution.label == names[truth]).mean() > 0.9
+
+
+def test_weights_of_another_number_of_rows_are_refused():
+    X, S, _ = separate_clouds()
+    with pytest.raises(ValueError, match="sample_weight"):
+        resolve_out_of_fold(CandidateClassifier(LogisticRegression()), X, S, sample_weight=np.ones(121))
+
+
 def test_the_search_selects_refits_and_reports():
     X, S, truth = overlapping_clouds()
     search = PartialLabelClassifierCV(

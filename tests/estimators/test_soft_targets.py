@@ -44,6 +44,17 @@ def test_a_regressor_on_one_hot_targets_is_the_classifier(classifier):
     np.testing.assert_allclose(model.probabilities(X, len(X)), expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["min_impurity_decrease", "ccp_alpha"])
+def test_an_impurity_threshold_is_that_of_the_classifier(name):
+    X, _, truth = overlapping_clouds()
+    classifier = DecisionTreeClassifier(random_state=7, **{name: 0.02})
+    model = SoftTargetLearner.choose(classifier).fit(X, np.eye(4)[truth], None, 0)
+    expected = clone(classifier).fit(X, truth)
+    whole = clone(classifier).set_params(**{name: 0}).fit(X, truth)
+    assert 1 < expected.get_n_leaves() < whole.get_n_leaves()
+    np.testing.assert_allclose(model.probabilities(X, len(X)), expected.predict_proba(X), atol=1e-12)
+
+
 def test_copies_are_the_gradient_of_the_soft_cross_entropy():
     # Logistic regression on weighted copies minimizes the cross-entropy to the targets: with a bias alone its
     # prediction is their mean.

@@ -21,8 +21,8 @@ from propall.estimators.folds import CandidateStratifiedKFold, Fold, make_partit
 from propall.estimators.resolution import Resolution
 from propall.estimators.scorers import CRITERIA, DEFAULT_CRITERION, Criterion, clipped_log, score_or_nan
 from propall.estimators.search import resolve_out_of_fold
-from propall.estimators.soft_targets import SoftTargetLearner, SoftTargetModel, Strategy
-from propall.estimators.validation import check_labels, check_row_count
+from propall.estimators.soft_targets import SoftTargetLearner, SoftTargetModel, Strategy, normalized
+from propall.estimators.validation import align_columns, check_labels, check_row_count
 from propall.labels.candidates import CandidateLabels
 
 #: Rounds without a better held-out score after which the iteration stops.
@@ -83,6 +83,7 @@ class CandidateClassifier(CandidateMixin, MetaEstimatorMixin, BaseEstimator):
         estimator_: the fitted estimator of the selected round; with "regression" the regressor, None if all
             rows have one class. Its classes are column numbers.
         out_of_fold_: `Resolution` of the rows fitted on, by models that did not see them; not calibrated.
+            Equal probabilities for rows that are in the bag of every tree, if there are few trees.
         posterior_: (n, k) probabilities of the candidates of the rows fitted on, from `out_of_fold_` and the
             anchor; the `posterior` that another model can start from.
         round_: the selected round, counted from 1.
@@ -154,7 +155,8 @@ class CandidateClassifier(CandidateMixin, MetaEstimatorMixin, BaseEstimator):
         self._model = best.model or learner.fit(X, best.targets, weight, seed)
         self.estimator_ = self._model.estimator
         self.round_ = best.number
-        self.out_of_fold_ = Resolution(clipped_log(best.held_out), labels.to_numpy(), self.classes_)
+        held_out = normalized(best.held_out)
+        self.out_of_fold_ = Resolution(clipped_log(held_out), labels.to_numpy(), self.classes_)
         self.posterior_ = self._next_targets(best, labels.to_numpy(), first)
         return self
 
@@ -220,14 +222,14 @@ class CandidateClassifier(CandidateMixin, MetaEstimatorMixin, BaseEstimator):
         if self.start is None:
             return uniform
         if isinstance(self.start, FrozenEstimator):
-            columns = {name: j for j, name in enumerate(np.asarray(self.start.classes_).tolist())}
-            known = np.pad(np.asarray(self.start.predict_proba(X), dtype=float), ((0, 0), (0, 1)))
-            given = known[:, [columns.get(name, -1) for name in labels.classes]]
-            return restricted(given, mask, uniform)
+            given = np.asarray(self.start.predict_proba(X), dtype=float)
+            names = np.asarray(self.start.classes_).tolist()
+            return restricted(align_columns(given, names, labels.classes), mask, uniform)
         if folds is None:
             folds = make_partition(CandidateStratifiedKFold(min(5, len(mask)), random_state=seed), X, labels)
         resolution = resolve_out_of_fold(self.start, X, labels, cv=folds, sample_weight=weight)
-        return resolution.among_candidates
+        # The start may have its own order of the classes.
+        return align_columns(resolution.among_candidates, resolution.classes.tolist(), labels.classes)
 
     def _iterate(
         self,
@@ -246,7 +248,7 @@ class CandidateClassifier(CandidateMixin, MetaEstimatorMixin, BaseEstimator):
         for number in range(1, self.max_rounds + 1):
             round_seed = counter_rng.seed_for(seed, f"round {number}")
             model, held_out = predict_held_out(learner, X, targets, weight, folds, round_seed)
-            score = np.nan if criterion is None else score_or_nan(criterion, held_out, mask, weight)
+            score = np.nan if criterion is None else _score(criterion, held_out, mask, weight)
             current = _Round(number, targets, model, held_out, score)
             if criterion is not None:
                 self.scores_.append(score)
@@ -278,6 +280,18 @@ def restricted(
     return shares
 
 
+def _score(
+    criterion: Criterion,
+    held_out: Float[np.ndarray, "n k"],
+    mask: Bool[np.ndarray, "n k"],
+    weight: NDArray[Any] | None,
+) -> float:
+    """The criterion on the rows that have a held-out prediction; NaN if none has."""
+    known = held_out.any(1)
+    known_weight = None if weight is None else weight[known]
+    return score_or_nan(criterion, held_out[known], mask[known], known_weight) if known.any() else np.nan
+
+
 def predict_held_out(
     learner: SoftTargetLearner,
     X: Any,
@@ -289,11 +303,12 @@ def predict_held_out(
     """Predict every row by a model that was not fitted on it.
 
     Returns:
-        The model of all rows, if the predictions are out of bag, and the probabilities.
+        The model of all rows, if the predictions are out of bag, and the probabilities: zeros for a row that
+        is in the bag of every tree.
     """
     if folds is None:
         with warnings.catch_warnings():
-            # A few trees leave some rows in every bag; these keep their targets.
+            # With few trees, some rows are in every bag; these keep their targets.
             warnings.filterwarnings("ignore", message="Some inputs do not have OOB scores")
             model = learner.fit(X, targets, weight, seed, out_of_bag=True)
         return model, model.out_of_bag()

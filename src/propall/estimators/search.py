@@ -1,7 +1,7 @@
 """Model selection without true labels, and resolution by models that have not seen a row."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor
 
 from propall.estimators.calibration import cross_calibrate, fit_temperature
@@ -24,7 +24,7 @@ from propall.estimators.ensemble import seed_from
 from propall.estimators.folds import CandidateStratifiedKFold, is_partition, make_folds, make_partition
 from propall.estimators.resolution import Resolution
 from propall.estimators.scorers import CRITERIA, DEFAULT_CRITERION, Criterion, clipped_log, score_or_nan
-from propall.estimators.validation import check_training_data, read_candidates
+from propall.estimators.validation import align_columns, check_training_data, read_candidates
 from propall.labels.candidates import CandidateLabels
 from propall.methods import METHODS
 from propall.training.contract import Algorithm, Monitor, Objective, RunScores
@@ -79,10 +79,12 @@ def resolve_out_of_fold(
             f"estimator: {type(estimator).__name__} has no fit and predict_proba; expected a classifier for "
             "candidate sets, such as propall.PartialLabelClassifier()."
         )
-    labels = read_candidates(candidates, estimator.classes if trains_together else None)
+    labels = read_candidates(candidates, _fixed_classes(estimator))
     mask = labels.to_numpy()
     folds = make_partition(CandidateStratifiedKFold() if cv is None else cv, X, labels)
-    weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    weight = None
+    if sample_weight is not None:
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     logs = np.empty(mask.shape)
     out_of_bag = _out_of_bag(estimator, X, labels, weight) if trains_together and cv is None else None
     if out_of_bag is not None:
@@ -100,21 +102,28 @@ def resolve_out_of_fold(
             try:
                 fold_model.fit(_safe_indexing(X, fit), labels[fit], **fit_params)
             except (ValueError, TypeError) as error:
-                if _takes_candidates(estimator):
+                if _candidate_classifier(estimator) is not None:
                     raise
                 raise _refusal(estimator) from error
-            logs[hold] = clipped_log(fold_model.predict_proba(_safe_indexing(X, hold)))
+            probabilities = np.asarray(fold_model.predict_proba(_safe_indexing(X, hold)), dtype=float)
+            logs[hold] = clipped_log(align_columns(probabilities, fold_model.classes_, labels.classes))
     if calibrate:
         logs = cross_calibrate(logs, mask, folds, weight)
     return Resolution(logs, mask, labels.decode(range(labels.n_classes)))
 
 
-def _takes_candidates(estimator: Any) -> bool:
-    """Whether an estimator, the last step of a pipeline, or what a search wraps is for candidate sets."""
+def _candidate_classifier(estimator: Any) -> CandidateMixin | None:
+    """The classifier for candidate sets: itself, the last step of a pipeline, or what a search wraps."""
     if isinstance(estimator, CandidateMixin):
-        return True
+        return estimator
     inner = estimator.steps[-1][1] if hasattr(estimator, "steps") else getattr(estimator, "estimator", None)
-    return inner is not None and _takes_candidates(inner)
+    return None if inner is None else _candidate_classifier(inner)
+
+
+def _fixed_classes(estimator: Any) -> Sequence[Hashable] | None:
+    """Class names that the classifier's parameters fix, if any."""
+    classifier = _candidate_classifier(estimator)
+    return None if classifier is None else classifier.classes
 
 
 def _refusal(estimator: Any) -> ValueError:

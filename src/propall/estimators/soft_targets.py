@@ -41,6 +41,15 @@ REGRESSORS: dict[type, type] = {
     KNeighborsClassifier: KNeighborsRegressor,
     RandomForestClassifier: RandomForestRegressor,
 }
+#: Parameters of classifiers that mean something else for several outputs, and the values that mean nothing:
+#: the impurity of a regressor is the mean over the outputs, not the sum.
+WITHOUT_COUNTERPART: dict[str, Any] = {
+    "criterion": "gini",
+    "class_weight": None,
+    "monotonic_cst": None,
+    "min_impurity_decrease": 0.0,
+    "ccp_alpha": 0.0,
+}
 #: Candidates with less than this share of their row's largest weight get no copy.
 MIN_COPY_WEIGHT = 1e-3
 
@@ -91,6 +100,11 @@ class SoftTargetLearner:
             raise TypeError(
                 f"estimator: {_name(last)} has neither predict_proba nor decision_function; expected a "
                 "classifier with one of them."
+            )
+        if not hasattr(last, "predict_proba") and getattr(last, "decision_function_shape", None) == "ovo":
+            raise ValueError(
+                f"estimator: {_name(last)} with decision_function_shape='ovo' has a score for every pair of "
+                "classes; expected one for every class. Use decision_function_shape='ovr'."
             )
         if strategy == "copies" and _weight_parameter(estimator) is None:
             raise ValueError(
@@ -190,8 +204,10 @@ class SoftTargetModel:
         return normalized(probabilities)
 
     def out_of_bag(self) -> Float[np.ndarray, "n k"]:
-        """Probabilities of the rows fitted on, by trees that did not see them; uniform if every tree did."""
-        return normalized(np.asarray(_last_step(self.estimator).oob_prediction_, dtype=float))
+        """Probabilities of the rows fitted on, by trees that did not see them; zeros if every tree did."""
+        # scikit-learn predicts zeros for rows in every bag; the targets of all others sum to one.
+        predicted = np.asarray(_last_step(self.estimator).oob_prediction_, dtype=float)
+        return np.where(predicted.any(1, keepdims=True), normalized(predicted), 0.0)
 
 
 def weighted_copies(
@@ -242,12 +258,11 @@ def _matching_regressor(classifier: Any) -> Any | None:
     if kind is None:
         return None
     parameters = classifier.get_params(deep=False)
-    # Other criteria, class weights and monotonic constraints have no counterpart for several outputs.
-    neutral = {"criterion": ("gini",), "class_weight": (None,), "monotonic_cst": (None,)}
-    if any(parameters.get(name, values[0]) not in values for name, values in neutral.items()):
+    if any(parameters.get(name, value) != value for name, value in WITHOUT_COUNTERPART.items()):
         return None
     known = kind().get_params(deep=False)
-    return kind(**{name: v for name, v in parameters.items() if name in known and name not in neutral})
+    shared = {n: v for n, v in parameters.items() if n in known and n not in WITHOUT_COUNTERPART}
+    return kind(**shared)
 
 
 def _last_step(estimator: Any) -> Any:

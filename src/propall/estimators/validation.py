@@ -134,10 +134,17 @@ def align_candidates(y: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
     """Return the candidate matrix of y with a column per class; other candidates are dropped."""
     names = classes.tolist()
     labels = read_candidates(y, None if isinstance(y, CandidateLabels) else extend_classes(names, y, "y"))
-    # Classes of the model that y lacks get the column of False at the end.
-    known = np.pad(labels.to_numpy(), ((0, 0), (0, 1)))
-    column = {name: j for j, name in enumerate(labels.classes)}
-    return known[:, [column.get(name, -1) for name in names]]
+    return align_columns(labels.to_numpy(), labels.classes, names)
+
+
+def align_columns(
+    values: NDArray[Any], names: Iterable[Hashable], classes: Iterable[Hashable]
+) -> NDArray[Any]:
+    """Return columns, named by `names`, in the order of `classes`; zeros for a class without a column."""
+    # A class without a column gets the one of zeros at the end.
+    padded = np.pad(values, ((0, 0), (0, 1)))
+    column = {name: j for j, name in enumerate(names)}
+    return padded[:, [column.get(name, -1) for name in classes]]
 
 
 def candidate_matrix(candidates: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
