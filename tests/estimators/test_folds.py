@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from sklearn.model_selection import KFold
 
 from propall import CandidateLabels, PartialLabelClassifier
-from propall.estimators.folds import CandidateStratifiedKFold
+from propall.estimators.folds import CandidateStratifiedKFold, group_equal_rows
 from propall.estimators.search import resolve_out_of_fold
 
 
@@ -94,6 +94,14 @@ def test_copies_of_a_row_are_held_out_together(form):
     # Larger groups of equal rows are split: they are common with coarse features.
     X[:] = np.arange(200)[:, None] % 8
     assert imbalance(mask, CandidateStratifiedKFold(5).split(form(X), mask)) <= 1
+
+
+def test_equal_rows_that_are_written_differently():
+    explicit = csr_array((np.array([1.0, 0.0, 1.0]), np.array([0, 1, 0]), np.array([0, 2, 3])), shape=(2, 2))
+    frame = pd.DataFrame({"name": ["x", "x"], "height": [np.nan, np.nan]})
+    for X in (np.array([[0.0, 1.0], [-0.0, 1.0]]), explicit, frame):
+        assert group_equal_rows(X, 2).tolist() == [0, 0]
+    assert group_equal_rows(np.array([[-1, "x"], [-2, "x"]], dtype=object), 2) is None
 
 
 def test_copies_do_not_leak_labels():

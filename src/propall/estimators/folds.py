@@ -132,23 +132,35 @@ def group_equal_rows(X: Any, n: int) -> NDArray[np.int64] | None:
     None if all rows differ, entries cannot be hashed, or X, an array, sparse matrix, data frame or list, does
     not have n rows.
     """
+    keys: Iterable[Any]
     if issparse(X):
         matrix: Any = csr_array(X, copy=True)  # type: ignore[call-overload]
         matrix.sum_duplicates()
+        matrix.eliminate_zeros()
         ends = itertools.pairwise(matrix.indptr)
-        keys: Iterable[Any] = ((matrix.indices[a:b].tobytes(), matrix.data[a:b].tobytes()) for a, b in ends)
+        keys = (hash((matrix.indices[a:b].tobytes(), matrix.data[a:b].tobytes())) for a, b in ends)
     else:
         values = np.asarray(X)
         if values.ndim == 0 or len(values) != n:
             return None
         flat = values.reshape(n, -1)
-        keys = map(tuple, flat.tolist()) if flat.dtype == object else (row.tobytes() for row in flat)
-    numbers: dict[int, int] = {}
+        if flat.dtype == object:
+            # NaN is unequal to itself. Hashes would do for bytes, but those of -1 and -2 are equal.
+            keys = (tuple("NaN" if _is_nan(value) else value for value in row) for row in flat.tolist())
+        elif flat.dtype.kind in "fc":
+            keys = (hash((row + 0.0).tobytes()) for row in flat)  # -0.0 becomes 0.0
+        else:
+            keys = (hash(row.tobytes()) for row in flat)
+    numbers: dict[Any, int] = {}
     try:
-        group = np.array([numbers.setdefault(hash(key), len(numbers)) for key in keys], dtype=np.int64)
+        group = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     except TypeError:  # entries such as lists
         return None
     return group if len(numbers) < n else None
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value
 
 
 def make_folds(cv: Any, X: Any, labels: CandidateLabels) -> list[Fold]:
