@@ -142,6 +142,25 @@ def test_a_member_that_sees_every_row_is_named() -> None:
         whole.fit(X, S)
 
 
+def test_members_that_cannot_be_weighed_are_named() -> None:
+    X, S, _ = separate_clouds(n=20)
+    few = PartialLabelPortfolio(members=[member("linear", n_estimators=3)], random_state=0)
+    with pytest.raises(ValueError, match="some rows are in every bag"):
+        few.fit(X, S)
+    twice = PartialLabelPortfolio(members=[member("linear"), forest("linear")], random_state=0)
+    with pytest.raises(ValueError, match="members: got the names 'linear', 'linear'"):
+        twice.fit(X, S)
+    with pytest.raises(ValueError, match="X: 1 row"):
+        PartialLabelPortfolio("quick", classes=["a", "b"]).fit(X[:1], ["a"])
+
+
+def test_many_equal_members_share_the_weight() -> None:
+    mask = np.eye(3, dtype=bool)[np.arange(30) % 3]
+    weights = mixture_weights([np.full((30, 3), -np.log(3))] * 40, mask, dependent=False)
+    assert weights.sum() == pytest.approx(1)
+    assert (weights > 0).all()
+
+
 def test_the_background_of_a_scene_is_not_rewarded() -> None:
     """Every row shows grass and an animal; naming the grass is always a candidate, and never right."""
     random = np.random.default_rng(0)

@@ -218,6 +218,9 @@ def test_what_needs_all_rows_is_refused(folder, tmp_path):
         fit_in_parts(parts, LABELS, tmp_path / "m", FitOptions(methods=("proden",)))
     with pytest.raises(ValueError, match="IPAL needs all rows in memory"):
         check_streamable(PartialLabelClassifier("ipal"))
+    peers = PartialLabelClassifier("propall", targets="balanced peer", n_estimators=2, standardize=False)
+    with pytest.raises(ValueError, match="targets='balanced peer', which needs all rows"):
+        check_streamable(peers)
     with pytest.raises(ValueError, match="standardize, which needs all rows"):
         check_streamable(PartialLabelClassifier("propall"))
 

@@ -26,6 +26,7 @@ from propall.estimators.ensemble import (
     Scaling,
     Standardization,
     Targets,
+    bags_per_block,
     content_keys,
     draw_bags,
     seed_from,
@@ -289,12 +290,17 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
         if self.effort not in ("quick", "normal", "best"):
             raise ValueError(f"effort: got {self.effort!r}; expected 'quick', 'normal' or 'best'.")
         features, labels, weight = check_training_data(self, X, y, sample_weight)
+        if len(features) < 2:
+            raise ValueError("X: 1 row (n_samples=1); expected at least 2, so that each can be left out.")
         self.dependence_ = candidate_dependence(labels.to_numpy(), weight)
         dependent = self.dependence_ > DEPENDENT
         self.criterion_ = (cooccurrence_log_likelihood if dependent else candidate_log_likelihood).__name__
         members = self.members or standard_portfolio(
             self.effort, len(features), histograms=are_histograms(features), dependent=dependent
         )
+        names = [member.name for member in members]
+        if len(set(names)) < len(names):
+            raise ValueError(f"members: got the names {list_names(names)}; expected different ones.")
         fitting = _PortfolioFitting(self, features, labels, weight)
         for group in fitting.groups(members):
             try:
@@ -513,7 +519,10 @@ class _PortfolioFitting:
         assert model.out_of_bag_ is not None
         probabilities = model.out_of_bag_.astype(float)
         if not np.isfinite(probabilities).all():
-            self.results.append({"name": name, "weight": 0.0, "refusal": "its outputs are not finite"})
+            reason = "its outputs are not finite"
+            if len(model.classifiers_) < bags_per_block(len(probabilities), model.bagging or BAGGING):
+                reason = "some rows are in every bag; use more estimators"
+            self.results.append({"name": name, "weight": 0.0, "refusal": reason})
             return
         logs = clipped_log(probabilities)
         model.temperature_ = fit_temperature(logs, self.mask, self.weight)
@@ -581,7 +590,8 @@ def mixture_weights(
         total += _likeliest_weights(
             log_probabilities, candidates, base * -np.log1p(-uniform.numpy()), dependent
         )
-    kept = np.where(total < SMALLEST_WEIGHT * resamples, 0.0, total)
+    # Of very many members, all weights may be small.
+    kept = np.where(total < min(SMALLEST_WEIGHT * resamples, total.max()), 0.0, total)
     criterion = cooccurrence_log_likelihood if dependent else candidate_log_likelihood
     scores = [criterion(np.exp(logs), candidates, sample_weight) for logs in log_probabilities]
     half = np.argsort(-np.asarray(scores), kind="stable")[: -(-len(scores) // 2)]

@@ -89,7 +89,7 @@ def check_streamable(model: PartialLabelClassifier) -> None:
         f"{method.title} remembers every row": bool(memory) or method.needs_outputs,
         "standardize": model.standardize is not False,
         "bagging": model.bagging is not None,
-        "targets='peer'": model.targets == "peer",
+        f"targets={model.targets!r}": model.targets != "own",
         "class_weight": model.class_weight is not None,
         "views": bool(model.views),
     }
