@@ -3,8 +3,10 @@ from dataclasses import replace
 import pytest
 
 from propall.data.corruption import IndependentFlip
+from propall.methods.propall import ProPaLL
 from propall.paper.custom_runs import build_specs, choose_setting, train_runs, use_views
 from propall.paper.specs import Spec
+from propall.paper.tables.modern import modern_rows
 from propall.training.named_recipes import NamedRecipe
 
 
@@ -17,10 +19,25 @@ def test_named_views_bring_their_base_loss_unless_methods_are_given():
     setting = choose_setting("digits", views="dirk", net="small_cnn")
     assert use_views("dirk", setting, [])[0].recipe.views.base_weight == 0
     with_propall, methods = use_views("dirk", setting, ["propall"])
-    assert (with_propall.recipe.views.base_weight, methods) == (1, ["propall"])
-    assert use_views(None, setting, []) == (setting, ["propall"])
+    assert (with_propall.recipe.views.base_weight, methods) == (1, [ProPaLL(noise=0.0)])
     (spec,) = build_specs("digits", methods=[base], seeds=1, folds=2, setting=setting)[:1]
     assert Spec.from_json(spec.to_json()) == spec
+
+
+def test_propall_has_no_noise_with_strong_views_as_in_the_table_of_images():
+    setting = choose_setting("digits", "fast", net="small_cnn")
+    assert use_views(None, setting, []) == (setting, [ProPaLL(noise=0.0)])
+    assert use_views(None, setting, ["cc", "propall"])[1] == ["cc", ProPaLL(noise=0.0)]
+    assert ProPaLL(noise=0.0) == modern_rows()["uniform-0.5"].spec.method
+    for setting in (choose_setting("digits"), choose_setting("digits", "fast", strong_views=0)):
+        assert use_views(None, setting, []) == (setting, ["propall"])
+
+
+def test_the_number_of_strong_views_can_be_chosen():
+    assert choose_setting("cifar10", "fast", strong_views=2).recipe.views.n_strong == 2
+    assert choose_setting("cifar10", "fast", views="pocr", strong_views=1).recipe.views.n_strong == 1
+    with pytest.raises(ValueError, match=r"strong_views: 2, but .* fast, resnet18, wrn"):
+        choose_setting("cifar10", strong_views=2)
 
 
 def test_a_named_recipe_brings_its_network():

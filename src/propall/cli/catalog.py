@@ -222,6 +222,10 @@ class RecipeOptions:
     views: Annotated[
         str | None, _training(help="How views are used: crdpll, dirk, ... (`propall methods --views`).")
     ] = None
+    strong_views: Annotated[
+        int | None,
+        _training(min=0, help="Strongly augmented views of every image; two are better and take longer."),
+    ] = None
     net: Annotated[str | None, _training(help="linear, mlp, mlp5, mlp500, resnet32, ...")] = None
     epochs: Annotated[int | None, _training(help="Override the number of epochs.")] = None
     batch_size: Annotated[int | None, _training(help="Rows per step.")] = None
@@ -238,7 +242,13 @@ class RecipeOptions:
         changes["optimizer"] = None if self.optimizer is None else self.optimizer.value
         changes = {name: value for name, value in changes.items() if value is not None}
         return choose_setting(
-            data, self.name, net=self.net, views=self.views, corruption=corruption, changes=changes
+            data,
+            self.name,
+            net=self.net,
+            views=self.views,
+            strong_views=self.strong_views,
+            corruption=corruption,
+            changes=changes,
         )
 
 

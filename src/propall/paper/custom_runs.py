@@ -13,6 +13,7 @@ from propall import counter_rng
 from propall.data import CORRUPTIONS, DATASETS, load
 from propall.data.corruption import Corruption, IndependentFlip, InstanceDependent
 from propall.methods import METHODS
+from propall.methods.propall import ProPaLL
 from propall.nets import NETS
 from propall.paper.results import RunResult
 from propall.paper.runner import RunTask, run_specs, square_images
@@ -29,6 +30,8 @@ from propall.training.recipe import Recipe
 NOT_MIRRORED = ("digits", "mnist", "kmnist")
 #: Factor of the balance term for complementary labels: one excluded label leaves the class shares open.
 COMPLEMENTARY_BALANCE = 0.5
+#: ProPaLL with views: augmentation and consistency take the place of the paper's noise on the logits.
+PROPALL_WITH_VIEWS = ProPaLL(noise=0.0)
 #: Images, and epochs whose views are shown, on the page of a run.
 SHOWN_IMAGES, SHOWN_EPOCHS = 6, 2
 
@@ -61,6 +64,7 @@ def choose_setting(
     *,
     net: str | None = None,
     views: str | None = None,
+    strong_views: int | None = None,
     corruption: str | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> NamedRecipe:
@@ -71,6 +75,7 @@ def choose_setting(
         name: a name in `RECIPES`; None for the default of the data set.
         net: name of another network.
         views: a name in `VIEWS`; None for the views of the recipe.
+        strong_views: number of strong views of an image, instead of the recipe's or the named views' own.
         corruption: how candidate sets are drawn; the recipe's views get a balance term for
             complementary labels.
         changes: fields of the recipe that differ.
@@ -83,6 +88,13 @@ def choose_setting(
     if views is None and recipe.views is not None and corruption == "complementary":
         balanced = dataclasses.replace(recipe.views, balance=COMPLEMENTARY_BALANCE)
         recipe = dataclasses.replace(recipe, views=balanced)
+    if strong_views is not None:
+        if recipe.views is None:
+            raise ValueError(
+                f"strong_views: {strong_views}, but the default recipe of {data} has no views. "
+                f"Choose a recipe with views as well: {', '.join(RECIPES)}."
+            )
+        recipe = dataclasses.replace(recipe, views=dataclasses.replace(recipe.views, n_strong=strong_views))
     chosen = net or default_net
     NETS[chosen]  # raises if unknown
     if name is not None and chosen != default_net:
@@ -103,17 +115,20 @@ def use_views(
     Args:
         name: a name in `VIEWS`, or None.
         setting: what `choose_setting` returned for these views.
-        methods: names of methods; none means the views' own base loss, without views ProPaLL.
+        methods: names of methods; none means the views' own base loss, otherwise ProPaLL. With strong views,
+            ProPaLL has no noise on the logits.
     """
+    views = setting.recipe.views
+    ours = ProPaLL.name if views is None or not views.n_strong else PROPALL_WITH_VIEWS
+    chosen = [ours if method == ProPaLL.name else method for method in methods]
     if name is None:
-        return setting, methods or ["propall"]
+        return setting, chosen or [ours]
     named = VIEWS[name]
     if not methods:
         return setting, [METHODS[named.base](**named.base_settings)]
-    views = setting.recipe.views
     assert views is not None
     views = dataclasses.replace(views, base_weight=named.with_base().base_weight)
-    return setting._replace(recipe=dataclasses.replace(setting.recipe, views=views)), methods
+    return setting._replace(recipe=dataclasses.replace(setting.recipe, views=views)), chosen
 
 
 def build_specs(

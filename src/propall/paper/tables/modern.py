@@ -20,9 +20,8 @@ from propall.data.corruption import (
     PRODENBinomialMin2,
 )
 from propall.methods import METHODS
-from propall.methods.propall import ProPaLL
 from propall.nets import NETS
-from propall.paper.custom_runs import choose_setting
+from propall.paper.custom_runs import PROPALL_WITH_VIEWS, choose_setting
 from propall.paper.specs import Spec, Split, Teacher, change_teacher
 from propall.paper.tables.paper_table import (
     SHORT,
@@ -275,8 +274,7 @@ COMPARED = ("uniform-0.5", "instance", "complementary")
 @functools.cache
 def contenders() -> Mapping[str, Contender]:
     """Return the methods of the comparison, by name: base losses, named views and methods of their own."""
-    # Without the paper's noise on the logits: augmentation and consistency take its place.
-    ours = ProPaLL(noise=0.0)
+    ours = PROPALL_WITH_VIEWS
     chosen = [Contender("propall", ours.title, ours, Views())]
     chosen += [Contender(name, METHODS[name].title, METHODS[name](), Views()) for name in _WITH_VIEWS]
     chosen.append(Contender("propall-one-view", "ProPaLL, one view", METHODS["propall"](), Views(n_strong=0)))
