@@ -205,6 +205,8 @@ def test_candidates_that_come_together_change_members_and_criterion() -> None:
     assert abs(candidate_dependence(independent)) < 0.05
     assert candidate_dependence(independent, np.ones(300)) == candidate_dependence(independent)
     assert candidate_dependence(np.eye(3, dtype=bool)) == 0
+    unequal = np.eye(6, dtype=bool)[truth] | (random.random((300, 6)) < [0.9, 0.1, 0.1, 0.5, 0.02, 0.3])
+    assert abs(candidate_dependence(unequal)) < 0.05
     X = random.normal(size=(300, 2))
     members = [forest("forest")]
     portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, together)
@@ -233,6 +235,27 @@ def test_standard_portfolios_leave_every_row_out(effort, n_rows, dependent) -> N
         assert each.start in ["", MIXTURE, *names[:position]]
         model = each.model
         assert isinstance(model.method, TREES) or (model.bagging == 0.8 and model.n_estimators % 5 == 0)
+
+
+def test_copies_of_a_row_with_other_candidates_are_left_out_with_it():
+    """Labels are random, so accuracy above chance would be a leak through copies in the bag."""
+    random = np.random.default_rng(0)
+    X, truth = np.tile(random.normal(size=(100, 20)), (2, 1)), np.tile(random.integers(4, size=100), 2)
+    mask = np.eye(4, dtype=bool)[truth] | (random.random((200, 4)) < 0.2)
+    mask[np.arange(200), (truth + 1) % 4] = False
+    members = [
+        member("network", "proden", net="mlp", epochs=40),
+        member("neighbors", "ipal"),
+        forest("forest"),
+        PortfolioMember(
+            "boosting", PartialLabelClassifier(Boosting(iterations=10), standardize=False), MIXTURE
+        ),
+        forest("forest from all", MIXTURE),
+    ]
+    portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, mask)
+    # 0.44 and more if copies are drawn one by one.
+    for logs in portfolio.out_of_bag_.values():
+        assert (logs.argmax(1) == truth).mean() < 0.35
 
 
 def test_held_out_scores_of_noise_are_no_better_than_guessing():

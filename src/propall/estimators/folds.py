@@ -159,6 +159,18 @@ def group_equal_rows(X: Any, n: int) -> NDArray[np.int64] | None:
     return group if len(numbers) < n else None
 
 
+def keys_of_copies(keys: NDArray[np.int64], X: Any) -> NDArray[np.int64]:
+    """Keys of rows, where up to `MAX_COPIES` rows with equal features all have the smallest of their keys.
+
+    An order by keys then keeps copies together, whatever their candidates are.
+    """
+    if (group := group_equal_rows(X, len(keys))) is None:
+        return keys
+    smallest = np.full(group.max() + 1, np.iinfo(np.int64).max)
+    np.minimum.at(smallest, group, keys)
+    return np.where(np.bincount(group)[group] <= MAX_COPIES, smallest[group], keys)
+
+
 def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
 

@@ -31,7 +31,7 @@ from propall.estimators.ensemble import (
     draw_bags,
     seed_from,
 )
-from propall.estimators.folds import CandidateStratifiedKFold, make_folds
+from propall.estimators.folds import CandidateStratifiedKFold, keys_of_copies, make_folds
 from propall.estimators.mixture import ClassifierMixture, log_weighted_mean
 from propall.estimators.resolution import Resolution
 from propall.estimators.scorers import (
@@ -374,8 +374,8 @@ class _PortfolioFitting:
         self.fitting = CrossFitting(self.features, self.labels, self.weight, [everything])
         self.seed = seed_from(self.portfolio.random_state)
         self.mask = self.labels.to_numpy()
-        keys = content_keys(self.features, self.labels.mask)
-        self.bags = [bag.numpy() for bag in draw_bags(keys, BLOCK, BAGGING, seed_from(self.seed))]
+        keys, rows = content_keys(self.features, self.labels.mask), torch.from_numpy(self.features)
+        self.bags = [bag.numpy() for bag in draw_bags(keys, rows, BLOCK, BAGGING, seed_from(self.seed))]
         # Of forests: log-probabilities of the rows in each bag, by trees that were not fitted to the row.
         self.inside: dict[str, list[NDArray[Any]]] = {}
         limit = self.portfolio.time_limit
@@ -437,7 +437,11 @@ class _PortfolioFitting:
                 raise ValueError(f"start: {member.start} was not fitted.")
             start = torch.from_numpy(self._posterior(member.start))
         rows = Standardization().apply(self.features).flatten(1)
-        trees, out_of_bag = method.fit_from(rows, self.labels.mask, start, self.seed)
+        if isinstance(method, Boosting):
+            keys = torch.from_numpy(keys_of_copies(np.arange(len(rows)), self.features))
+            trees, out_of_bag = method.fit_from(rows, self.labels.mask, start, self.seed, keys)
+        else:
+            trees, out_of_bag = method.fit_from(rows, self.labels.mask, start, self.seed)
         if isinstance(method, Forest):
             weights = self._start_weights(member.start)
             if weights or not member.start:

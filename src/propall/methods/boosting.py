@@ -99,6 +99,7 @@ class Boosting(ClassicalAlgorithm):
         candidates: Bool[Tensor, "n k"],
         start: Float[Tensor, "n k"] | None,
         seed: int,
+        keys: Int[Tensor, "n"] | None = None,
     ) -> tuple[list[Classifier], NDArray[np.float64]]:
         """Fit the trees, starting from a posterior of the training rows if there is one.
 
@@ -107,6 +108,7 @@ class Boosting(ClassicalAlgorithm):
             candidates: their candidate sets.
             start: posterior by a model that was not fitted on each row.
             seed: random seed.
+            keys: equal for rows that are held out together, such as copies; by default all differ.
 
         Returns:
             The trees of every fold, and (n, k) probabilities of the training rows by those of their fold.
@@ -116,16 +118,22 @@ class Boosting(ClassicalAlgorithm):
         anchor = np.ones_like(uniform) if start is None else start.cpu().double().numpy()
         target = next_targets(anchor, mask, uniform, balanced=self.balanced)
         for number in range(self.rounds):
-            trees, held_out = self._cross_fit(rows, target, counter_rng.seed_for(seed, f"round {number}"))
+            round_seed = counter_rng.seed_for(seed, f"round {number}")
+            trees, held_out = self._cross_fit(rows, target, round_seed, keys)
             target = next_targets(held_out * anchor, mask, target, balanced=self.balanced)
         return [each.to(x.device) for each in trees], held_out
 
     def _cross_fit(
-        self, rows: NDArray[np.float64], target: NDArray[np.float64], seed: int
+        self,
+        rows: NDArray[np.float64],
+        target: NDArray[np.float64],
+        seed: int,
+        keys: Int[Tensor, "n"] | None = None,
     ) -> tuple[list["_Fitted"], NDArray[np.float64]]:
         """Fit to all rows but those of each fold, and predict these."""
         n = len(rows)
-        order = counter_rng.order(counter_rng.seed_for(seed, "folds"), torch.arange(n)).numpy()
+        keys = torch.arange(n) if keys is None else keys
+        order = counter_rng.order(counter_rng.seed_for(seed, "folds"), keys).numpy()
         folds = np.array_split(order, min(self.folds, n))
         probabilities, fitted = np.empty_like(target), []
         for number, fold in enumerate(folds):
