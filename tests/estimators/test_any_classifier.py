@@ -169,6 +169,17 @@ def test_out_of_bag_predictions_do_not_see_the_row():
     assert S[np.arange(200), model.predict_proba(X).argmax(1)].mean() > 0.95
 
 
+def test_resolving_out_of_fold_repeats_all_rounds_without_the_row():
+    random = np.random.default_rng(0)
+    X, S = random.integers(0, 2, size=(150, 6)).astype(float), np.ones((150, 4), dtype=bool)
+    S[np.arange(150), random.integers(4, size=150)] = False
+    model = CandidateClassifier(ExtraTreesClassifier(20, bootstrap=True), random_state=0, max_rounds=3)
+    resolution = resolve_out_of_fold(model, X, S, calibrate=False)
+    # Features and candidates are independent; within one fit, the second round already has 0.9.
+    assert weighted_covering_rate(resolution.probabilities, S) < 0.82
+    assert max(model.fit(X, S).scores_) > 0.85
+
+
 def test_a_class_may_be_missing_from_a_fold():
     X, S, truth = separate_clouds(60)
     names = [*range(3), "rare"]

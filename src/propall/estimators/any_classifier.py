@@ -82,8 +82,8 @@ class CandidateClassifier(CandidateMixin, MetaEstimatorMixin, BaseEstimator):
         classes_: class names, in the order of the columns of `predict_proba`.
         estimator_: the fitted estimator of the selected round; with "regression" the regressor, None if all
             rows have one class. Its classes are column numbers.
-        out_of_fold_: `Resolution` of the rows fitted on, by models that did not see them; not calibrated.
-            Equal probabilities for rows that are in the bag of every tree, if there are few trees.
+        out_of_fold_: `Resolution` of the rows fitted on, by models that were not fitted on them; not
+            calibrated. Equal probabilities for rows that are in the bag of every tree, if there are few.
         posterior_: (n, k) probabilities of the candidates of the rows fitted on, from `out_of_fold_` and the
             anchor; the `posterior` that another model can start from.
         round_: the selected round, counted from 1.
@@ -91,6 +91,9 @@ class CandidateClassifier(CandidateMixin, MetaEstimatorMixin, BaseEstimator):
         n_features_in_: number of features seen in `fit`.
 
     Notes:
+        From the second round on, a row has taught the models that gave other rows their targets, so `scores_`
+        and `out_of_fold_` are too optimistic. `resolve_out_of_fold` repeats all rounds without each fold.
+
         Estimators that split their rows internally (`CalibratedClassifierCV`, early stopping in gradient
         boosting) would see copies of one row on both sides; use `targets="samples"` for them. There is no
         `save`: arbitrary estimators can be stored by pickle only, which executes code when it is loaded.
