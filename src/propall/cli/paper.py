@@ -449,51 +449,77 @@ def annotators(
 
 @dataclass(frozen=True)
 class BaseLossOptions:
-    """Data and training of the study of base losses."""
+    """Data and training of the study of base losses; None for the defaults of the experiment."""
 
-    data: Annotated[str, typer.Option(help="Images to train on.")] = "cifar10"
-    net: Annotated[str | None, typer.Option(help="Network (default: the fast one).")] = None
-    epochs: Annotated[int, typer.Option(min=1, help="Number of epochs.")] = 45
+    data: Annotated[str | None, typer.Option(help="Images (default: cifar10; digits with --pairs).")] = None
+    net: Annotated[str | None, typer.Option(help="Network (default: the fast one; mlp with --pairs).")] = None
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Number of epochs (default: 45; 30 with --pairs).")
+    ] = None
     per_class: Annotated[
         int | None, typer.Option(help="Use only this many images of each class for training.")
     ] = None
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Number of seeds (default: 1; 10 with --pairs).")
+    ] = None
 
 
 @grouped_command(app, panel=EXPERIMENTS)
 def base_losses(
     study: BaseLossOptions,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Pair classes that are candidates together, on a CPU.")
+    ] = False,
     only: Annotated[
         str | None, typer.Option(help="Conditions by name or pattern (cc/*), separated by commas.")
     ] = None,
+    seed: Annotated[int, typer.Option(help="The first random seed; --pairs starts at 0.")] = 0,
     device: Device = "auto",
-    out: Annotated[Path, typer.Option(help="File of results; the same command resumes from it.")] = Path(
-        "runs/base_losses.json"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of results; the same command resumes from it (default: runs/base_losses.json; "
+            "runs/paired_classes.json with --pairs)."
+        ),
+    ] = None,
     json_output: AsJson = False,
 ) -> None:
     """Compare base losses on candidates that a teacher confuses with the truth.
 
-    `propall report` shows the file if it is in the folder of the store.
+    Counts the classes that training drops. `propall report` shows the file if it is in the folder of the
+    store. With --pairs, a smaller experiment: classes in pairs that are candidates together.
 
     Example: propall base-losses --only "*/views/20-*"
     """
     from propall.paper.studies import base_losses as study_module
+    from propall.paper.studies import paired_classes
 
-    setting = study_module.BaseLossSetting(**vars(study))
-    conditions = study_module.list_conditions(None if only is None else split_words(only))
-    report = study_module.run_study(out, conditions, setting=setting, device=device, note=print_note)
+    chosen = {name: value for name, value in vars(study).items() if value is not None}
+    patterns = None if only is None else split_words(only)
+    if pairs:
+        out = out or Path("runs") / paired_classes.FILE_NAME
+        if study.per_class is not None:
+            raise ValueError("per_class: --pairs takes all rows; omit --per-class.")
+        report = paired_classes.run_pairs(
+            out,
+            setting=paired_classes.PairSetting(**chosen),
+            cells=paired_classes.list_cells(patterns),
+            device=device,
+            note=print_note,
+        )
+        columns, rows = paired_classes.table_rows(report)
+    else:
+        out = out or Path("runs") / study_module.FILE_NAME
+        seeds = chosen.pop("seeds", 1)
+        setting = study_module.BaseLossSetting(**chosen)
+        conditions = study_module.list_conditions(patterns, range(seed, seed + seeds))
+        report = study_module.run_study(out, conditions, setting=setting, device=device, note=print_note)
+        columns, rows = study_module.table_rows(report)
     if json_output:
         print_json(report)
         return
-    rows = []
-    for name, run in report["runs"].items():
-        last = run["epochs"][-1]
-        shares = [f"{100 * last[key]:.2f}" for key in ("test", "resolved", "confusable_wins")]
-        rows.append((name, f"{run['candidates']:.2f}", *shares, f"{last['entropy']:.3f}"))
-    columns = ("condition", "candidates", "test %", "resolved %", "confusable wins %", "entropy")
     print_table(columns, rows, numbers=slice(1, None))
-    print_line(f"\n{plural(len(rows), 'run')}. All numbers: {out}")
+    print_line(f"\n{plural(len(rows), 'row')}. All numbers: {out}")
 
 
 #: What critical-difference diagrams rank over.

@@ -1,21 +1,23 @@
 """The study of base losses on confusable candidates: a table of all conditions, and learning curves."""
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 from propall.methods import METHODS
-from propall.paper.studies.base_losses import TeacherKind, gaps
+from propall.paper.studies.base_losses import Condition, condition_of, gaps, swallowed_in
 from propall.report.charts.lines import Line, LineChart
 from propall.report.exhibits import Exhibit
 from propall.report.page import PageSection
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
+from propall.wording import plural
 
 _HOW = (
     "The wrong candidates are those that a teacher finds probable; the most confusable one is the teacher's "
     "best. Teachers differ in their number of epochs, in whether their training images were augmented, and "
     "in the rate of the candidate sets. Resolved: share of ambiguous training rows whose highest-scoring "
     "candidate is the true label. Wrong winners: share of the other rows in which the most confusable "
-    "candidate wins. Pushes are negative gradients of the base loss in the logits of the truth, of the most "
+    "candidate wins. A class is swallowed if less than half of its training rows are resolved to it. Pushes are negative gradients of the base loss in the logits of the truth, of the most "
     "confusable candidate, of the other candidates and of the labels outside the set, on average over rows."
 )
 _COLUMNS = [
@@ -23,6 +25,7 @@ _COLUMNS = [
     Column("candidates"),
     Column("test %"),
     Column("resolved %"),
+    Column("swallowed classes", kind="text"),
     Column("entropy of targets", decimals=3),
     Column("wrong winners: most confusable %", decimals=1),
     Column("truth", "push", decimals=4),
@@ -43,7 +46,7 @@ def base_loss_sections(report: Mapping[str, Any]) -> list[PageSection]:
     provenance = {
         "data": setting["data"],
         "epochs": str(setting["epochs"]),
-        "seed": str(setting["seed"]),
+        "seeds": ", ".join(map(str, sorted({run["seed"] for run in report["runs"].values()}))),
         **{name: str(report[name]) for name in names if report.get(name)},
     }
     exhibits = [Exhibit("base-losses", _table(report), provenance)]
@@ -51,25 +54,29 @@ def base_loss_sections(report: Mapping[str, Any]) -> list[PageSection]:
     return [PageSection(_finding(report), exhibits, _HOW, label="Base losses on confusable candidates")]
 
 
-def _where(run: Mapping[str, Any]) -> str:
-    return f"{'views' if run['with_views'] else 'one view'}, {TeacherKind(**run['teacher']).title}"
+def _where(condition: Condition) -> str:
+    return f"{condition.training.replace('-', ' ')}, {condition.teacher.title}"
+
+
+def _runs(report: Mapping[str, Any]) -> dict[Condition, dict[str, Any]]:
+    return {condition_of(run): run for run in report["runs"].values()}
 
 
 def _table(report: Mapping[str, Any]) -> ReportTable:
-    runs = sorted(report["runs"].values(), key=_where)
     rows = []
-    for run in runs:
-        last = run["epochs"][-1]
+    for condition, run in sorted(_runs(report).items(), key=lambda item: (_where(item[0]), item[0].seed)):
+        last, swallowed = run["epochs"][-1], swallowed_in(run)
         cells = [
-            TableCell(text=METHODS[run["base"]].title),
+            TableCell(text=METHODS[condition.base].title),
             TableCell(run["candidates"]),
             *(TableCell(100 * last[name]) for name in _PERCENT),
+            TableCell(text="not measured" if swallowed is None else ", ".join(swallowed) or "none"),
             TableCell(last["entropy"]),
             TableCell(100 * last["confusable_wins"]),
             *(TableCell(last[name]) for name in _PUSHES),
         ]
-        rows.append(TableRow(_where(run), cells, run["base"]))
-    caption = "Base losses after the last epoch, one run each, by views and teacher."
+        rows.append(TableRow(_where(condition), cells, condition.base))
+    caption = "Base losses after the last epoch, by views and teacher; one line per run."
     return ReportTable(_COLUMNS, rows, caption, row_title="training and teacher")
 
 
@@ -78,20 +85,23 @@ def _charts(report: Mapping[str, Any]) -> dict[str, LineChart]:
     differences = gaps(report)
     if not differences:
         return {}
-    with_views, teacher = max(differences, key=lambda key: abs(differences[key]))
-    runs = [
-        run
-        for run in report["runs"].values()
-        if (run["with_views"], TeacherKind(**run["teacher"]).name) == (with_views, teacher)
-    ]
-    epochs = [int(measured["epoch"]) for measured in runs[0]["epochs"]]
+    largest = max(differences, key=lambda key: abs(fmean(differences[key])))
+    runs = {
+        condition: run
+        for condition, run in _runs(report).items()
+        if (condition.training, condition.teacher.name) == largest
+    }
+    seed = min(condition.seed for condition in runs)
+    runs = {condition: run for condition, run in runs.items() if condition.seed == seed}
+    first = next(iter(runs))
+    epochs = [int(measured["epoch"]) for measured in runs[first]["epochs"]]
     charts = {}
     for name, title in (("resolved", "rows resolved to the truth (%)"), ("test", "test accuracy (%)")):
         lines = [
-            Line(METHODS[run["base"]].title, [100 * measured[name] for measured in run["epochs"]])
-            for run in runs
+            Line(METHODS[condition.base].title, [100 * measured[name] for measured in run["epochs"]])
+            for condition, run in runs.items()
         ]
-        caption = f"{title.capitalize()} by epoch; {_where(runs[0])}."
+        caption = f"{title.capitalize()} by epoch; {_where(first)}, seed {seed}."
         charts[name] = LineChart(caption, epochs, lines, y_title=title)
     return charts
 
@@ -100,8 +110,8 @@ def _finding(report: Mapping[str, Any]) -> str:
     differences = gaps(report)
     if not differences:
         return "Base losses on confusable candidates: ProPaLL and CC have not both been run"
-    low, high = min(differences.values()), max(differences.values())
-    points, count = f"{low:+.1f} to {high:+.1f}", f"{len(differences)} settings (one seed each)"
-    if len(differences) == 1:
-        points, count = f"{low:+.1f}", "one setting (one seed)"
+    means = [fmean(values) for values in differences.values()]
+    runs = sum(map(len, differences.values()))
+    points = f"{means[0]:+.1f}" if len(means) == 1 else f"{min(means):+.1f} to {max(means):+.1f}"
+    count = f"{plural(len(means), 'setting')} ({plural(runs, 'pair')} of runs)"
     return f"With instance-dependent candidates, ProPaLL minus CC is {points} points in {count}"

@@ -1,0 +1,216 @@
+"""Classes in pairs that are candidates together: how often does training drop one of the two?
+
+A controlled experiment for the question of `base_losses`. The classes of a small data set are paired at
+random. A set contains the partner of the true label with probability r and every other wrong label with
+probability q. At r = 1 nothing in the sets tells the partners apart; below, the share 1 - r of the rows does.
+For base losses and kinds of training, the study counts the pairs that end with one class swallowed, over
+several seeds. It is behind `propall base-losses --pairs`.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from propall import __version__, atomic_files, counter_rng
+from propall.data import load
+from propall.data.corruption import Corruption, Exactly, Rows
+from propall.data.dataset import PartialDataset, Problem
+from propall.nets import NETS
+from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, choose_setting
+from propall.paper.runner import square_images
+from propall.paper.studies.base_losses import base_loss, read_json, to_json
+from propall.paper.studies.class_resolution import SWALLOWED_BELOW, resolution_matrix
+from propall.provenance import commit, hardware
+from propall.registry import UnknownNameError
+from propall.training.compiled import best_device
+from propall.training.contract import Classifier, Run
+from propall.training.recipe import Recipe
+from propall.training.trainer import Trainer
+
+#: Name of the file beside a store or in a folder of results.
+FILE_NAME = "paired_classes.json"
+#: Base losses in the order of tables.
+BASES = ("propall", "cc", "non_candidates", "proden")
+#: How the network is trained: the weak view alone, with a strong view, and with the balance term as well.
+TRAININGS = ("one-view", "views", "balanced")
+
+
+@dataclass(frozen=True)
+class PairSetting:
+    """Data and training of the experiment."""
+
+    data: str = "digits"
+    net: str = "mlp"
+    epochs: int = 30
+    seeds: int = 10
+    q: float = 0.2
+    together: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)  # values of r
+
+    def recipe(self, training: str) -> Recipe:
+        """Return the recipe of one of `TRAININGS`."""
+        # float32: bfloat16 is slower on most CPUs.
+        changes = {"epochs": self.epochs, "precision": "float32"}
+        recipe = choose_setting(self.data, "fast", net=self.net, changes=changes).recipe
+        assert recipe.views is not None
+        views = recipe.views
+        if training == "one-view":
+            views = replace(views, n_strong=0)
+        elif training == "balanced":
+            views = replace(views, balance=COMPLEMENTARY_BALANCE)
+        return replace(recipe, views=views)
+
+
+@dataclass(frozen=True)
+class PairedClasses(Corruption):
+    """The partner of the true label is a candidate with probability r, every other wrong label with q.
+
+    Attributes:
+        partner: the partner of every class.
+        together: r.
+        q: probability of the other labels.
+
+    Examples:
+        >>> PairedClasses((1, 0, 3, 2), together=1.0, q=0.0)(torch.tensor([0, 3]), 4, seed=0).int().tolist()
+        [[1, 1, 0, 0], [0, 0, 1, 1]]
+    """
+
+    partner: tuple[int, ...]
+    together: float
+    q: float
+
+    name, title, reference = "paired_classes", "pairs of classes", ""
+
+    def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
+        """Toss a coin per wrong label."""
+        partner = torch.tensor(self.partner, device=rows.truth.device)[rows.truth]
+        is_partner = partner[:, None] == torch.arange(rows.n_classes, device=partner.device)
+        share = torch.where(is_partner, self.together, self.q)
+        return (rows.uniform_per_label(0) < share) | rows.true_sets()
+
+
+def draw_pairs(n_classes: int, seed: int) -> tuple[int, ...]:
+    """Pair the classes at random and return the partner of each; of an odd number, one is its own partner."""
+    order = counter_rng.order(counter_rng.seed_for(seed, "pairs"), 0, torch.arange(n_classes)).tolist()
+    partner = list(range(n_classes))
+    for one, other in zip(order[::2], order[1::2], strict=False):
+        partner[one], partner[other] = other, one
+    return tuple(partner)
+
+
+def run_pairs(
+    path: Path,
+    *,
+    setting: PairSetting | None = None,
+    cells: Sequence[str] | None = None,
+    device: str = "cpu",
+    root: Path | None = None,
+    note: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Run what a file lacks and add it; returns the content of the file.
+
+    A cell is a base loss and a training, such as `cc/views`; all its runs are trained as one stack.
+    """
+    setting = setting or PairSetting()
+    plain = dataclasses.asdict(setting) | {"together": list(setting.together)}
+    report = read_json(path)
+    if report and report["setting"] != plain:
+        raise ValueError(f"out: {path} has another setting ({report['setting']}); choose another file.")
+    on = best_device(device)
+    fresh = {"setting": plain, "version": __version__, "commit": commit(), "hardware": hardware(on)}
+    report = report or {**fresh, "cells": {}}
+    missing = [name for name in cells or list_cells() if name not in report["cells"]]
+    for number, name in enumerate(missing, 1):
+        note(f"{name} ({number} of {len(missing)})")
+        report["cells"][name] = _run_cell(name, setting, on, root)
+        atomic_files.write_text(path, to_json(report))
+    return report
+
+
+def list_cells(only: Sequence[str] | None = None) -> list[str]:
+    """Return the names of the cells; `only` holds names or patterns such as `cc/*`."""
+    names = [f"{base}/{training}" for training in TRAININGS for base in BASES]
+    if only is None:
+        return names
+    chosen = [name for pattern in only for name in names if fnmatchcase(name, pattern)]
+    if not chosen:
+        raise UnknownNameError(
+            f"only: no cell is called {', '.join(only)}; expected some of {', '.join(names)}."
+        )
+    return list(dict.fromkeys(chosen))
+
+
+def _run_cell(name: str, setting: PairSetting, device: torch.device, root: Path | None) -> dict[str, Any]:
+    base, _, training = name.partition("/")
+    source = load(setting.data, root)
+    clean = source.fold(0, corruption=Exactly(1))
+    x, truth = square_images(clean.train.x).to(device), clean.truth.to(device)
+    drawn = [(r, seed) for r in setting.together for seed in range(setting.seeds)]
+    partners = [draw_pairs(source.n_classes, seed) for _, seed in drawn]
+    runs = [
+        Run(PartialDataset(x, PairedClasses(partner, r, setting.q)(truth, source.n_classes, seed)), seed)
+        for (r, seed), partner in zip(drawn, partners, strict=True)
+    ]
+    start = time.perf_counter()
+    fitted = Trainer(base_loss(base), NETS[setting.net], setting.recipe(training)).fit(runs)
+    seconds = time.perf_counter() - start
+    measured = [
+        {"together": r, "seed": seed} | _measure(classifier, run.train.candidates, partner, clean)
+        for (r, seed), partner, run, classifier in zip(drawn, partners, runs, fitted, strict=True)
+    ]
+    return {"seconds": round(seconds, 2), "runs": measured}
+
+
+def _measure(
+    classifier: Classifier, candidates: Tensor, partner: tuple[int, ...], clean: Problem
+) -> dict[str, Any]:
+    x, test = square_images(clean.train.x), square_images(clean.test_x)
+    device = candidates.device
+    resolution = resolution_matrix(classifier.scores(x.to(device)), candidates, clean.truth.to(device))
+    hits = classifier.predict(test.to(device)).cpu() == clean.test_truth
+    return {"test": round(float(hits.double().mean()), 4)} | count_pairs(resolution, partner)
+
+
+def count_pairs(resolution: Tensor, partner: Sequence[int]) -> dict[str, int]:
+    """Count the pairs that are told apart, that ended with one class swallowed, and that were swapped.
+
+    A pair is swapped if both of its classes are swallowed.
+    """
+    lost = (resolution.diagonal() < SWALLOWED_BELOW).tolist()
+    pairs = [(one, other) for one, other in enumerate(partner) if one < other]
+    both = [lost[one] + lost[other] for one, other in pairs]
+    return {"pairs": len(pairs), "swallowed": both.count(1), "swapped": both.count(2)}
+
+
+def swallowed_shares(report: Mapping[str, Any], name: str) -> list[float]:
+    """Return the share of pairs with one class swallowed for every r of a cell."""
+    return _by_r(report, name, lambda runs: sum(r["swallowed"] for r in runs) / sum(r["pairs"] for r in runs))
+
+
+def mean_accuracies(report: Mapping[str, Any], name: str) -> list[float]:
+    """Return the mean test accuracy for every r of a cell."""
+    return _by_r(report, name, lambda runs: sum(r["test"] for r in runs) / len(runs))
+
+
+def _by_r(
+    report: Mapping[str, Any], name: str, reduce: Callable[[list[dict[str, Any]]], float]
+) -> list[float]:
+    runs = report["cells"][name]["runs"]
+    return [reduce([run for run in runs if run["together"] == r]) for r in report["setting"]["together"]]
+
+
+def table_rows(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and rows of a table: pairs with one class swallowed in percent, by r."""
+    columns = ["swallowed pairs %", *(f"r = {r:g}" for r in report["setting"]["together"])]
+    rows = [
+        [name, *(f"{100 * share:.0f}" for share in swallowed_shares(report, name))]
+        for name in report["cells"]
+    ]
+    return columns, rows
