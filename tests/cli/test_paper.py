@@ -149,3 +149,21 @@ def test_a_report_replaces_no_table(tmp_path, capsys) -> None:
     assert ended.value.code == 1
     assert "runs.csv is not an HTML page; expected a name such as report.html." in capsys.readouterr().err
     assert table.read_text() == "mine"
+
+
+def test_base_losses_of_teachers_and_of_paired_classes(run, tmp_path):
+    tiny = ["--epochs", "1", "--seeds", "1", "--device", "cpu"]
+    file = tmp_path / "study.json"
+    only = ["--only", "cc/one-view/20-plain-0.4", "--data", "digits", "--net", "mlp", "--per-class", "5"]
+    code, out, _ = run("base-losses", *tiny, *only, "--seed", "3", "--out", str(file))
+    assert code == 0
+    assert "cc/one-view/20-plain-0.4/seed-3" in out
+    assert "swallowed" in out
+    file = tmp_path / "pairs.json"
+    code, out, _ = run("base-losses", "--pairs", *tiny, "--only", "cc/one-view", "--out", str(file))
+    assert code == 0
+    assert "r = 0.95" in out
+    assert list(json.loads(file.read_text())["cells"]) == ["cc/one-view"]
+    code, _, err = run("base-losses", "--pairs", "--per-class", "5", "--out", str(file))
+    assert code != 0
+    assert "per_class" in err

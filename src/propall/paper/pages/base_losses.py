@@ -17,8 +17,9 @@ _HOW = (
     "best. Teachers differ in their number of epochs, in whether their training images were augmented, and "
     "in the rate of the candidate sets. Resolved: share of ambiguous training rows whose highest-scoring "
     "candidate is the true label. Wrong winners: share of the other rows in which the most confusable "
-    "candidate wins. A class is swallowed if less than half of its training rows are resolved to it. Pushes are negative gradients of the base loss in the logits of the truth, of the most "
-    "confusable candidate, of the other candidates and of the labels outside the set, on average over rows."
+    "candidate wins. A class is swallowed if less than half of its training rows are resolved to it. "
+    "Pushes are negative gradients of the base loss in the logits of the truth, of the most confusable "
+    "candidate, of the other candidates and of the labels outside the set, on average over rows."
 )
 _COLUMNS = [
     Column("base loss", kind="text"),

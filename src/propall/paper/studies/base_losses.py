@@ -297,8 +297,8 @@ class CandidateRecorder(Monitor):
         if not self.epochs:
             return {}
         return {
-            **{name: torch.tensor([e[name] for e in self.epochs]).double() for name in self.epochs[0]},
-            "class_resolved": torch.tensor(self.class_resolved).double(),
+            **{name: _column([e[name] for e in self.epochs]) for name in self.epochs[0]},
+            "class_resolved": _column(self.class_resolved),
             "resolution": self.resolution,
             "class_test": self.class_test,
         }
@@ -314,6 +314,11 @@ class CandidateRecorder(Monitor):
         self.epochs = [
             dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
         ]
+
+
+def _column(values: Sequence[Any]) -> Tensor:
+    # Not `.double()` afterwards: the values would be rounded to float32 first.
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def most_confusable(
