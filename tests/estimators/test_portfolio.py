@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from propall import PartialLabelClassifier, PartialLabelPortfolio
@@ -18,6 +19,7 @@ from propall.estimators.portfolio import (
 from propall.estimators.scorers import candidate_log_likelihood, cooccurrence_log_likelihood
 from propall.methods.boosting import Boosting
 from propall.methods.forest import Forest
+from propall.methods.ipal import IPAL
 from tests.fixtures.candidates import blurred_clouds, separate_clouds
 
 
@@ -112,6 +114,29 @@ def test_a_time_limit_stops_after_the_first_member() -> None:
     assert portfolio.results_[0]["weight"] == 1
     assert (portfolio.predict(X) == truth).mean() > 0.9
     assert any("best so far: linear" in line for line in lines)
+
+
+@pytest.mark.parametrize(("name", "calls"), [("neighbors", 5), ("boosting", 5), ("forest", 20)])
+def test_a_member_that_takes_too_long_is_stopped_within_it(name, calls, monkeypatch) -> None:
+    """The clock jumps past the limit when the member is fitted, so that nearly all of its parts are left."""
+    X, S, _ = separate_clouds()
+    clock, parts = [0.0], []
+    monkeypatch.setattr("propall.estimators.portfolio.time.perf_counter", lambda: clock[0])
+
+    def count(function):
+        def counted(*arguments, **settings):
+            clock[0] = 100.0
+            parts.append(name)
+            return function(*arguments, **settings)
+
+        return counted
+
+    for kind, method in ((IPAL, "fit_rows"), (Boosting, "_fit"), (ExtraTreesRegressor, "fit")):
+        monkeypatch.setattr(kind, method, count(getattr(kind, method)))
+    members = [MEMBERS[0], next(each for each in MEMBERS if each.name == name)]
+    portfolio = PartialLabelPortfolio(members=members, time_limit=50, random_state=0).fit(X, S)
+    assert portfolio.results_[1]["refusal"] == "the time limit has passed"
+    assert 0 < len(parts) < calls
 
 
 def test_an_interrupt_keeps_what_is_fitted() -> None:

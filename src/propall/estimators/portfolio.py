@@ -216,11 +216,15 @@ class _OutOfTimeError(Exception):
 
 @dataclass
 class _Deadline(Monitor):
-    """Stops training after an epoch that ends too late."""
+    """Stops training after an epoch that ends too late, and before a part that starts too late."""
 
     seconds: float
 
     def epoch(self, epoch: int, runs: Sequence[int], losses: Any, scores: RunScores) -> None:
+        """Raise an error if the time has passed."""
+        self.proceed()
+
+    def proceed(self) -> None:
         """Raise an error if the time has passed."""
         if time.perf_counter() > self.seconds:
             raise _OutOfTimeError
@@ -238,7 +242,8 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
     Args:
         members: the learners; by default those of `standard_portfolio(effort, ...)`.
         effort: "quick", "normal" or "best".
-        time_limit: seconds after which no further member is fitted; the first one always is.
+        time_limit: seconds after which no further member is fitted; the first one always is. A member that
+            is being fitted stops at its next epoch, bag or fold.
         classes: class names in order; inferred from y by default.
         device: "auto" (a GPU if available), "cpu", "cuda", ...
         report: called with a line of text before and after each member is fitted.
@@ -439,7 +444,10 @@ class _PortfolioFitting:
         rows = Standardization().apply(self.features).flatten(1)
         if isinstance(method, Boosting):
             keys = torch.from_numpy(keys_of_copies(np.arange(len(rows)), self.features))
-            trees, out_of_bag = method.fit_from(rows, self.labels.mask, start, self.seed, keys)
+            deadline = _Deadline(self.deadline) if self.out_of_bag else None
+            trees, out_of_bag = method.fit_from(
+                rows, self.labels.mask, start, self.seed, keys, monitor=deadline
+            )
         else:
             trees, out_of_bag = method.fit_from(rows, self.labels.mask, start, self.seed)
         if isinstance(method, Forest):

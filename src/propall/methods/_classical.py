@@ -56,7 +56,12 @@ class ClassicalAlgorithm(Algorithm):
 
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
         """Check the data of every run and fit it."""
-        return [self.fit_rows(*rows_and_candidates(run, self.title), run.seed) for run in runs]
+        classifiers = []
+        for run in runs:
+            if monitor is not None:
+                monitor.proceed()
+            classifiers.append(self.fit_rows(*rows_and_candidates(run, self.title), run.seed))
+        return classifiers
 
     @abstractmethod
     def fit_rows(self, x: Float[Tensor, "n d"], candidates: Bool[Tensor, "n k"], seed: int) -> Classifier:

@@ -12,7 +12,7 @@ from propall import counter_rng
 from propall.methods._classical import ClassicalAlgorithm, as_rows
 from propall.methods._trees import Trees, next_targets
 from propall.numerics import uniform_weights
-from propall.training.contract import Classifier
+from propall.training.contract import Classifier, Monitor
 
 #: Candidates with a smaller share of their row's largest weight get no copy of the row.
 SMALLEST_COPY = 0.02
@@ -100,6 +100,8 @@ class Boosting(ClassicalAlgorithm):
         start: Float[Tensor, "n k"] | None,
         seed: int,
         keys: Int[Tensor, "n"] | None = None,
+        *,
+        monitor: Monitor | None = None,
     ) -> tuple[list[Classifier], NDArray[np.float64]]:
         """Fit the trees, starting from a posterior of the training rows if there is one.
 
@@ -109,6 +111,7 @@ class Boosting(ClassicalAlgorithm):
             start: posterior by a model that was not fitted on each row.
             seed: random seed.
             keys: equal for rows that are held out together, such as copies; by default all differ.
+            monitor: asked before every fold.
 
         Returns:
             The trees of every fold, and (n, k) probabilities of the training rows by those of their fold.
@@ -119,7 +122,7 @@ class Boosting(ClassicalAlgorithm):
         target = next_targets(anchor, mask, uniform, balanced=self.balanced)
         for number in range(self.rounds):
             round_seed = counter_rng.seed_for(seed, f"round {number}")
-            trees, held_out = self._cross_fit(rows, target, round_seed, keys)
+            trees, held_out = self._cross_fit(rows, target, round_seed, keys, monitor)
             target = next_targets(held_out * anchor, mask, target, balanced=self.balanced)
         return [each.to(x.device) for each in trees], held_out
 
@@ -129,6 +132,7 @@ class Boosting(ClassicalAlgorithm):
         target: NDArray[np.float64],
         seed: int,
         keys: Int[Tensor, "n"] | None = None,
+        monitor: Monitor | None = None,
     ) -> tuple[list["_Fitted"], NDArray[np.float64]]:
         """Fit to all rows but those of each fold, and predict these."""
         n = len(rows)
@@ -137,6 +141,8 @@ class Boosting(ClassicalAlgorithm):
         folds = np.array_split(order, min(self.folds, n))
         probabilities, fitted = np.empty_like(target), []
         for number, fold in enumerate(folds):
+            if monitor is not None:
+                monitor.proceed()
             others = np.setdiff1d(order, fold) if len(folds) > 1 else order
             trees = self._fit(rows[others], target[others], counter_rng.seed_for(seed, f"fold {number}"))
             scores = trees.to(torch.device("cpu")).scores(torch.from_numpy(rows[fold]))

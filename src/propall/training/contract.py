@@ -414,6 +414,9 @@ class Monitor:
     def epoch(self, epoch: int, runs: Sequence[int], losses: Float[Tensor, "r"], scores: RunScores) -> None:
         """An epoch (counted from 1) has ended; `scores(x)` gives the runs' scores in evaluation mode."""
 
+    def proceed(self) -> None:
+        """An algorithm without epochs starts its next part; a monitor may raise an error to stop it."""
+
     def state(self) -> dict[str, Tensor]:
         """Tensors to save in a checkpoint."""
         return {}
@@ -448,4 +451,4 @@ class Algorithm(Method):
 
     @abstractmethod
     def fit(self, runs: Sequence[Run], *, monitor: Monitor | None = None) -> list[Classifier]:
-        """Fit one classifier per run; `monitor` is called by algorithms that have epochs."""
+        """Fit one classifier per run; algorithms that have epochs tell `monitor`, others call `proceed`."""

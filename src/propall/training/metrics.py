@@ -87,6 +87,11 @@ class CombinedMonitor(Monitor):
         for monitor in self.monitors:
             monitor.epoch(epoch, runs, losses, scores)
 
+    def proceed(self) -> None:
+        """Call each monitor."""
+        for monitor in self.monitors:
+            monitor.proceed()
+
     def state(self) -> dict[str, Tensor]:
         """The states of all monitors, prefixed with their positions."""
         return {f"{i}|{k}": v for i, monitor in enumerate(self.monitors) for k, v in monitor.state().items()}
