@@ -189,6 +189,19 @@ def test_members_are_taught_only_by_those_that_leave_out_the_same_rows():
     assert len({id(run.peers) for run in with_few}) == 1
 
 
+@pytest.mark.parametrize("scaling", ["z-score", "min-max", "square root"])
+def test_rows_without_weight_do_not_change_the_scaling(scaling):
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    far = np.concatenate([X, [[1e3, -1e3, 0.0]]])
+    weight = np.append(np.ones(30), 0.0)
+    for part, expected in zip(
+        Standardization.fit(far, weight, scaling), Standardization.fit(X, None, scaling), strict=True
+    ):
+        assert (part is None) == (expected is None)
+        if expected is not None:
+            np.testing.assert_allclose(part, expected)
+
+
 def test_bags_with_too_few_members_leave_nobody_for_some_rows():
     X, S, _ = separate_clouds()
     clf = PartialLabelClassifier(n_estimators=2, bagging=0.8, epochs=2, random_state=0).fit(X, S)

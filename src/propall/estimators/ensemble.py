@@ -59,7 +59,7 @@ class Standardization(NamedTuple):
 
         Args:
             features: the training rows.
-            weight: one weight per row, used by the z-score.
+            weight: one weight per row; for minima and maxima it matters only whether it is 0.
             scaling: "z-score" divides by the standard deviation; "min-max" maps the training rows to [0, 1];
                 "square root" takes the root of the distance to the column's minimum before the z-score. For
                 histograms, whose minimum is 0, distances then follow Hellinger's.
@@ -70,6 +70,8 @@ class Standardization(NamedTuple):
             )
         if features.ndim > 2 or scaling is False:
             return cls()
+        if weight is not None and not weight.all():
+            features, weight = features[weight > 0], weight[weight > 0]
         if scaling == "min-max":
             low = features.min(0)
             width = features.max(0) - low
