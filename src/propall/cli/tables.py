@@ -16,6 +16,7 @@ import typer
 
 from propall.atomic_files import check_writable
 from propall.cli.app import OWN_TABLE, app
+from propall.cli.imports import without_garbage_collection
 from propall.cli.option_groups import as_dict, as_words, grouped_command
 from propall.cli.table_options import (
     LABELS,
@@ -113,11 +114,12 @@ def fit(
 
     Example: propall fit birds.csv --label species --out model
     """
-    from propall.report.model_pages import fit_page
-    from propall.tables.fitting import fit_table
-    from propall.tables.label_columns import open_table
-    from propall.tables.larger_than_memory import needs_parts
-    from propall.tables.model import CONTENTS, OPTIONS, PAGE, check_model_folder
+    with without_garbage_collection():
+        from propall.report.model_pages import fit_page
+        from propall.tables.fitting import fit_table
+        from propall.tables.label_columns import open_table
+        from propall.tables.larger_than_memory import needs_parts
+        from propall.tables.model import CONTENTS, OPTIONS, PAGE, check_model_folder
 
     labels = _with_usual_label(labels, file)
     replaces = (check_model_folder(out) / CONTENTS).exists()
@@ -257,15 +259,16 @@ def resolve(
 
     Example: propall resolve birds.csv --model model --out resolved.csv
     """
-    from propall.report.model_pages import resolve_page
-    from propall.tables.crowd import crowd_files, report_crowd
-    from propall.tables.fitting import load_embedding
-    from propall.tables.folders import resolve_folder
-    from propall.tables.model import TableModel
-    from propall.tables.reading import read_table
-    from propall.tables.resolution import SURE, resolve_file
-    from propall.tables.streaming import can_resolve_in_parts, is_large, read_parts, resolve_to_file
-    from propall.tables.writing import write_table
+    with without_garbage_collection():
+        from propall.report.model_pages import resolve_page
+        from propall.tables.crowd import crowd_files, report_crowd
+        from propall.tables.fitting import load_embedding
+        from propall.tables.folders import resolve_folder
+        from propall.tables.model import TableModel
+        from propall.tables.reading import read_table
+        from propall.tables.resolution import SURE, resolve_file
+        from propall.tables.streaming import can_resolve_in_parts, is_large, read_parts, resolve_to_file
+        from propall.tables.writing import write_table
 
     source = labels.source() if labels.name_columns else None
     if parallel.are_used:
@@ -324,12 +327,13 @@ def consensus(
 
     Example: propall consensus answers.csv --annotators ann,bob,eve --out labels.csv
     """
-    from propall.report.annotator_pages import consensus_page
-    from propall.tables.crowd import combine_table, crowd_files, report_crowd, with_usual_answers
-    from propall.tables.label_columns import open_table
-    from propall.tables.reading import read_table
-    from propall.tables.resolution import SURE
-    from propall.tables.writing import write_table
+    with without_garbage_collection():
+        from propall.report.annotator_pages import consensus_page
+        from propall.tables.crowd import combine_table, crowd_files, report_crowd, with_usual_answers
+        from propall.tables.label_columns import open_table
+        from propall.tables.reading import read_table
+        from propall.tables.resolution import SURE
+        from propall.tables.writing import write_table
 
     page = _page_beside(out) if output.page else None
     _check_out(out, file, crowd_files(out))
@@ -387,11 +391,12 @@ def predict(
 
     Example: propall predict new.csv --model model --out predicted.csv
     """
-    from propall.tables.fitting import load_embedding
-    from propall.tables.folders import predict_folder
-    from propall.tables.model import TableModel
-    from propall.tables.reading import read_table
-    from propall.tables.streaming import predict_to_file, read_parts
+    with without_garbage_collection():
+        from propall.tables.fitting import load_embedding
+        from propall.tables.folders import predict_folder
+        from propall.tables.model import TableModel
+        from propall.tables.reading import read_table
+        from propall.tables.streaming import predict_to_file, read_parts
 
     if parallel.are_used:
         _check_workers(embeddings, encoding)
@@ -434,10 +439,11 @@ def evaluate(
 
     Example: propall evaluate birds.csv --model model --truth checked --out accuracy.html
     """
-    from propall.tables import evaluation
-    from propall.tables.fitting import load_embedding
-    from propall.tables.model import TableModel
-    from propall.tables.reading import read_table
+    with without_garbage_collection():
+        from propall.tables import evaluation
+        from propall.tables.fitting import load_embedding
+        from propall.tables.model import TableModel
+        from propall.tables.reading import read_table
 
     loaded, embedding = TableModel.load(model), load_embedding(embeddings)
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
