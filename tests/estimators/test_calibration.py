@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax as scipy_log_softmax
+from scipy.special import logsumexp
 
 from propall.estimators.calibration import (
     MAX_TEMPERATURE,
+    cross_calibrate,
     expected_calibration_error,
     fit_temperature,
+    fit_temperatures,
     log_mass,
     log_softmax,
     reliability,
@@ -57,6 +60,32 @@ def test_shifts_and_uninformative_rows_do_not_matter():
     shifted = logits + np.random.default_rng(0).normal(size=(300, 1))
     more, full = np.vstack([shifted, logits[:50]]), np.vstack([mask, np.ones((50, 5), dtype=bool)])
     assert fit_temperature(more, full) == pytest.approx(expected, rel=1e-6)
+
+
+def test_temperatures_of_subsets_are_those_of_their_rows():
+    logits, _, truth = calibrated_model(300)
+    mask = candidates_of(truth, 5, 0.5)  # some rows have every class
+    weight = np.random.default_rng(0).random(300)
+    subsets = [np.arange(0, 300, 2), np.arange(200), np.arange(300)]
+    expected = [fit_temperature(logits[rows], mask[rows], weight[rows]) for rows in subsets]
+    assert fit_temperatures(logits, mask, subsets, weight) == expected
+    folds = [(np.arange(100, 300), np.arange(100)), (np.arange(100), np.arange(100, 300))]
+    calibrated = cross_calibrate(logits, mask, folds)
+    for others, hold in folds:
+        temperature = fit_temperature(logits[others], mask[others])
+        np.testing.assert_array_equal(calibrated[hold], log_softmax(logits[hold], temperature))
+
+
+@pytest.mark.parametrize("k", [2, 5, 40])
+def test_logarithms_are_those_of_scipy(k):
+    random = np.random.default_rng(k)
+    logs = scipy_log_softmax(np.round(3 * random.normal(size=(500, k)), 1), axis=1)  # with ties
+    mask = candidates_of(random.integers(k, size=500), k, 0.3)
+    np.testing.assert_allclose(
+        log_softmax(logs, 0.1), scipy_log_softmax(logs / 0.1, axis=1), rtol=1e-13, atol=1e-13
+    )
+    expected = logsumexp(np.where(mask, logs, -np.inf), axis=1)
+    np.testing.assert_allclose(log_mass(logs, mask), np.minimum(expected, 0), rtol=1e-13, atol=1e-15)
 
 
 def test_a_weight_of_two_equals_repeating_the_row():

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from propall.estimators.folds import Fold
 
@@ -25,18 +24,43 @@ def log_mass(log_probabilities: ArrayLike, candidates: ArrayLike) -> NDArray[Any
     """
     mask = np.asarray(candidates, dtype=bool)
     inside = np.where(mask, np.asarray(log_probabilities, dtype=float), -np.inf)
-    # Clip first: logsumexp subtracts the maximum, which a row of -inf does not have.
-    total: NDArray[Any] = logsumexp(np.maximum(inside, 2 * LOWEST_LOG), axis=-1)
+    inside = np.maximum(inside, 2 * LOWEST_LOG)  # a row of -inf has no maximum to subtract
+    total = _log_sum_exp(inside, inside.max(-1, keepdims=True))[..., 0]
     clipped: NDArray[Any] = np.clip(total, LOWEST_LOG, 0.0)
     return clipped
 
 
 def log_softmax(scores: ArrayLike, temperature: float = 1.0) -> NDArray[Any]:
     """Log-softmax of scores (or log-probabilities) divided by a temperature."""
-    scores = np.asarray(scores, dtype=float)
-    scaled = np.maximum(scores - scores.max(-1, keepdims=True), LOWEST_LOG) / temperature
-    normalized: NDArray[Any] = scaled - logsumexp(scaled, axis=-1, keepdims=True)
+    return _normalize(_below_maximum(np.asarray(scores, dtype=float)) / temperature)
+
+
+def _below_maximum(scores: NDArray[Any]) -> NDArray[Any]:
+    """Differences from the maximum of the row, at least `LOWEST_LOG`."""
+    differences: NDArray[Any] = np.maximum(scores - scores.max(-1, keepdims=True), LOWEST_LOG)
+    return differences
+
+
+def _normalize(differences: NDArray[Any]) -> NDArray[Any]:
+    """Log-softmax of scores whose maximum in every row is 0."""
+    normalized: NDArray[Any] = differences - _log_sum_exp(differences, 0.0)
     return normalized
+
+
+def _log_sum_exp(values: NDArray[Any], maximum: NDArray[Any] | float) -> NDArray[Any]:
+    """Log of the sum of the exponentials of every row, given the finite maximum of each; (..., 1).
+
+    The same steps as in `scipy.special.logsumexp` and so the same numbers, but without its second sum for
+    infinite values: calibration spends most of its time here.
+    """
+    is_maximum = values == maximum
+    exponentials = np.exp(values - maximum)
+    exponentials[is_maximum] = 0.0  # counted exactly
+    count = is_maximum.sum(-1, keepdims=True, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):  # rows with NaN have no maximum, and stay NaN
+        others = exponentials.sum(-1, keepdims=True) / count
+        result: NDArray[Any] = np.log1p(others) + np.log(count) + maximum
+    return result
 
 
 def fit_temperature(
@@ -66,35 +90,76 @@ def fit_temperature(
     References:
         [guo2017calibration], for true labels.
     """
-    scores = log_softmax(scores)
-    mask = np.asarray(candidates, dtype=bool)
-    if mask.shape != scores.shape or mask.ndim != 2:
+    return fit_temperatures(scores, candidates, [np.arange(len(np.asarray(scores)))], sample_weight)[0]
+
+
+def fit_temperatures(
+    scores: ArrayLike,
+    candidates: ArrayLike,
+    subsets: Sequence[NDArray[np.intp]],
+    sample_weight: ArrayLike | None = None,
+) -> list[float]:
+    """Find the temperature of each of several subsets of the rows; see `fit_temperature`.
+
+    Args:
+        scores: (n, k) scores or log-probabilities of rows that the model was not fitted on.
+        candidates: (n, k), True for candidates.
+        subsets: indices of the rows of each subset.
+        sample_weight: one weight per row.
+    """
+    differences, mask = _below_maximum(log_softmax(scores)), np.asarray(candidates, dtype=bool)
+    if mask.shape != differences.shape or mask.ndim != 2:
         raise ValueError(
-            f"candidates: got shape {mask.shape} for scores of shape {scores.shape}; expected a matrix of "
-            "the same shape."
+            f"candidates: got shape {mask.shape} for scores of shape {differences.shape}; expected a matrix "
+            "of the same shape."
         )
     weight = np.ones(len(mask)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    informative = mask.any(1) & ~mask.all(1)  # the other rows do not depend on the temperature
-    scores, mask, weight = scores[informative], mask[informative], weight[informative]
-
-    # In blocks that stay in the cache: with thousands of classes, a pass over all rows at once is slower and
-    # needs several copies of the scores.
-    step = max(1, BLOCK_VALUES // max(1, mask.shape[1]))
-    blocks = [slice(start, start + step) for start in range(0, len(mask), step)]
-    likelihood = np.empty(len(mask))
-
-    def cost(log_temperature: float) -> float:
-        temperature = np.exp(log_temperature)
-        for rows in blocks:
-            likelihood[rows] = log_mass(log_softmax(scores[rows], temperature), mask[rows])
-        return float(log_temperature**2 / 2 - weight @ likelihood)
+    # The other rows do not depend on the temperature.
+    informative: NDArray[np.bool_] = np.asarray(mask.any(1) & ~mask.all(1))
+    position = informative.cumsum() - 1
+    parts = [position[rows[informative[rows]]] for rows in subsets]
+    differences, mask, weight = differences[informative], mask[informative], weight[informative]
 
     limit = np.log(MAX_TEMPERATURE)
     grid = np.linspace(-limit, limit, 25)
-    best = int(np.argmin([cost(t) for t in grid]))
-    bounds = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
-    optimum = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 1e-4})
+    costs = np.empty((len(grid), len(parts)))
+    for number, log_temperature in enumerate(grid):
+        # Rows that are in several subsets are evaluated once.
+        likelihood = _log_likelihood(differences, mask, np.exp(log_temperature))
+        costs[number] = [log_temperature**2 / 2 - weight[rows] @ likelihood[rows] for rows in parts]
+    best = costs.argmin(0)
+    lower, upper = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
+    return [
+        _best_temperature(differences[rows], mask[rows], weight[rows], (low, high))
+        for rows, low, high in zip(parts, lower.tolist(), upper.tolist(), strict=True)
+    ]
+
+
+def _best_temperature(
+    differences: NDArray[Any], mask: NDArray[np.bool_], weight: NDArray[Any], log_bounds: tuple[float, float]
+) -> float:
+    """Find the temperature between two bounds, by Brent's method."""
+
+    def cost(log_temperature: float) -> float:
+        likelihood = _log_likelihood(differences, mask, np.exp(log_temperature))
+        return float(log_temperature**2 / 2 - weight @ likelihood)
+
+    optimum = minimize_scalar(cost, bounds=log_bounds, method="bounded", options={"xatol": 1e-4})
     return float(np.exp(optimum.x))
+
+
+def _log_likelihood(
+    differences: NDArray[Any], candidates: NDArray[np.bool_], temperature: float
+) -> NDArray[Any]:
+    """Log-probability of every row's set at a temperature, from differences to the largest score."""
+    # In blocks that stay in the cache: with thousands of classes, a pass over all rows at once is slower and
+    # needs several copies of the scores.
+    step = max(1, BLOCK_VALUES // max(1, candidates.shape[1]))
+    likelihood = np.empty(len(candidates))
+    for start in range(0, len(candidates), step):
+        rows = slice(start, start + step)
+        likelihood[rows] = log_mass(_normalize(differences[rows] / temperature), candidates[rows])
+    return likelihood
 
 
 def cross_calibrate(
@@ -104,11 +169,11 @@ def cross_calibrate(
     sample_weight: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Scale each fold's log-probabilities by the temperature fitted on the other folds."""
+    held_out = [hold for _, hold in folds]
+    others = [np.setdiff1d(np.arange(len(candidates)), hold) for hold in held_out]
     calibrated = np.empty(log_probabilities.shape)
-    for _, hold in folds:
-        others = np.setdiff1d(np.arange(len(candidates)), hold)
-        weight = None if sample_weight is None else sample_weight[others]
-        temperature = fit_temperature(log_probabilities[others], candidates[others], weight)
+    temperatures = fit_temperatures(log_probabilities, candidates, others, sample_weight)
+    for hold, temperature in zip(held_out, temperatures, strict=True):
         calibrated[hold] = log_softmax(log_probabilities[hold], temperature)
     return calibrated
 
