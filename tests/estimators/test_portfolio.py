@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -28,8 +29,14 @@ def member(name, method="propall", start="", **settings):
     return PortfolioMember(name, PartialLabelClassifier(method, **settings), start)
 
 
-def forest(name, start=""):
-    return PortfolioMember(name, PartialLabelClassifier(Forest(trees=20), standardize=False), start)
+def forest(name, start="", **settings):
+    return PortfolioMember(
+        name, PartialLabelClassifier(Forest(trees=20), standardize=False, **settings), start
+    )
+
+
+def bagged_forest(name, start=""):
+    return forest(name, start, n_estimators=5, bagging=0.8)
 
 
 BAGS = "rows that are listed twice may be in different bags"
@@ -283,13 +290,49 @@ def test_copies_of_a_row_with_other_candidates_are_left_out_with_it():
         assert (logs.argmax(1) == truth).mean() < 0.35
 
 
-def test_held_out_scores_of_noise_are_no_better_than_guessing():
+@pytest.mark.parametrize("make", [forest, bagged_forest])
+def test_held_out_scores_of_noise_are_no_better_than_guessing(make):
     """Forests must not see, through the targets of other rows, what the candidates of a row are."""
     random = np.random.default_rng(0)
     X = random.integers(0, 2, size=(150, 6)).astype(float)
     mask = np.ones((150, 4), dtype=bool)
     mask[np.arange(150), random.integers(4, size=150)] = False
-    members = [forest("forest"), forest("second", "forest"), forest("third", MIXTURE)]
+    members = [make("forest"), make("second", "forest"), make("third", MIXTURE)]
     portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, mask)
     # The trees that a row is out of bag of have -0.13 and more.
     assert all(row["score"] < np.log(3 / 4) + 0.01 for row in portfolio.results_)
+
+
+def test_a_bagged_forest_consists_of_the_forests_of_the_bags() -> None:
+    X, S, truth = blurred_clouds()
+    members = [member("linear"), bagged_forest("forest"), bagged_forest("second", MIXTURE)]
+    portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, S)
+    rows = torch.as_tensor(X, dtype=torch.float32)
+    for name in ("forest", "second"):
+        model = portfolio.members_[name]
+        each = [trees.probabilities(rows).numpy() for trees in model.classifiers_]
+        # Every row is judged by the one forest that leaves it out.
+        by_one = np.array([np.isclose(model.out_of_bag_, part).all(1) for part in each])
+        np.testing.assert_array_equal(by_one.sum(0) >= 1, True)
+        np.testing.assert_allclose(by_one.mean(1), 0.2, atol=0.05)
+        assert (np.mean(each, axis=0).argmax(1) == model.predict(X)).mean() > 0.99
+    assert (portfolio.predict(X) == truth).mean() > 0.7
+
+
+def test_forests_of_other_bags_are_refused() -> None:
+    X, S, _ = blurred_clouds()
+    members = [member("linear", n_estimators=2, bagging=0.5), forest("halves", n_estimators=2, bagging=0.5)]
+    members.append(bagged_forest("second", "linear"))
+    portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, S)
+    _, halves, second = (row["refusal"] for row in portfolio.results_)
+    assert "'halves' has bagging=0.5, n_estimators=2" in halves
+    assert "start='linear'; expected bagging=0.8, n_estimators=5 and a start with these bags" in second
+
+
+def test_forests_of_few_rows_are_fitted_to_all_of_them() -> None:
+    def bagging(effort, n_rows):
+        models = [m.model for m in standard_portfolio(effort, n_rows) if isinstance(m.model.method, Forest)]
+        return {(model.bagging, model.n_estimators) for model in models}
+
+    assert bagging("quick", 1000) == {(0.8, 5)}
+    assert bagging("quick", 999) == bagging("normal", 1000) == bagging("best", 1000) == {(None, 1)}

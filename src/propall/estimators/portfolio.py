@@ -45,7 +45,7 @@ from propall.estimators.validation import check_training_data
 from propall.labels.candidates import CandidateLabels
 from propall.methods.boosting import Boosting
 from propall.methods.forest import Forest
-from propall.training.contract import Monitor, RunScores
+from propall.training.contract import Classifier, Monitor, RunScores
 from propall.wording import list_names
 
 Effort = Literal["quick", "normal", "best"]
@@ -55,6 +55,8 @@ BAGGING, BLOCK = 0.8, 5
 LARGEST_FOR_NEIGHBORS = 20_000
 #: Maximum number of rows for forests, whose trees grow with the rows.
 LARGEST_FOR_TREES = 100_000
+#: Minimum number of rows for forests of bags in a quick portfolio: a fifth of fewer rows is missed.
+SMALLEST_FOR_BAGGED_FORESTS = 1000
 #: Methods that can start from another model.
 TREES = (Forest, Boosting)
 #: As the start of trees: the weighted mean of all members fitted before.
@@ -69,7 +71,9 @@ class PortfolioMember:
 
     Attributes:
         name: unique name, for results and pages.
-        model: its settings; a method that trains no trees is bagged, so that every row is out of some bag.
+        model: its settings; a method that trains no trees is bagged, so that every row is out of some bag. A
+            forest is fitted to all rows and scored by smaller ones; with `bagging`, the mean of these is the
+            model, which takes less time.
         start: name of an earlier member whose out-of-bag posterior trees start from, `MIXTURE` for the
             weighted mean of all earlier ones, "" for none.
 
@@ -127,8 +131,10 @@ def standard_portfolio(
             members.append(PortfolioMember("IPAL, square root", _neighbors("square root")))
         if not histograms or effort != "quick":
             members.append(PortfolioMember("IPAL", _neighbors(scale_once)))
-    trees = {"quick": 50, "normal": 100, "best": 200}[effort]
-    members.append(_forest("forest", trees, dependent, rounds=2 if effort == "quick" else 4))
+    bagged = effort == "quick" and n_rows >= SMALLEST_FOR_BAGGED_FORESTS
+    trees = 15 if bagged else {"quick": 50, "normal": 100, "best": 200}[effort]
+    forest = Forest(trees=trees, rounds=2 if effort == "quick" else 4, balanced=dependent)
+    members.append(_forest("forest", forest, bagged=bagged))
     if effort != "quick":
         scalings: tuple[Scaling, ...] = ("min-max", "square root") if histograms else ("min-max",)
         for scaling in scalings:
@@ -138,11 +144,11 @@ def standard_portfolio(
                 members.append(PortfolioMember(f"{title}, own targets", own))
             name = f"{title}, {taught} targets"
             members.append(PortfolioMember(name, _deep(effort, n_rows, scaling, taught)))
-            members.append(_forest(f"forest from {name}", trees, dependent, start=name, rounds=2))
+            members.append(_forest(f"forest from {name}", dataclasses.replace(forest, rounds=2), name))
         boosting = PartialLabelClassifier(Boosting(rounds=1, balanced=dependent), standardize=False)
         members.append(PortfolioMember("boosting from the mixture", boosting, MIXTURE))
-    rounds = 1 if effort == "quick" else 2
-    members.append(_forest("forest from the mixture", trees, dependent, start=MIXTURE, rounds=rounds))
+    last = dataclasses.replace(forest, rounds=1 if effort == "quick" else 2)
+    members.append(_forest("forest from the mixture", last, MIXTURE, bagged=bagged))
     if n_rows > LARGEST_FOR_TREES:
         members = [member for member in members if not isinstance(member.model.method, TREES)]
     # Networks of the same shape train together, so they come first.
@@ -205,9 +211,9 @@ def _neighbors(scaling: Scaling) -> PartialLabelClassifier:
     return PartialLabelClassifier("ipal", standardize=scaling, n_estimators=BLOCK, bagging=BAGGING)
 
 
-def _forest(name: str, trees: int, balanced: bool, *, start: str = "", rounds: int = 4) -> PortfolioMember:
-    method = Forest(trees=trees, rounds=rounds, balanced=balanced)
-    return PortfolioMember(name, PartialLabelClassifier(method, standardize=False), start)
+def _forest(name: str, method: Forest, start: str = "", *, bagged: bool = False) -> PortfolioMember:
+    bags: dict[str, Any] = {"n_estimators": BLOCK, "bagging": BAGGING} if bagged else {}
+    return PortfolioMember(name, PartialLabelClassifier(method, standardize=False, **bags), start)
 
 
 class _OutOfTimeError(Exception):
@@ -432,59 +438,77 @@ class _PortfolioFitting:
         return [fitted[i] for i in range(len(models))]
 
     def _fit_trees(self, member: PortfolioMember) -> list[PartialLabelClassifier]:
-        model, start = self._model(member), None
+        model = self._model(member)
         method = model.ensemble().method
         assert isinstance(method, TREES)
         if self.weight is not None:
             raise ValueError(f"sample_weight: {method.title} does not support weights.")
-        if member.start:
-            if member.start not in [*self.out_of_bag, MIXTURE]:
-                raise ValueError(f"start: {member.start} was not fitted.")
-            start = torch.from_numpy(self._posterior(member.start))
+        if member.start not in ["", MIXTURE, *self.out_of_bag]:
+            raise ValueError(f"start: {member.start} was not fitted.")
         rows = Standardization().apply(self.features).flatten(1)
-        if isinstance(method, Boosting):
+        if isinstance(method, Forest):
+            trees, out_of_bag = self._fit_forest(member, model, method, rows)
+        else:
+            start = self._start_posterior(member.start)
             keys = torch.from_numpy(keys_of_copies(np.arange(len(rows)), self.features))
             deadline = _Deadline(self.deadline) if self.out_of_bag else None
             trees, out_of_bag = method.fit_from(
                 rows, self.labels.mask, start, self.seed, keys, monitor=deadline
             )
-        else:
-            trees, out_of_bag = method.fit_from(rows, self.labels.mask, start, self.seed)
-        if isinstance(method, Forest):
-            weights = self._start_weights(member.start)
-            if weights or not member.start:
-                out_of_bag, self.inside[member.name] = self._held_out_by_forests(method, rows, weights)
         classes = self.labels.decode(range(self.labels.n_classes))
         model.adopt(trees, classes, tuple(self.features.shape[1:]), Standardization())
         model.out_of_bag_ = out_of_bag
         return [model]
 
-    def _held_out_by_forests(
+    def _fit_forest(
+        self, member: PortfolioMember, model: PartialLabelClassifier, method: Forest, rows: Tensor
+    ) -> tuple[list[Classifier], NDArray[np.float64]]:
+        """The forest or the forests of the bags, and probabilities of every row by trees without it."""
+        name, start = member.name, member.start
+        weights = self._start_weights(start)
+        has_bags = bool(weights) or not start
+        if model.bagging is not None:
+            if (model.bagging, model.n_estimators) != (BAGGING, BLOCK) or not has_bags:
+                raise ValueError(
+                    f"members: {name!r} has bagging={model.bagging}, n_estimators={model.n_estimators} and "
+                    f"start={start!r}; expected bagging={BAGGING}, n_estimators={BLOCK} and a start with "
+                    "these bags. Use bagging=None for a forest of all rows."
+                )
+            trees, out_of_bag, self.inside[name] = self._forests_of_bags(method, rows, weights)
+            return trees, out_of_bag
+        trees, out_of_bag = method.fit_from(rows, self.labels.mask, self._start_posterior(start), self.seed)
+        if has_bags:
+            smaller = dataclasses.replace(method, trees=min(method.trees, max(30, method.trees // 2)))
+            _, out_of_bag, self.inside[name] = self._forests_of_bags(smaller, rows, weights)
+        return trees, out_of_bag
+
+    def _forests_of_bags(
         self, method: Forest, rows: Tensor, weights: dict[str, float]
-    ) -> tuple[NDArray[np.float64], list[NDArray[Any]]]:
-        """Probabilities of every row by smaller forests, each fitted to one bag only, and `inside`.
+    ) -> tuple[list[Classifier], NDArray[np.float64], list[NDArray[Any]]]:
+        """A forest fitted to each bag only, probabilities of every row by the one without it, and `inside`.
 
         The trees that a row is out of bag of have seen it indirectly: it has taught the models that gave its
         neighbors their targets, in an earlier round or at the start.
 
         Args:
-            method: the whole forest.
+            method: the forest of a bag.
             rows: features.
             weights: of the models that the forests start from; empty to start from the candidates.
         """
-        smaller = dataclasses.replace(method, trees=min(method.trees, max(30, method.trees // 2)))
         probabilities = np.full(self.mask.shape, 1 / self.mask.shape[1])
+        forests: list[Classifier] = []
         inside = []
         for number, bag in enumerate(self.bags):
             if self.out_of_bag and time.perf_counter() > self.deadline:
                 raise _OutOfTimeError
             start = torch.from_numpy(self._posterior_inside(weights, number)) if weights else None
             seed = counter_rng.seed_for(self.seed, f"bag {number}")
-            (trees,), posterior = smaller.fit_from(rows[bag], self.labels.mask[bag], start, seed)
+            (trees,), posterior = method.fit_from(rows[bag], self.labels.mask[bag], start, seed)
             left_out = np.setdiff1d(np.arange(len(rows)), bag)
             probabilities[left_out] = trees.probabilities(rows[left_out]).numpy()
             inside.append(clipped_log(posterior))
-        return probabilities, inside
+            forests.append(trees)
+        return forests, probabilities, inside
 
     def _start_weights(self, start: str) -> dict[str, float]:
         """Weights of the models that a forest starts from, of those that consist of one part per bag."""
@@ -513,13 +537,14 @@ class _PortfolioFitting:
         inside.classifiers_ = [c for c, own in zip(model.classifiers_, numbers, strict=True) if own == number]
         return inside.predict_log_proba(self.features[bag]).astype(float)
 
-    def _posterior(self, start: str) -> NDArray[np.float64]:
-        """Out-of-bag probabilities of a member, or of the mixture so far."""
+    def _start_posterior(self, start: str) -> Tensor | None:
+        """Out-of-bag probabilities of a member, or of the mixture so far; None if there is no start."""
+        if not start:
+            return None
         if start != MIXTURE:
-            return np.asarray(np.exp(self.out_of_bag[start]))
+            return torch.from_numpy(np.exp(self.out_of_bag[start]))
         logs = list(self.out_of_bag.values())
-        posterior: NDArray[np.float64] = np.exp(log_weighted_mean(logs, self.mixture_weights()))
-        return posterior
+        return torch.from_numpy(np.exp(log_weighted_mean(logs, self.mixture_weights())))
 
     def mixture_weights(self) -> NDArray[np.float64]:
         """Weights of the members fitted so far."""
