@@ -87,10 +87,20 @@ def test_alim(name):
     share = torch.tensor([0.5, 0.6, 0.7, 0.8, 0.9], dtype=torch.float64)
     mixed = share[:, None] * target + (1 - share[:, None]) * target.roll(1, 0)
     expected = (ce(target, logits[:N]) + ce(target, logits[N : 2 * N])) / 2 + ce(mixed, logits[2 * N :])
-    torch.testing.assert_close(alim.loss(logits, sets, state, at(0.0, mixing=share)), expected)
-    after = alim.update(logits, sets, state, at(0.0, mixing=share))
+    torch.testing.assert_close(alim.loss(logits, sets, state, at(0.25, mixing=share)), expected)
+    after = alim.update(logits, sets, state, at(0.25, mixing=share))
     torch.testing.assert_close(after.rows[MEMORY], target)
     torch.testing.assert_close(after.rows[PREDICTIONS], logits[:N].log_softmax(-1))
+
+
+def test_hard_targets_wait_until_the_network_tells_classes_apart():
+    logits, sets = batch(3)
+    alim = objective("alim_one_hot")
+    state, step = alim.init(sets), at(0.24, mixing=torch.ones(N, dtype=torch.float64))
+    assert torch.equal(alim.update(logits, sets, state, step).rows[MEMORY], state.rows[MEMORY])
+    equal, (weak, strong, mixed) = state.rows[MEMORY].double(), logits.unflatten(0, (3, N))
+    expected = (ce(equal, weak) + ce(equal, strong)) / 2 + ce(equal, mixed)
+    torch.testing.assert_close(alim.loss(logits, sets, state, step), expected)
 
 
 def test_pop_is_proden_on_all_views():
@@ -176,6 +186,8 @@ def test_own_loops_refuse_what_they_cannot_do(name):
     [
         ({"tolerance": "best"}, "tolerance: got 'best'"),
         ({"widen_base": True}, "widen_base: needs mask='widened'"),
+        ({"memory_from": 0.5}, "memory_from: needs targets='memory'; got targets='weak'"),
+        ({"memory_from": 25, "targets": "memory"}, "memory_from: got 25"),
         ({"n_strong": 0, "mixup": 1}, "mixup: got 1 with n_strong=0"),
         ({"n_strong": 0, "teacher_view": "strong"}, "teacher_view: got 'strong'"),
         ({"mixup": 0.4}, "mixup: got 0.4"),

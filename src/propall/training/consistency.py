@@ -107,7 +107,7 @@ class ConsistentObjective(Objective):
             return loss
         target = self._target(each[0], candidates, state, step)
         if views.targets == "memory" and views.refresh == "before":
-            target = self._refreshed(each, candidates, state)
+            target = self._refreshed(each, candidates, state, step)
         on_views = each if views.consistency_views == "all" else each[1:]
         terms = torch.stack([weighted_mean(cross_entropy(target, part), step.weight) for part in on_views])
         if views.divergence == "kl":
@@ -151,12 +151,14 @@ class ConsistentObjective(Objective):
             weak = step.teacher
         return soft_target(weak, candidates, self.views, self._tolerance(state))
 
-    def _refreshed(self, each: Tensor, candidates: Tensor, state: State) -> Tensor:
+    def _refreshed(self, each: Tensor, candidates: Tensor, state: State, step: Step) -> Tensor:
         """The remembered targets after they have taken in the logits of all views."""
         views = self.views
         seen = full_precision(each.detach()).log_softmax(-1).mean(0) if views.geometric else each[0]
         target = soft_target(seen, candidates, views, self._tolerance(state))
-        return target.lerp(state.rows[MEMORY].to(target), views.momentum)
+        old = state.rows[MEMORY].to(target)
+        new = target.lerp(old, views.momentum)
+        return torch.where(step.progress >= views.memory_from, new, old) if views.memory_from else new
 
     def update(
         self, logits: Float[Tensor, "vb k"], candidates: Bool[Tensor, "b k"], state: State, step: Step
@@ -169,7 +171,7 @@ class ConsistentObjective(Objective):
         if views.remembers_predictions:
             new = new.with_rows(**{PREDICTIONS: full_precision(each[0]).log_softmax(-1)})
         if views.targets == "memory":
-            new = new.with_rows(**{MEMORY: self._refreshed(each, candidates, state)})
+            new = new.with_rows(**{MEMORY: self._refreshed(each, candidates, state, step)})
         return new
 
     def end_epoch(self, candidates: Bool[Tensor, "n k"], state: State, step: Step) -> State:

@@ -143,8 +143,8 @@ VIEWS: Registry[NamedViews] = Registry(
             NamedViews(
                 "ALIM (one-hot)",
                 "xu2023alim",
-                dataclasses.replace(_ALIM, one_hot=True),
-                notes="on averaged predictions instead of PiCO",
+                dataclasses.replace(_ALIM, one_hot=True, memory_from=0.25),
+                notes="on averaged predictions instead of PiCO; hard labels after a quarter of training",
             ),
         ),
     ],

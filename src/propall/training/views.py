@@ -17,7 +17,7 @@ from propall.training.cleaning import Cleaning, cleaning_from_dict
 #: Fields that the first version of `Views` did not have.
 ADDED_FIELDS = (
     *("base_weight", "divergence", "refresh", "one_hot", "teacher_view", "cleaning"),
-    *("tolerance_from", "widen_base", "mixup"),
+    *("tolerance_from", "widen_base", "mixup", "memory_from"),
 )
 #: Smallest mean prediction of a class in the balance term.
 SMALLEST_SHARE = 1e-6
@@ -64,6 +64,9 @@ class Views:
             Experimental: on digits with 30 % of the sets without the truth, training collapsed.
         mixup: shape a of the Beta(a, a) distribution of mixing weights, a whole number; adds a view that
             mixes the weak views of two rows, with their targets mixed alike. 0: none.
+        memory_from: share of training before "memory" takes in predictions; until then a target gives equal
+            weight to all candidates. A new network prefers the same few classes for every row. Hard targets
+            (`one_hot`) that start from these preferences make them permanent.
 
     References:
         [wu2022revisiting], [chen2024general], [wu2024distilling], [xu2023alim], [zhang2018mixup].
@@ -99,12 +102,17 @@ class Views:
     tolerance_from: float = 0.5
     widen_base: bool = False
     mixup: int = 0
+    memory_from: float = 0.0
 
     def __post_init__(self) -> None:
         check_choices(self)
         check_integers(self, n_strong=0, mixup=0)
         if isinstance(self.tolerance, str) and self.tolerance != "auto":
             raise ValueError(f"tolerance: got {self.tolerance!r}; expected a number or 'auto'.")
+        if not 0 <= self.memory_from < 1:
+            raise ValueError(f"memory_from: got {self.memory_from!r}; expected a share of 0 or more, below 1.")
+        if self.memory_from and self.targets != "memory":
+            raise ValueError(f"memory_from: needs targets='memory'; got targets={self.targets!r}.")
         if self.widen_base and self.mask != "widened":
             raise ValueError(f"widen_base: needs mask='widened'; got mask={self.mask!r}.")
         for name, needs in (("teacher_view", self.teacher_view == "strong"), ("mixup", self.mixup > 0)):
