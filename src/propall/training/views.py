@@ -110,7 +110,9 @@ class Views:
         if isinstance(self.tolerance, str) and self.tolerance != "auto":
             raise ValueError(f"tolerance: got {self.tolerance!r}; expected a number or 'auto'.")
         if not 0 <= self.memory_from < 1:
-            raise ValueError(f"memory_from: got {self.memory_from!r}; expected a share of 0 or more, below 1.")
+            raise ValueError(
+                f"memory_from: got {self.memory_from!r}; expected a share of 0 or more, below 1."
+            )
         if self.memory_from and self.targets != "memory":
             raise ValueError(f"memory_from: needs targets='memory'; got targets={self.targets!r}.")
         if self.widen_base and self.mask != "widened":
