@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from propall.tables import fitting
 from propall.tables.fitting import FitOptions, fit_table
 from propall.tables.label_columns import open_table
 from propall.tables.label_source import LabelSource
@@ -50,6 +51,24 @@ def test_single_answers_are_not_certain() -> None:
     assert skills["ann"] == pytest.approx(0.9, abs=0.06)
     assert skills["bob"] == pytest.approx(0.6, abs=0.08)
     assert doubting.model.account["trust"]["widened"] == doubting.trust.widened
+
+
+def test_both_fits_share_a_time_limit(monkeypatch) -> None:
+    frame, truth = blobs(120)
+    for name, share, seed in (("ann", 0.2, 1), ("bob", 0.4, 2)):
+        frame[name] = corrupted(truth, share, seed)[0]
+    table = open_table(frame, LabelSource(annotators=("ann", "bob")))
+    limits, make = [], fitting._portfolio
+
+    def record(options):
+        limits.append(options.time_limit)
+        return make(options)
+
+    monkeypatch.setattr(fitting, "_portfolio", record)
+    assert fit_table(table, FitOptions(effort="quick", time_limit=0.01)).trust is not None
+    assert limits == [0.005, 0.005]
+    with pytest.raises(ValueError, match=r"time_limit: got 0\.01 for images, or with a method"):
+        fit_table(table, FitOptions(methods=("cc",), time_limit=0.01))
 
 
 def test_one_column_is_believed_unless_asked_otherwise() -> None:

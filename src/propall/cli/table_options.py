@@ -163,7 +163,8 @@ class TrainingOptions:
         _model(help="How many kinds of models to compare, if no method or network is given."),
     ] = "normal"
     time_limit: Annotated[
-        float | None, _model(help="Seconds after which no further model is tried.", min=0)
+        float | None,
+        _model(help="Seconds after which no further model is tried, if several kinds are.", min=0),
     ] = None
     strict: Annotated[bool, Setting("Stop if a row cannot be used, instead of leaving it out")] = False
     trust: Annotated[

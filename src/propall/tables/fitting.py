@@ -81,7 +81,7 @@ class FitOptions:
     views: bool = False  # train on augmented views of images
     search: bool = True  # compare several settings; otherwise use the default setting
     effort: Effort = "normal"  # of the portfolio
-    time_limit: float | None = None  # seconds for the portfolio; at least one learner is always fitted
+    time_limit: float | None = None  # seconds for all portfolios; at least one learner is always fitted
     trust: Trust | None = None  # in the labels; by default those of one column completely, see `choose_trust`
     seed: int = 0
     device: str = "auto"
@@ -183,6 +183,8 @@ def fit_table(
     notes = [*table.notes, *copies.values(), *features.notes]
     if (group := group_equal_rows(X, len(X))) is not None:
         notes += report_duplicates(group, table.frame.index)
+    trust = choose_trust(options.trust, labeled)
+    options = _share_time(options, X, fits=1 if trust == "full" else 2)
     search: PartialLabelClassifierCV | PartialLabelPortfolio
     curves = None
     with warnings.catch_warnings():
@@ -195,7 +197,6 @@ def fit_table(
                 first_model(TableModel(settings.default_model().fit(X, labels), features, source))
             search = settings.search(len(labels)).fit(X, labels)
             curves = measure_curves(search, X, labels, options.seed)
-        trust = choose_trust(options.trust, labeled)
         known = trust if isinstance(trust, float) else None
         consensus = reach_consensus(search.out_of_fold_, labeled, trust=known)
         tolerant = None
@@ -289,6 +290,18 @@ class _Settings(NamedTuple):
 
     def search(self, n_rows: int) -> PartialLabelClassifierCV:
         return PartialLabelClassifierCV(**self.grid, cv=min(self.folds, n_rows), **self.common)
+
+
+def _share_time(options: FitOptions, X: NDArray[Any], *, fits: int) -> FitOptions:
+    """Return the options with the time of one of several fits; raise ValueError if no limit can be kept."""
+    if options.time_limit is None:
+        return options
+    if not options.uses_portfolio or X.ndim > 2:
+        raise ValueError(
+            f"time_limit: got {options.time_limit} for images, or with a method, network or settings of the "
+            "training; only a comparison of several kinds of models can be stopped. Leave it out."
+        )
+    return replace(options, time_limit=options.time_limit / fits)
 
 
 def _portfolio(options: FitOptions) -> PartialLabelPortfolio:
