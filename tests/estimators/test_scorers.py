@@ -15,6 +15,7 @@ from propall.estimators.scorers import (
     SCORERS,
     approximated_accuracy,
     candidate_log_likelihood,
+    cooccurrence_log_likelihood,
     covering_rate,
     tempered_log_likelihood,
     weighted_covering_rate,
@@ -33,6 +34,33 @@ def test_criteria_by_hand():
     assert weighted_covering_rate(CHANCES, SETS) == pytest.approx((1 / 2 + 1 / 3) / (1 / 2 + 1 / 2 + 1 / 3))
     assert approximated_accuracy(CHANCES, SETS) == pytest.approx((0.5 / 0.8 + 0 + 0.6) / 3)
     assert candidate_log_likelihood(CHANCES, SETS) == pytest.approx((np.log(0.8) + np.log(0.3)) / 3)
+
+
+def test_sets_given_which_labels_occur_together_by_hand():
+    random = np.random.default_rng(0)
+    n, k = 12, 3
+    chances, weight = random.dirichlet(np.ones(k), n), random.uniform(0.2, 2, n)
+    sets = random.random((n, k)) < 0.5
+    sets[np.arange(n), random.integers(k, size=n)] = True
+    posterior = weight[:, None] * chances * sets / (chances * sets).sum(1, keepdims=True)
+    # Share of the rows of class y that have j as a candidate; half a row of every class has the mean shares.
+    share = [
+        [
+            (posterior[:, y] @ sets[:, j] + 0.5 * weight @ sets[:, j] / weight.sum())
+            / (posterior[:, y].sum() + 0.5)
+            for j in range(k)
+        ]
+        for y in range(k)
+    ]
+    logs = []
+    for row, labels in zip(chances, sets, strict=True):
+        total = 0.0
+        for y in np.flatnonzero(labels):
+            others = [share[y][j] if labels[j] else 1 - share[y][j] for j in range(k) if j != y]
+            total += row[y] * np.prod(others)
+        logs.append(np.log(total))
+    expected = np.average(logs, weights=weight)
+    assert cooccurrence_log_likelihood(chances, sets, weight) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA.values(), ids=CRITERIA)
