@@ -127,3 +127,20 @@ def test_bad_values_are_named(name, value):
     # With PROPALL_CHECK_SHAPES=1, the wrong type is refused first.
     with pytest.raises((ValueError, TypeCheckError), match=rf"^{name}: |parameter '{name}'"):
         Augmentation(**{name: value})
+
+
+def test_a_constant_channel_stays_as_it_is():
+    images = torch.rand(20, 4, 8, 8)
+    images[:, 3] = 1.0
+    low, high = images.amin((0, 2, 3))[:, None, None], images.amax((0, 2, 3))[:, None, None]
+    augmentation = Augmentation(crop=1, operations=2)
+    augmented = augmentation(images, torch.rand(20, augmentation.n_draws), low=low, high=high)
+    assert augmented.isfinite().all()
+    assert (augmented[:, 3] == 1).all()
+
+
+def test_images_smaller_than_the_shift_are_refused():
+    augmentation = Augmentation(crop=4)
+    with pytest.raises(ValueError, match="crop: got 4 for images of 3 x 8 pixels"):
+        augmentation(torch.rand(2, 1, 3, 8), torch.rand(2, augmentation.n_draws), low=torch.zeros(1, 1, 1),
+                     high=torch.ones(1, 1, 1))  # fmt: skip

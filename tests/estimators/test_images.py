@@ -18,6 +18,7 @@ from propall import (
 from propall.data.augmentation import Augmentation
 from propall.estimators.images import channels_first
 from propall.training.image_views import default_views
+from propall.training.named_views import VIEWS
 
 SMALL = {"net": "small_cnn", "net_options": {"widths": (4, 4)}, "epochs": 3, "random_state": 0}
 
@@ -87,7 +88,43 @@ def test_views_change_the_model_and_true_means_the_defaults():
     assert not np.allclose(model(views=stronger).fit(images, mask).predict_proba(images), default)
 
 
-@pytest.mark.parametrize("views", [True, Views(n_strong=2, balance=0.5, prior=(0.1,) * 10, ramp=0.5)])
+def test_a_name_means_published_views_with_the_method_as_base_loss():
+    images, mask = digits()
+    augmentations = {name: getattr(default_views((1, 8, 8)), name) for name in ("weak", "strong")}
+    named = replace(VIEWS["dirk"].with_base(), **augmentations)
+    by_name = model(views="dirk").fit(images, mask).predict_proba(images)
+    np.testing.assert_array_equal(by_name, model(views=named).fit(images, mask).predict_proba(images))
+    assert not np.array_equal(by_name, model().fit(images, mask).predict_proba(images))
+
+
+@pytest.mark.parametrize("method", ["pico", "papi", "crosel", "able"])
+def test_methods_on_two_views_take_images(method, tmp_path):
+    images, mask = digits(40)
+    fitted = model(method=method, epochs=2).fit(images, mask)
+    probabilities = fitted.predict_proba(images)
+    assert not np.allclose(probabilities, model(method=method, epochs=2, views=None).fit(images, mask)
+                           .predict_proba(images))  # fmt: skip
+    fitted.save(tmp_path / "model.safetensors")
+    loaded = PartialLabelClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_allclose(loaded.predict_proba(images), probabilities, rtol=1e-6)
+
+
+def test_a_constant_channel_is_no_obstacle():
+    images, mask = digits()
+    opaque = np.stack([images, images, images, np.full_like(images, 255)], -1)
+    probabilities = model().fit(opaque, mask).predict_proba(opaque)
+    assert np.isfinite(probabilities).all()
+
+
+def test_a_list_of_images_is_an_array():
+    images, mask = digits()
+    from_list = model().fit(list(images), mask).predict_proba(list(images))
+    np.testing.assert_array_equal(from_list, model().fit(images, mask).predict_proba(images))
+    with pytest.raises(ValueError, match=r"X: images have different shapes, such as \(7, 8\) and \(8, 8\)"):
+        model().fit([images[0], images[1][1:], *images[2:]], mask)
+
+
+@pytest.mark.parametrize("views", [True, "glws", Views(n_strong=2, balance=0.5, prior=(0.1,) * 10, ramp=0.5)])
 def test_models_with_views_are_saved(views, tmp_path):
     images, mask = digits()
     fitted = model(views=views, n_estimators=2).fit(images, mask)
@@ -148,3 +185,11 @@ def test_errors_say_what_to_do():
     fitted = model().fit(images, mask)
     with pytest.raises(ValueError, match=r"X: rows have shape \(1, 7, 8\); the model was fitted on"):
         fitted.predict(images[:, 1:])
+    with pytest.raises(
+        ValueError, match=r"X: rows have shape \(3, 8, 8\); the model was fitted on \(1, 8, 8\)"
+    ):
+        fitted.predict(np.stack([images] * 3, -1))
+    with pytest.raises(ValueError, match=r"views: unknown name 'yes'"):
+        model(views="yes").fit(images, mask)
+    with pytest.raises(TypeError, match=r"views: got 2; expected True, None, a name or a Views"):
+        model(views=2).fit(images, mask)

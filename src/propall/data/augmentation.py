@@ -104,9 +104,11 @@ class Augmentation:
             images = shifted_crop(images, draws[:, 1:3], self.crop)
         if self.operations:
             per_operation = draws[:, 5:].unflatten(1, (self.operations, DRAWS_PER_OPERATION))
-            unit = (images - low) / (high - low)
+            span = high - low
+            # A constant channel, such as full opacity, stays as it is.
+            unit = (images - low) / span.where(span > 0, 1)
             unit = self._transform(unit, per_operation)
-            images = (unit * (high - low) + low).to(images.dtype)
+            images = (unit * span + low).to(images.dtype)
         if self.cutout:
             images = cut_out(images, draws[:, 3:5], self.cutout)
         return images
@@ -131,6 +133,11 @@ def shifted_crop(
 ) -> Float[Tensor, "n c h w"]:
     """Shift every image by up to `reach` pixels in each direction; `border` is a mode of `pad`."""
     n, _, height, width = images.shape
+    if border == "reflect" and reach >= min(height, width):
+        raise ValueError(
+            f"crop: got {reach} for images of {height} x {width} pixels; expected less than the shorter "
+            "side. Enlarge the images, or use Augmentation(crop=0)."
+        )
     padded = pad(images, [reach] * 4, mode=border)
     start = (draws * (2 * reach + 1)).long()
     rows = start[:, :1] + torch.arange(height, device=images.device)

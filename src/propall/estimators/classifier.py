@@ -48,7 +48,7 @@ class PartialLabelEstimator(CandidateMixin, BaseEstimator):
     optimizer: Literal["adam", "sgd"] = "adam"
     n_estimators: int = 1
     standardize: Scaling = True
-    views: bool | Views | None = None
+    views: bool | str | Views | None = None
     classes: Sequence[Hashable] | None = None
     device: str = "auto"
     verbose: bool = False
@@ -77,10 +77,12 @@ class PartialLabelClassifier(PartialLabelEstimator):
         weight_decay: factor of the L2 penalty.
         schedule: "constant" keeps the learning rate; "one_cycle" raises it from a 25th over the first 30 % of
             the steps and then lowers it to nearly 0. Views have their own schedule.
-        views: train on augmented views of images, with a learning rate that rises and falls: a `Views`, or
-            True for defaults by kind of image (color images are mirrored, gray ones are not; operations are
-            gentler below 16 pixels). Needs a network for images, such as "small_cnn" or "fast_convnet".
-            For one complementary label per row, set its balance term, `Views(..., balance=0.5)`.
+        views: train on augmented views of images, with a learning rate that rises and falls: a `Views`; True
+            for defaults by kind of image (color images are mirrored, gray ones are not; operations are
+            gentler below 16 pixels); or a name from `propall methods --views`, such as "crdpll", for its
+            targets with `method` as base loss. Needs a network for images, such as "small_cnn" or
+            "fast_convnet". For one complementary label per row, set the balance term of a `Views`,
+            `Views(..., balance=0.5)`.
         n_estimators: ensemble size; members are trained together from different seeds, and their
             probabilities averaged.
         bagging: share of the rows that each member is trained on; None: all rows.

@@ -118,7 +118,7 @@ class Ensemble:
     n_members: int
     random_state: RandomState
     device_name: str
-    views: bool | Views | None = None
+    views: bool | str | Views | None = None
     bagging: float | None = None
     targets: Targets = "own"
 
@@ -126,7 +126,7 @@ class Ensemble:
         """The same ensemble with views in its recipe that suit rows of this shape, if it trains on views."""
         if not self.views:
             return self
-        if not isinstance(self.method, Objective):
+        if not (isinstance(self.method, Objective) or self.method.uses_views):
             raise ValueError(
                 f"views: {self.method.title} has its own training loop, without views. Use another method, "
                 "such as 'propall', or views=None."

@@ -1,6 +1,7 @@
 """Image arrays as features of an estimator: their layout, their scale, and views of them."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from propall.nets import NETS
 from propall.nets.network import ImageNetwork
 from propall.training.image_views import default_views
+from propall.training.named_views import VIEWS
 from propall.training.views import Views
 
 #: Sizes of an axis that holds gray, color, or color and transparency values.
@@ -36,10 +38,16 @@ def channels_first(features: NDArray[Any]) -> NDArray[Any]:
     return features
 
 
-def resolve_views(views: bool | Views | None, in_shape: tuple[int, ...]) -> Views | None:
-    """The views of rows of this shape: none, those given, or for True the defaults by kind of image."""
+def resolve_views(views: bool | str | Views | None, in_shape: tuple[int, ...]) -> Views | None:
+    """The views of rows of this shape: none, those given, or named ones; for True, the defaults.
+
+    Named and default views are augmented by kind of image.
+    """
     if not views:
         return None
+    if not isinstance(views, bool | str | Views):
+        raise TypeError(f"views: got {views!r}; expected True, None, a name or a Views.")
+    named = VIEWS[views].with_base() if isinstance(views, str) else None
     if len(in_shape) != 3:
         side = math.isqrt(math.prod(in_shape))
         square = len(in_shape) == 1 and side**2 == in_shape[0]
@@ -48,4 +56,7 @@ def resolve_views(views: bool | Views | None, in_shape: tuple[int, ...]) -> View
             f"views: rows of X have shape {tuple(in_shape)}, which are no images. Reshape X to {shape}, or "
             "use views=None."
         )
-    return views if isinstance(views, Views) else default_views(in_shape)
+    if isinstance(views, Views):
+        return views
+    default = default_views(in_shape)
+    return default if named is None else replace(named, weak=default.weak, strong=default.strong)

@@ -71,11 +71,15 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
 
     Images become (n, c, h, w), and their bytes numbers from 0 to 1.
     """
+    if takes_images(estimator) and isinstance(X, list | tuple) and np.ndim(X[0] if len(X) else 0) > 1:
+        X = _joined_images(X)
     is_image = getattr(X, "ndim", 2) > 2
     if is_image and takes_images(estimator):
         X = np.asarray(X)
         X = X / np.float32(255) if X.dtype == np.uint8 else X
         X = X if not reset and X.shape[1:] == estimator.in_shape_ else channels_first(X)
+        if not reset:
+            _check_shape(tuple(X.shape[1:]), estimator.in_shape_)  # scikit-learn would count the channels
     options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "allow_nd": is_image}
     features: Any = validate_data(estimator, X, reset=reset, **options)
     if issparse(features):
@@ -83,9 +87,25 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
     shape = tuple(features.shape[1:])
     if reset:
         estimator.in_shape_ = shape
-    elif shape != estimator.in_shape_:
-        raise ValueError(f"X: rows have shape {shape}; the model was fitted on {estimator.in_shape_}.")
+    else:
+        _check_shape(shape, estimator.in_shape_)
     return features  # type: ignore[no-any-return]
+
+
+def _check_shape(shape: tuple[int, ...], fitted: tuple[int, ...]) -> None:
+    if shape != fitted:
+        raise ValueError(f"X: rows have shape {shape}; the model was fitted on {fitted}.")
+
+
+def _joined_images(images: Sequence[Any]) -> NDArray[Any]:
+    """A list of images as one array."""
+    arrays = [np.asarray(image) for image in images]
+    shapes = sorted({array.shape for array in arrays})
+    if len(shapes) > 1:
+        raise ValueError(
+            f"X: images have different shapes, such as {shapes[0]} and {shapes[1]}. Resize them to one size."
+        )
+    return np.stack(arrays)
 
 
 def check_labels(y: Any, classes: Sequence[Hashable] | None) -> CandidateLabels:

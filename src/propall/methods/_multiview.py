@@ -41,6 +41,7 @@ class MultiViewMethod(OwnTraining):
     """
 
     kind = "partial labels"
+    uses_views = True
 
     def with_training(self, setup: TrainingSetup) -> Algorithm:
         """The method in this setup."""

@@ -442,6 +442,8 @@ class Algorithm(Method):
 
     kind: ClassVar[str] = "classical"
     trains_network: ClassVar[bool] = False
+    #: Whether it learns from the recipe's views.
+    uses_views: ClassVar[bool] = False
     #: Class of the fitted classifiers of methods without a network.
     classifier: ClassVar[type[Classifier]]
 
