@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from propall.tables.features import Features, as_days, as_numbers
+from propall.tables.features import Features, as_days, as_numbers, detect_kind
 from propall.tables.images import ImageColumn
+from propall.tables.reading import DataNote
 
 
 def mixed(n=120):
@@ -244,3 +245,52 @@ def test_dates_that_may_be_two_are_left_out() -> None:
 def test_an_integer_that_no_float_can_hold_is_no_number():
     column = pd.Series([10**400, 1, 2.5], dtype=object)
     assert np.isnan(as_numbers(column)).tolist() == [True, False, False]
+
+
+def test_numbers_may_have_a_unit() -> None:
+    rng = np.random.default_rng(0)
+    share, price, wing = rng.integers(0, 101, 60), rng.uniform(900, 5000, 60).round(2), rng.uniform(5, 9, 60)
+    frame = pd.DataFrame(
+        {
+            "share": [f"{v}%" for v in share],
+            "price": [f"-${v:,.2f}" for v in price],
+            "wing": [f"{v:.2f} cm" for v in wing],
+            "plain": rng.normal(size=60).astype(str),
+        }
+    )
+    frame.loc[3, "wing"] = "70 mm"  # another unit: not readable
+    frame.loc[4, "wing"], wing[4] = "8.25", 8.25  # no unit
+    frame.loc[5, "share"] = ""
+    for table in (frame, frame.astype("string[pyarrow]")):
+        features = Features.fit(table)
+        read = {column.name: column.read(table[column.name]) for column in features.columns}
+        np.testing.assert_array_equal(np.delete(read["share"], 5), np.delete(share, 5))
+        np.testing.assert_array_equal(read["price"], -price)
+        np.testing.assert_allclose(np.delete(read["wing"], 3), np.delete(wing, 3), atol=0.006)
+        assert np.isnan(read["wing"][3])
+        assert [column.unit for column in features.columns] == ["%", "$", "cm", ""]
+        assert features.describe()[1] == ("price", "number", "standardized ($)")
+        restored = Features.from_dict(features.as_dict())
+        np.testing.assert_array_equal(restored.transform(table), features.transform(table))
+    assert "unit" not in features.as_dict()["columns"][3]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [f"S-{i:05d}" for i in range(60)],  # codes
+        [f"{i}{'ab'[i % 2]}" for i in range(60)],  # house numbers
+        [f"{i} {('cm', 'mm')[i % 2]}" for i in range(60)],  # several units
+        [f"{i}%" if i % 2 else str(i / 100) for i in range(60)],  # shares of 100 and of 1
+        ["3 m", "x", "y"] * 20,
+    ],
+)
+def test_texts_with_digits_are_no_numbers_with_a_unit(cells) -> None:
+    column = detect_kind(pd.Series(cells, name="c", dtype=object), [])
+    assert column is None or column.kind != "number"
+
+
+def test_unreadable_values_are_named_once() -> None:
+    notes: list[DataNote] = []
+    detect_kind(pd.Series([*map(str, range(60)), "inf", "inf", "inf"], name="ratio", dtype=object), notes)
+    assert [note.text for note in notes] == ["'ratio': 'inf' is not a number; read as missing"]

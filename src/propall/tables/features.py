@@ -61,11 +61,12 @@ class FeatureColumn:
     gaps: bool = False  # whether values were missing; numbers and dates then get an indicator column
     values: tuple[str, ...] = ()  # the categories, or the terms of a text column
     form: Form = "usual"
+    unit: str = ""  # of numbers such as `45%`, `$1.50` or `7.5 cm`
 
     def read(self, cells: "pd.Series[Any]") -> NDArray[Any]:
         """Parse the cells: floats with NaN for missing values, or text."""
         if self.kind == "number":
-            return as_numbers(cells, self.form)
+            return as_numbers(_without_unit(cells, self.unit) if self.unit else cells, self.form)
         return as_days(cells, self.form) if self.kind == "date" else as_words(cells)
 
     @property
@@ -76,7 +77,8 @@ class FeatureColumn:
         if self.kind == "text":
             return f"TF-IDF of {len(self.values)} terms"
         imputed = ", missing values imputed by the median and flagged" if self.gaps else ""
-        return f"standardized{' (days)' if self.kind == 'date' else ''}{imputed}"
+        unit = "days" if self.kind == "date" else self.unit
+        return f"standardized{f' ({unit})' if unit else ''}{imputed}"
 
 
 class _ColumnState(TypedDict):
@@ -85,6 +87,7 @@ class _ColumnState(TypedDict):
     gaps: bool
     values: list[str]
     form: Form
+    unit: NotRequired[str]
 
 
 class _ImageState(TypedDict):
@@ -259,7 +262,11 @@ class Features:
 
     def as_dict(self) -> dict[str, Any]:
         """The fitted state as plain JSON; `from_dict` restores it exactly."""
-        values: dict[str, Any] = {"columns": [asdict(column) for column in self.columns]}
+        columns = [asdict(column) for column in self.columns]
+        for column in columns:
+            if not column["unit"]:
+                del column["unit"]
+        values: dict[str, Any] = {"columns": columns}
         if self.transformer is not None:
             named = self.transformer.named_transformers_
             if "numbers" in named:
@@ -281,7 +288,7 @@ class Features:
         """Restore from `as_dict`, without the training rows; raise ValueError for values that do not fit."""
         check_json(values, _FeaturesState, "features")
         columns = tuple(
-            FeatureColumn(c["name"], c["kind"], c["gaps"], tuple(c["values"]), c["form"])
+            FeatureColumn(c["name"], c["kind"], c["gaps"], tuple(c["values"]), c["form"], c.get("unit", ""))
             for c in values["columns"]
         )
         _check_sizes(columns, values)
@@ -545,6 +552,44 @@ def _form_of_numbers(name: str, words: Collection[str], separator: str | None, n
     return "thousands" if thousands else "usual"
 
 
+_AMOUNT = r"[+-]?\d[\d.,]*(?:[eE][+-]?\d+)?"
+_WITH_UNIT = re.compile(
+    rf"(?P<sign>[+-]?)(?P<before>[€$£¥])\s*(?P<price>{_AMOUNT})"
+    rf"|(?P<amount>{_AMOUNT})(?:\s*(?P<symbol>[%‰€$£¥]|°[CF]?)|\s+(?P<word>[^\s\d.,+-]{{1,6}}))"
+)
+
+
+def _split_unit(text: str) -> tuple[str, str]:
+    """Split `45%`, `-$1.50` or `7.5 cm` into number and unit; the unit of other texts is empty."""
+    match = _WITH_UNIT.fullmatch(text.strip())
+    if match is None:
+        return text, ""
+    if match["before"]:
+        return match["sign"] + match["price"], match["before"]
+    return match["amount"], match["symbol"] or match["word"]
+
+
+def _without_unit(column: "pd.Series[Any]", unit: str) -> "pd.Series[Any]":
+    """The cells without this unit; those with another one stay as they are, which are no numbers."""
+
+    def number(cell: Any) -> Any:
+        text, written = _split_unit(cell) if isinstance(cell, str) else (cell, "")
+        return text if written == unit else cell
+
+    return column.astype(object).map(number)
+
+
+def _unit_of_numbers(words: Counter[str]) -> str:
+    """The unit of nearly all texts; empty if there is none."""
+    if not holds_mostly(words, lambda word: _split_unit(word)[1]):
+        return ""
+    units: Counter[str] = Counter()
+    for word, count in words.items():
+        units[_split_unit(word)[1]] += count
+    unit, count = units.most_common(1)[0]
+    return unit if count >= MOSTLY * words.total() else ""
+
+
 _OTHER_DATE = re.compile(r"(\d{1,2})([./])(\d{1,2})\2(\d{4})([T ].*)?")
 
 
@@ -652,8 +697,10 @@ def detect_kind(
         dates = FeatureColumn(name, "date", form=order)
         return _report_unreadable(dates, column, as_days(column, order), gaps, notes)
     commas: list[DataNote] = []
-    form = _form_of_numbers(name, words, separator, commas)
-    numbers = as_numbers(column, form)
+    unit = _unit_of_numbers(words)
+    amounts = [_split_unit(word)[0] for word in words] if unit else words
+    form = _form_of_numbers(name, amounts, separator, commas)
+    numbers = FeatureColumn(name, "number", form=form, unit=unit).read(column)
     readable = np.isfinite(numbers)
     # Infinity is what a division by zero leaves in a column of numbers; it says nothing against them.
     infinite = sum(count for word, count in words.items() if np.isinf(_float(word)))
@@ -661,7 +708,10 @@ def detect_kind(
         if not requested and _are_row_numbers(numbers[~gaps]) and not gaps.any():
             return leave_out(*ROW_NUMBERS)
         notes += commas
-        return _report_unreadable(FeatureColumn(name, "number", form=form), column, numbers, gaps, notes)
+        if unit:
+            notes.append(DataNote("unit", f"{name!r}: read as numbers with the unit {unit!r}", "repaired"))
+        numeric = FeatureColumn(name, "number", form=form, unit=unit)
+        return _report_unreadable(numeric, column, numbers, gaps, notes)
     length = sum(len(word.split()) * count for word, count in words.items())
     if length >= 3 * total and distinct > CATEGORIES / 2:
         return FeatureColumn(name, "text", bool(gaps.any()))
@@ -685,10 +735,11 @@ def _report_unreadable(
 ) -> FeatureColumn:
     """Add a note on cells that are not missing but unreadable; return the column with its `gaps` set."""
     bad = ~np.isfinite(numbers) & ~gaps
-    shown = ", ".join(repr(as_text(value)) for value in cells[bad].iloc[:3])
+    written = list(dict.fromkeys(map(as_text, cells[bad])))
+    shown = ", ".join(map(repr, written[:3]))
     # A number that is too large is one, but cannot be used.
     kind = f"usable {column.kind}" if any(map(np.isfinite, map(_float, cells[bad]))) else column.kind
-    problem = f"is not a {kind}" if bad.sum() == 1 else f"are not {kind}s"
+    problem = f"is not a {kind}" if len(written) == 1 else f"are not {kind}s"
     text = f"{column.name!r}: {shown} {problem}; read as missing"
     note_rows(notes, "unreadable values", text, "repaired", cells.index[bad])
     return replace(column, gaps=bool((gaps | bad).any()))
