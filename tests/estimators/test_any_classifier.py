@@ -13,6 +13,8 @@ from sklearn.ensemble import (
     ExtraTreesRegressor,
     HistGradientBoostingClassifier,
     RandomForestClassifier,
+    StackingClassifier,
+    VotingClassifier,
 )
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_selection import SelectKBest
@@ -24,6 +26,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from propall import CandidateClassifier, CandidateLabels, PartialLabelClassifier, resolve_out_of_fold
@@ -299,6 +302,13 @@ def test_features_are_handed_over_unchanged():
     assert model.fit(texts, S).score(texts, truth) > 0.95
 
 
+def test_methods_of_an_estimator_may_depend_on_its_fit():
+    X, S, truth = separate_clouds(60)
+    base = [("tree", DecisionTreeClassifier(max_depth=3)), ("linear", LogisticRegression())]
+    model = CandidateClassifier(StackingClassifier(base, cv=2), max_rounds=2, random_state=0).fit(X, S)
+    assert model.score(X, truth) > 0.9
+
+
 def test_invalid_arguments_are_refused():
     X, S, _ = separate_clouds(30)
     cases = [
@@ -318,6 +328,12 @@ def test_invalid_arguments_are_refused():
             model.fit(X, S)
     with pytest.raises(TypeError, match="StandardScaler has neither predict_proba nor decision_function"):
         CandidateClassifier(StandardScaler()).fit(X, S)
+    hard = VotingClassifier([("tree", DecisionTreeClassifier())], voting="hard")
+    with pytest.raises(TypeError, match="VotingClassifier has neither predict_proba nor decision_function"):
+        CandidateClassifier(make_pipeline(StandardScaler(), hard)).fit(X, S)
+    for wrong in ("forest", LogisticRegression):
+        with pytest.raises(TypeError, match=r"estimator: got .*; expected a classifier"):
+            CandidateClassifier(wrong).fit(X, S)
     with pytest.raises(ValueError, match=r"posterior: got shape \(30, 2\); expected \(30, 3\)"):
         CandidateClassifier(LogisticRegression()).fit(X, S, posterior=np.ones((30, 2)))
     with pytest.raises(ValueError, match="29 entries for 30 rows"):

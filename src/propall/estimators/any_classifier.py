@@ -125,7 +125,9 @@ class CandidateClassifier(CandidateMixin, MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags = get_tags(self._prototype()).input_tags
+        prototype = self._prototype()
+        if hasattr(prototype, "fit"):  # else `fit` says what is wrong
+            tags.input_tags = get_tags(prototype).input_tags
         return tags
 
     def fit(
@@ -187,6 +189,11 @@ class CandidateClassifier(CandidateMixin, MetaEstimatorMixin, BaseEstimator):
         return ExtraTreesClassifier(400, bootstrap=True) if self.estimator is None else self.estimator
 
     def _check_parameters(self) -> None:
+        if isinstance(self.estimator, type) or not hasattr(self._prototype(), "fit"):
+            raise TypeError(
+                f"estimator: got {self.estimator!r}; expected a classifier, a regressor or a pipeline, such "
+                "as RandomForestClassifier()."
+            )
         if not isinstance(self.max_rounds, int | np.integer) or self.max_rounds < 1:
             raise ValueError(f"max_rounds: got {self.max_rounds!r}; expected an integer of at least 1.")
         if not self.sharpening > 0:

@@ -96,11 +96,9 @@ class SoftTargetLearner:
                     f"works for regressors and for {known}. Use 'auto'."
                 )
             return cls(_with_last_step(estimator, regressor), strategy)
-        if not (hasattr(last, "predict_proba") or hasattr(last, "decision_function")):
-            raise TypeError(
-                f"estimator: {_name(last)} has neither predict_proba nor decision_function; expected a "
-                "classifier with one of them."
-            )
+        # Of the class: some estimators, such as StackingClassifier, have these methods only once fitted.
+        if not (hasattr(type(last), "predict_proba") or hasattr(type(last), "decision_function")):
+            raise _without_scores(last)
         if not hasattr(last, "predict_proba") and getattr(last, "decision_function_shape", None) == "ovo":
             raise ValueError(
                 f"estimator: {_name(last)} with decision_function_shape='ovo' has a score for every pair of "
@@ -246,10 +244,19 @@ def normalized(scores: NDArray[Any]) -> Float[np.ndarray, "n k"]:
 def _class_probabilities(model: Any, X: Any) -> NDArray[np.float64]:
     if hasattr(model, "predict_proba"):
         return np.asarray(model.predict_proba(X), dtype=float)
+    if not hasattr(model, "decision_function"):
+        raise _without_scores(_last_step(model))
     scores = np.asarray(model.decision_function(X), dtype=float)
     if scores.ndim == 1:
         return np.stack([expit(-scores), expit(scores)], axis=1)
     return np.asarray(softmax(scores, axis=1))
+
+
+def _without_scores(estimator: Any) -> TypeError:
+    return TypeError(
+        f"estimator: {_name(estimator)} has neither predict_proba nor decision_function; expected a "
+        "classifier with one of them."
+    )
 
 
 def _matching_regressor(classifier: Any) -> Any | None:
