@@ -284,7 +284,7 @@ def test_interrupted_it_leaves_a_model(run, birds_file, tmp_path, monkeypatch) -
     code, _, err = run(*words)
     assert code == 130
     assert "holds a model with default settings" in err
-    assert "Interrupted; finished work is kept." in err
+    assert "Interrupted; results that were already written are kept." in err
     assert len(TableModel.load(tmp_path / "model").predict(pd.read_csv(birds_file))) == 240
 
 
@@ -435,6 +435,14 @@ def test_a_wide_table_is_not_listed_in_full(run, tmp_path) -> None:
     assert "and 51 more columns; --json lists all" in out
     assert "c99 " in out
     assert "c100" not in out
+    quick = ["--effort", "quick", "--time-limit", "0", "--out", str(tmp_path / "model")]
+    code, out, _ = run("fit", str(tmp_path / "wide.csv"), "--label", "label", *quick)
+    assert code == 0
+    assert "and 50 more columns; --json lists all" in out
+    assert "c99 " in out
+    assert "c100 " not in out
+    assert "left out (the time limit has passed): small MLP; " in out
+    assert "mean log-probability that the label of a row is one of its candidates" in out
 
 
 def test_consensus_of_answers(run, tmp_path) -> None:

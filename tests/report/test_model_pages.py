@@ -218,3 +218,19 @@ def test_the_second_look_sorts_by_doubt(pages, visit) -> None:
             float(text) for text in table.locator(f"tbody tr > :nth-child({column + 1})").all_inner_texts()
         ]
         assert doubts == sorted(doubts, reverse=True)
+
+
+def test_the_page_of_a_portfolio_names_its_score(tmp_path, outline, monkeypatch) -> None:
+    write_birds(tmp_path / "birds.csv", 60)
+    monkeypatch.setattr(model_pages, "MOST_COLUMNS", 1)
+    table = open_table(tmp_path / "birds.csv", LabelSource(label="species"))
+    portfolio = fit_table(table, FitOptions(effort="quick", time_limit=0))
+    for criterion, words in (
+        ("candidate_log_likelihood", "that the label of a row is one of its candidates"),
+        ("cooccurrence_log_likelihood", "given which labels occur together"),
+    ):
+        portfolio.model.account["criterion"] = criterion
+        page = fit_page(portfolio)
+        assert words in " ".join(" ".join(outline(page.to_html()).text).split())
+    (columns,) = [section.body for section in page.sections if "The model uses" in section.heading]
+    assert columns.first == 1  # the others are found by a search

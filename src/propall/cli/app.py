@@ -103,7 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Typer may turn an interrupt into this exit status without printing anything.
         if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:
             raise
-        open_console(stderr=True).print("Interrupted; finished work is kept.", highlight=False)
+        open_console(stderr=True).print(
+            "Interrupted; results that were already written are kept.", highlight=False
+        )
         raise SystemExit(INTERRUPTED) from None
 
 

@@ -591,7 +591,10 @@ def _print_fit(fitted: Fitted | FittedInParts) -> None:
         f"{len(account['classes'])} classes, {_candidates(account['mean_candidates'])} per row\n",
         style="bold",
     )
-    print_table(("column", "kind", "encoding"), account["columns"])
+    columns = account["columns"]
+    print_table(("column", "kind", "encoding"), columns[:MOST_LINES])
+    if len(columns) > MOST_LINES:
+        print_line(f"and {len(columns) - MOST_LINES} more columns; --json lists all")
     _print_notes([note for note in fitted.notes if note.action != "noted"])
     if "portfolio" in account:
         _print_portfolio(account)
@@ -611,6 +614,8 @@ def _print_fit(fitted: Fitted | FittedInParts) -> None:
 
 def _print_portfolio(account: Mapping[str, Any]) -> None:
     """Print every learner that was tried, with its weight and its label-free score."""
+    from propall.report.model_pages import describe_log_likelihood
+
     fitted = sorted(
         (row for row in account["portfolio"] if not row["refusal"]), key=lambda row: -row["score"]
     )
@@ -632,10 +637,13 @@ def _print_portfolio(account: Mapping[str, Any]) -> None:
     if streamed := account.get("streamed"):
         training = f"on training rows it is {streamed['training_score']:.3f}"
         judged = f"Judged by {streamed['held_out_rows']} held-out rows, without true labels; {training}."
-    print_line(f"{mixture} {judged}")
+    print_line(f"{mixture} {describe_log_likelihood(account['criterion'])} {judged}")
+    left_out: dict[str, list[str]] = {}
     for row in account["portfolio"]:
         if row["refusal"]:
-            print_line(f"left out: {row['name']} ({row['refusal']})")
+            left_out.setdefault(row["refusal"], []).append(row["name"])
+    for reason, names in left_out.items():
+        print_line(f"left out ({reason.rstrip('.')}): {'; '.join(names)}")
 
 
 def _print_settings(account: Mapping[str, Any]) -> None:

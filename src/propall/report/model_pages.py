@@ -42,6 +42,8 @@ SEARCHED_ROWS, SEARCHED_CHARACTERS, ROW_CHARACTERS = 10_000, 1_000_000, 1_000
 TOLERATED_GAP = 0.02
 #: Two labels must be candidates together in this many rows before they are called hard to tell apart.
 FEW = 5
+#: Columns that a page lists before they are searched.
+MOST_COLUMNS = 50
 #: Bin edges of probabilities.
 BINS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 #: Short name of each model selection criterion, and the setting it selects.
@@ -264,6 +266,8 @@ def _table_sections(resolved: ResolvedTable, features: Features | None) -> list[
     if features is not None:
         rows = [TableRow.of(*described) for described in features.describe()]
         table = _table("column", [_text("kind"), _text("encoding")], rows, "Inputs of the model.")
+        if len(rows) > MOST_COLUMNS:
+            table = replace(table, first=MOST_COLUMNS)
         sections.append(PageSection(f"The model uses {plural(len(rows), 'column')}", table))
     if resolved.notes:
         sections.append(note_section(resolved.notes))
@@ -290,6 +294,13 @@ def _curve_sections(resolved: ResolvedTable) -> list[PageSection]:
     return [PageSection(heading, chart, text)]
 
 
+def describe_log_likelihood(criterion: str) -> str:
+    """Say which likelihood weighs a portfolio; the two kinds are not on the same scale."""
+    if criterion == "candidate_log_likelihood":
+        return "Log-likelihood: mean log-probability that the label of a row is one of its candidates."
+    return "Log-likelihood: mean log-probability of the candidate sets, given which labels occur together."
+
+
 def _portfolio_section(account: Mapping[str, Any]) -> PageSection:
     """Every learner that was tried: its weight, its score without true labels, and its time."""
     tried = sorted(account["portfolio"], key=lambda row: -row.get("score", -np.inf))
@@ -309,8 +320,9 @@ def _portfolio_section(account: Mapping[str, Any]) -> PageSection:
         Column("seconds", decimals=1),
     ]
     caption = (
-        "Models tried, on rows that each was not trained on. Log-likelihood: of the candidate sets, given "
-        f"which labels occur together. The weighted mean has {format_number(account['portfolio_score'], 3)}."
+        "Models tried, on rows that each was not trained on. "
+        f"{describe_log_likelihood(account['criterion'])} "
+        f"The weighted mean has {format_number(account['portfolio_score'], 3)}."
     )
     table = _table("model", columns, rows, caption, "Markdown")
     used = sum(row["weight"] > 0 for row in tried)
