@@ -226,6 +226,24 @@ def test_equally_good_members_get_equal_weights() -> None:
         assert weights[2] < 0.05
 
 
+@pytest.mark.parametrize("dependent", [False, True])
+def test_rows_without_weight_do_not_weigh_members(dependent) -> None:
+    random = np.random.default_rng(0)
+    truth = random.integers(0, 3, 200)
+    mask = np.eye(3, dtype=bool)[truth]
+    mask[np.arange(200), (truth + random.integers(3, size=200)) % 3] = True
+    first = np.arange(200) < 100
+    right = np.where(np.eye(3, dtype=bool)[truth], 0.8, 0.1)
+    # Each member is right in one half of the rows, and wrong in the other.
+    members = [np.log(np.where(half[:, None], right, np.roll(right, 1, axis=1))) for half in (first, ~first)]
+    both = mixture_weights(members, mask, dependent=dependent, resamples=3)
+    one = mixture_weights(members, mask, first.astype(float), dependent=dependent, resamples=3)
+    assert one[0] > 0.95 > both[0]
+    assert one[0] == pytest.approx(
+        mixture_weights([m[first] for m in members], mask[first], dependent=dependent, resamples=3)[0]
+    )
+
+
 def test_candidates_that_come_together_change_members_and_criterion() -> None:
     random = np.random.default_rng(0)
     scenes = np.array([[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1]], dtype=bool)

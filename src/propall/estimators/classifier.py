@@ -122,8 +122,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
 
     Notes:
         Computes in the precision of X: float32 stays float32, everything else becomes float64. Shuffling and
-        noise depend on the contents of a row, not its position, so results do not depend on the order of the
-        rows; if one batch holds all rows, a weight of 2 equals listing a row twice.
+        noise depend on the contents of a row, not its position, so networks do not depend on the order of the
+        rows, but trees do; if one batch holds all rows, a weight of 2 equals listing a row twice.
 
     Examples:
         >>> from propall import PartialLabelClassifier
