@@ -268,6 +268,11 @@ def test_weights_of_rows():
         model = CandidateClassifier(estimator, random_state=0, max_rounds=1, scoring=None)
         light = clone(model).fit(X, S, sample_weight=np.where(S[:, 0], 1e-3, 1.0))
         assert light.predict_proba(X)[:, 0].mean() < 0.5 * model.fit(X, S).predict_proba(X)[:, 0].mean()
+    weight = np.where(S[:, 0], 3.0, 0.5)
+    scored = CandidateClassifier(LogisticRegression(), random_state=0, max_rounds=1).fit(X, S, weight)
+    held_out = scored.out_of_fold_.probabilities
+    assert scored.scores_ == [pytest.approx(weighted_covering_rate(held_out, S, weight))]
+    assert scored.scores_[0] != pytest.approx(weighted_covering_rate(held_out, S))
     with pytest.raises(ValueError, match="sample_weight: KNeighborsRegressor does not support weights"):
         CandidateClassifier(KNeighborsClassifier()).fit(X, S, sample_weight=np.ones(100))
 

@@ -244,6 +244,14 @@ def test_rows_without_weight_do_not_weigh_members(dependent) -> None:
     )
 
 
+def test_chance_is_no_dependence() -> None:
+    """Frequencies of few rows differ from the expected ones by chance, a bit less since these are fitted."""
+    random = np.random.default_rng(0)
+    masks = [np.eye(6, dtype=bool)[random.integers(6, size=60)] for _ in range(40)]
+    distances = [candidate_dependence(mask | (random.random((60, 6)) < 0.3)) for mask in masks]
+    assert -0.08 < np.mean(distances) < 0
+
+
 def test_candidates_that_come_together_change_members_and_criterion() -> None:
     random = np.random.default_rng(0)
     scenes = np.array([[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1]], dtype=bool)
@@ -319,6 +327,19 @@ def test_held_out_scores_of_noise_are_no_better_than_guessing(make):
     portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, mask)
     # The trees that a row is out of bag of have -0.13 and more.
     assert all(row["score"] < np.log(3 / 4) + 0.01 for row in portfolio.results_)
+
+
+def test_forests_start_from_networks_that_leave_out_the_same_rows():
+    """Networks of other bags know the candidates of a row, and would tell forests through other rows."""
+    random = np.random.default_rng(0)
+    X = random.integers(0, 2, size=(150, 6)).astype(float)
+    mask = np.ones((150, 4), dtype=bool)
+    mask[np.arange(150), random.integers(4, size=150)] = False
+    network = member("network", "proden", net="mlp", epochs=60, net_options={"widths": (64,)})
+    members = [network, forest("second", "network"), forest("third", MIXTURE)]
+    portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, mask)
+    # Guessing has -0.288, forests that start from networks of other bags -0.28.
+    assert all(row["score"] < np.log(3 / 4) for row in portfolio.results_)
 
 
 def test_a_bagged_forest_consists_of_the_forests_of_the_bags() -> None:

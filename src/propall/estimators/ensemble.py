@@ -184,7 +184,7 @@ class Ensemble:
             return [replace(whole, seed=seed) for seed in seeds]
         assert whole.keys is not None
         numbers = self.bag_numbers(len(whole.train))
-        bags = draw_bags(whole.keys, whole.train.x, numbers[-1] + 1, self.bagging, first)
+        bags = draw_bags(whole.keys, whole.train.x.cpu().numpy(), numbers[-1] + 1, self.bagging, first)
         if peers is not None and len(bags) < len(seeds):
             wholes = [replace(whole, peers=replace(peers)) for _ in bags]
         else:
@@ -213,7 +213,7 @@ def bags_per_block(n_rows: int, share: float) -> int:
     return min(n_rows, math.ceil(round(1 / (1 - share), 9)))
 
 
-def draw_bags(keys: Tensor, x: Tensor, members: int, share: float, seed: int) -> list[Tensor]:
+def draw_bags(keys: Tensor, x: NDArray[Any], members: int, share: float, seed: int) -> list[Tensor]:
     """Draw the rows of each member, in ascending order.
 
     Members come in blocks: the rows that the members of a block leave out cover all rows, so every row is
@@ -228,7 +228,7 @@ def draw_bags(keys: Tensor, x: Tensor, members: int, share: float, seed: int) ->
         seed: random seed.
     """
     n = len(keys)
-    keys = torch.from_numpy(keys_of_copies(keys.cpu().numpy(), x.cpu().numpy()))
+    keys = torch.from_numpy(keys_of_copies(keys.cpu().numpy(), x))
     per_block = bags_per_block(n, share)
     left_out = min(max(round((1 - share) * n), math.ceil(n / per_block)), n - 1)
     bags = []

@@ -385,8 +385,9 @@ class _PortfolioFitting:
         self.fitting = CrossFitting(self.features, self.labels, self.weight, [everything])
         self.seed = seed_from(self.portfolio.random_state)
         self.mask = self.labels.to_numpy()
-        keys, rows = content_keys(self.features, self.labels.mask), torch.from_numpy(self.features)
-        self.bags = [bag.numpy() for bag in draw_bags(keys, rows, BLOCK, BAGGING, seed_from(self.seed))]
+        keys = content_keys(self.features, self.labels.mask)
+        bags = draw_bags(keys, self.features, BLOCK, BAGGING, seed_from(self.seed))
+        self.bags = [bag.numpy() for bag in bags]
         # Of forests: log-probabilities of the rows in each bag, by trees that were not fitted to the row.
         self.inside: dict[str, list[NDArray[Any]]] = {}
         limit = self.portfolio.time_limit
