@@ -123,7 +123,7 @@ def test_a_time_limit_stops_after_the_first_member() -> None:
     assert any("best so far: linear" in line for line in lines)
 
 
-@pytest.mark.parametrize(("name", "calls"), [("neighbors", 5), ("boosting", 5), ("forest", 20)])
+@pytest.mark.parametrize(("name", "calls"), [("neighbors", 5), ("boosting", 5), ("forest", 4)])
 def test_a_member_that_takes_too_long_is_stopped_within_it(name, calls, monkeypatch) -> None:
     """The clock jumps past the limit when the member is fitted, so that nearly all of its parts are left."""
     X, S, _ = separate_clouds()

@@ -249,7 +249,7 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
         members: the learners; by default those of `standard_portfolio(effort, ...)`.
         effort: "quick", "normal" or "best".
         time_limit: seconds after which no further member is fitted; the first one always is. A member that
-            is being fitted stops at its next epoch, bag or fold.
+            is being fitted stops at its next epoch, bag, fold or round.
         classes: class names in order; inferred from y by default.
         device: "auto" (a GPU if available), "cpu", "cuda", ...
         report: called with a line of text before and after each member is fitted.
@@ -433,10 +433,13 @@ class _PortfolioFitting:
         if whole := next((member.name for member in group if member.model.bagging is None), None):
             raise ValueError(f"members: {whole!r} has bagging=None; expected a share such as 0.8.")
         models = [self._model(member) for member in group]
-        deadline = _Deadline(self.deadline) if self.out_of_bag else None
-        parts = self.fitting.fit_stack(models, range(len(models)), [0], None, deadline)
+        parts = self.fitting.fit_stack(models, range(len(models)), [0], None, self._monitor())
         fitted = {part.position: part.model for part in parts}
         return [fitted[i] for i in range(len(models))]
+
+    def _monitor(self) -> Monitor | None:
+        """What keeps the time limit; the first member has none."""
+        return _Deadline(self.deadline) if self.out_of_bag else None
 
     def _fit_trees(self, member: PortfolioMember) -> list[PartialLabelClassifier]:
         model = self._model(member)
@@ -452,9 +455,8 @@ class _PortfolioFitting:
         else:
             start = self._start_posterior(member.start)
             keys = torch.from_numpy(keys_of_copies(np.arange(len(rows)), self.features))
-            deadline = _Deadline(self.deadline) if self.out_of_bag else None
             trees, out_of_bag = method.fit_from(
-                rows, self.labels.mask, start, self.seed, keys, monitor=deadline
+                rows, self.labels.mask, start, self.seed, keys, monitor=self._monitor()
             )
         classes = self.labels.decode(range(self.labels.n_classes))
         model.adopt(trees, classes, tuple(self.features.shape[1:]), Standardization())
@@ -477,7 +479,10 @@ class _PortfolioFitting:
                 )
             trees, out_of_bag, self.inside[name] = self._forests_of_bags(method, rows, weights)
             return trees, out_of_bag
-        trees, out_of_bag = method.fit_from(rows, self.labels.mask, self._start_posterior(start), self.seed)
+        posterior = self._start_posterior(start)
+        trees, out_of_bag = method.fit_from(
+            rows, self.labels.mask, posterior, self.seed, monitor=self._monitor()
+        )
         if has_bags:
             smaller = dataclasses.replace(method, trees=min(method.trees, max(30, method.trees // 2)))
             _, out_of_bag, self.inside[name] = self._forests_of_bags(smaller, rows, weights)
@@ -500,11 +505,11 @@ class _PortfolioFitting:
         forests: list[Classifier] = []
         inside = []
         for number, bag in enumerate(self.bags):
-            if self.out_of_bag and time.perf_counter() > self.deadline:
-                raise _OutOfTimeError
             start = torch.from_numpy(self._posterior_inside(weights, number)) if weights else None
             seed = counter_rng.seed_for(self.seed, f"bag {number}")
-            (trees,), posterior = method.fit_from(rows[bag], self.labels.mask[bag], start, seed)
+            (trees,), posterior = method.fit_from(
+                rows[bag], self.labels.mask[bag], start, seed, monitor=self._monitor()
+            )
             left_out = np.setdiff1d(np.arange(len(rows)), bag)
             probabilities[left_out] = trees.probabilities(rows[left_out]).numpy()
             inside.append(clipped_log(posterior))

@@ -14,7 +14,7 @@ from propall import counter_rng
 from propall.methods._classical import ClassicalAlgorithm, as_rows
 from propall.methods._trees import Trees, next_targets
 from propall.numerics import uniform_weights
-from propall.training.contract import Classifier
+from propall.training.contract import Classifier, Monitor
 
 #: Share of the trees whose bootstrap sample does not contain a row, on average.
 OUT_OF_BAG = 1 / math.e
@@ -103,6 +103,8 @@ class Forest(ClassicalAlgorithm):
         candidates: Bool[Tensor, "n k"],
         start: Float[Tensor, "n k"] | None,
         seed: int,
+        *,
+        monitor: Monitor | None = None,
     ) -> tuple[list[Classifier], NDArray[np.float64]]:
         """Fit the trees, starting from a posterior of the training rows if there is one.
 
@@ -111,6 +113,7 @@ class Forest(ClassicalAlgorithm):
             candidates: their candidate sets.
             start: posterior by a model that was not fitted on each row.
             seed: random seed.
+            monitor: asked before every round.
 
         Returns:
             A single ensemble of trees, and (n, k) out-of-bag probabilities of the training rows.
@@ -124,6 +127,8 @@ class Forest(ClassicalAlgorithm):
             anchor = next_targets(start.double().cpu().numpy(), mask, uniform, balanced=False)
         target = next_targets(anchor, mask, uniform, balanced=True) if self.balanced else anchor
         for number in range(self.rounds):
+            if monitor is not None:
+                monitor.proceed()
             model = ExtraTreesRegressor(
                 self.trees,
                 min_samples_leaf=self.min_rows,
