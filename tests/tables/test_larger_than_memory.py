@@ -17,6 +17,7 @@ import torch
 from propall import CandidateLabels, PartialLabelClassifier
 from propall.cli import main as run_command
 from propall.data.stored import RowWriter, StoredDataset
+from propall.estimators.calibration import fit_temperature
 from propall.estimators.stored_fitting import StoredSettings, check_streamable, fit_stored
 from propall.tables import larger_than_memory
 from propall.tables.features import Features
@@ -230,6 +231,11 @@ def test_methods_and_networks_can_be_chosen(folder, tmp_path):
     fitted = fit_in_parts(partial(read_parts, folder), LABELS, tmp_path / "m", options)
     assert [row["name"] for row in fitted.portfolio.results] == ["cc, linear", "cc, mlp"]
     assert all(len(c.classifiers_) == 2 for c in fitted.portfolio.mixture.components)
+    X, candidates = fitted.held_out
+    for model in fitted.portfolio.mixture.components:
+        scores = model.predict_log_proba(X).astype(float) * model.temperature_
+        assert model.temperature_ == pytest.approx(fit_temperature(scores, candidates), abs=1e-3)
+        assert model.temperature_ != 1
 
 
 def test_the_time_limit_keeps_the_first_model(folder, tmp_path):
