@@ -232,6 +232,8 @@ def test_columns_that_are_not_labels() -> None:
         labeled([f"note {i} of a person {i * 7}" for i in range(60)])
     with pytest.raises(ValueError, match="has 1 class; expected at least two"):
         labeled(["cat", "cat"])
+    with pytest.raises(ValueError, match=r"1 class; .* 2 rows cannot be used: 'a\|!c' lists both candidates"):
+        labeled(["a|!c", "!c", "b|!c"])
     with pytest.raises(ValueError, match="did you mean 'label'"):
         labeled(["a", "b"], label="labl")
 

@@ -365,7 +365,7 @@ def _sort_names(names: set[str]) -> list[str]:
     return sorted(alphabetical, key=float) if np.isfinite(numbers).all() else alphabetical
 
 
-def _reject_implausible(n_classes: int, n_rows: int, what: str) -> None:
+def _reject_implausible(n_classes: int, n_rows: int, what: str, left_out: str = "") -> None:
     if n_classes > PLAUSIBLE_CLASSES and n_classes * 2 > n_rows:
         raise ValueError(
             f"label: {what} has {n_classes} different labels in {n_rows} rows; check the column and the "
@@ -373,8 +373,8 @@ def _reject_implausible(n_classes: int, n_rows: int, what: str) -> None:
         )
     if n_classes < 2:
         raise ValueError(
-            f"label: {what} has {plural(n_classes, 'class')}; expected at least two. Check the column, or "
-            "list all classes with --options classes=..."
+            f"label: {what} has {plural(n_classes, 'class')}; expected at least two.{left_out} Check the "
+            "column, or list all classes with --options classes=..."
         )
 
 
@@ -452,7 +452,11 @@ def _read_cells(raw: RawTable, source: LabelSource) -> LabeledRows:
     k = len(vocabulary.classes)
     is_listed = source.classes is not None or source.hierarchy is not None
     # A part of a table, or a small one to resolve, need not have rows of every class.
-    _reject_implausible(k, max(len(column), 2 * k) if is_listed else len(column), what)
+    left_out = ""
+    if faults:
+        first, rows = next(iter(faults)), len(distinct.rows_with(faults))
+        left_out = f" {plural(rows, 'row')} cannot be used: {texts[first]!r} {faults[first]}."
+    _reject_implausible(k, max(len(column), 2 * k) if is_listed else len(column), what, left_out)
     mask, kinds = np.zeros((len(column), k), dtype=bool), np.full(len(column), None, dtype=object)
     for i in usable:
         cell, place = cells[i], distinct.positions[i]
