@@ -24,6 +24,24 @@ def test_named_views_bring_their_base_loss_unless_methods_are_given():
     assert Spec.from_json(spec.to_json()) == spec
 
 
+@pytest.mark.parametrize(
+    ("views", "methods", "title"),
+    [
+        (None, [], "ProPaLL"),
+        ("alim_one_hot", [], "ALIM (one-hot)"),
+        ("glws", [], "GLWS"),
+        ("glws", ["cc"], "CC, GLWS views"),
+        ("dirk", ["cc"], "CC, DIRK views"),
+        ("dirk", ["pico"], "PiCO"),
+    ],
+)
+def test_runs_are_called_by_their_views(views, methods, title):
+    setting = choose_setting("digits", "fast", views=views, net="small_cnn")
+    setting, chosen = use_views(views, setting, methods)
+    (spec, *_) = build_specs("digits", methods=chosen, seeds=1, folds=2, setting=setting)
+    assert spec.title == title
+
+
 def test_propall_has_no_noise_with_strong_views_as_in_the_table_of_images():
     setting = choose_setting("digits", "fast", net="small_cnn")
     assert use_views(None, setting, []) == (setting, [ProPaLL(noise=0.0)])

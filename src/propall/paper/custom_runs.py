@@ -257,7 +257,7 @@ def summarize(results: Sequence[RunResult]) -> list[MethodSummary]:
     """Return mean and deviation by method, best first."""
     by_method: dict[str, list[RunResult]] = {}
     for result in results:
-        by_method.setdefault(result.spec.method.title, []).append(result)
+        by_method.setdefault(result.spec.title, []).append(result)
     rows = []
     for title, runs in by_method.items():
         mean, std = mean_and_std([100 * result.accuracy for result in runs])

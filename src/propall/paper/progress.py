@@ -188,6 +188,6 @@ def describe_group(specs: Sequence[Spec]) -> str:
     """Describe a group of runs: `mnist: ProPaLL, CC (10 runs)`."""
     if not specs:
         return "done"
-    methods = list(dict.fromkeys(spec.method.title for spec in specs))
+    methods = list(dict.fromkeys(spec.title for spec in specs))
     shown = ", ".join(methods[:4]) + (f" and {len(methods) - 4} more" if len(methods) > 4 else "")
     return f"{specs[0].data}: {shown} ({plural(len(specs), 'run')})"

@@ -15,6 +15,7 @@ from propall.data.corruption import Corruption, Exactly
 from propall.data.dataset import Problem, Source
 from propall.methods import METHODS
 from propall.training.contract import Algorithm, Objective
+from propall.training.named_views import find_views
 from propall.training.recipe import Recipe
 
 #: Recipe of the teacher for instance-dependent candidate sets; it is trained on clean labels.
@@ -94,6 +95,16 @@ class Spec:
     teacher: Recipe | Teacher | None = None
     protocol: str = "own"  # results of different protocols are never mixed
     seed: int = 0  # of candidate sets, initialization, batch order and noise
+
+    @property
+    def title(self) -> str:
+        """Title of the method, or of the named views that it is trained with."""
+        views, method = self.recipe.views, self.method.title
+        named = find_views(views)
+        if views is None or named is None or not isinstance(self.method, Objective):
+            return method
+        is_own = self.method.name == named.base and views.base_weight == named.views.base_weight
+        return named.title if is_own else f"{method}, {named.title} views"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the spec as plain JSON values."""

@@ -71,7 +71,7 @@ def training_page(results: Sequence[RunResult], sheet: ViewSheet | None = None) 
 def _by_method(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
     groups: dict[str, list[RunResult]] = {}
     for result in results:
-        groups.setdefault(result.spec.method.title, []).append(result)
+        groups.setdefault(result.spec.title, []).append(result)
     return groups
 
 
