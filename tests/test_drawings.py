@@ -9,15 +9,22 @@ import pytest
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("name", ["candidate_sets", "stacking"])
-def test_drawings_are_those_of_the_script(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "path"),
+    [
+        ("concepts", "concepts/candidate_sets.svg"),
+        ("concepts", "concepts/stacking.svg"),
+        ("dropped_classes", "why_base_losses.svg"),
+    ],
+)
+def test_drawings_are_those_of_the_script(module, path, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(DOCS / "_drawings")
-    palette, concepts = (importlib.import_module(module) for module in ("palette", "concepts"))
+    palette, script = (importlib.import_module(name) for name in ("palette", module))
     (tmp_path / "concepts").mkdir()
     monkeypatch.setattr(palette, "DOCS", tmp_path)
-    getattr(concepts, name)()
-    for module in ("palette", "concepts"):
-        del sys.modules[module]
-    drawn = (tmp_path / "concepts" / f"{name}.svg").read_text(encoding="utf-8")
-    kept = (DOCS / "concepts" / f"{name}.svg").read_text(encoding="utf-8")
-    assert drawn == kept, "refresh it: python docs/_drawings/concepts.py"
+    getattr(script, Path(path).stem)()
+    for name in ("palette", module):
+        del sys.modules[name]
+    drawn = (tmp_path / path).read_text(encoding="utf-8")
+    kept = (DOCS / path).read_text(encoding="utf-8")
+    assert drawn == kept, f"refresh it: python docs/_drawings/{module}.py"

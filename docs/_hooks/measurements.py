@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import base_losses
 import comparison
 import headline
 import jinja2
@@ -115,6 +116,10 @@ NAMES = {
     "methods": METHODS,
     "published_tables": comparison.published_tables,
     "methods_table": comparison.methods_table,
+    "base_losses_table": base_losses.base_losses_table,
+    "base_losses_summary": base_losses.base_losses_summary,
+    "paired_classes_table": base_losses.paired_classes_table,
+    "head_starts_table": base_losses.head_starts_table,
     "annotator_bars": headline.annotator_bars,
     "image_bars": headline.image_bars,
     "table_bars": headline.table_bars,

@@ -21,7 +21,13 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Concepts": ("concepts/",),
     "Gallery": ("gallery/",),
     "Methods": ("methods.md", "methods/", "references.md"),
-    "Results": ("reproduction.md", "state_of_the_art.md", "benchmarks.md", "repeatability.md"),
+    "Results": (
+        "reproduction.md",
+        "state_of_the_art.md",
+        "why_base_losses.md",
+        "benchmarks.md",
+        "repeatability.md",
+    ),
     "Reference": ("commands.md", "api/"),
     "Contributing": (
         "contributing.md",

@@ -95,3 +95,17 @@ def test_without_labels_only_columns_are_described() -> None:
     assert [column.role for column in summary.columns] == ["number", "category"]
     assert summary.classes == []
     assert summary.as_dict()["labels"]["mean_candidates"] is None
+
+
+def test_classes_that_are_nearly_always_together_are_noted() -> None:
+    draw = np.random.default_rng(0)
+    names = np.array(["cat", "dog", "emu", "fox", "gnu"])
+    truth = draw.integers(5, size=1500)
+    sets = np.eye(5, dtype=bool)[truth] | (draw.random((1500, 5)) < 0.1)
+    pets = (truth < 2) & (draw.random(1500) < 0.97)
+    sets[pets, :2] = True
+    labels = ["|".join(names[row]) for row in sets]
+    frame = pd.DataFrame({"x": draw.random(1500), "label": labels})
+    summary = summarize(open_table(frame, LabelSource(label="label")))
+    (note,) = [note for note in summary.notes if note.kind == "entangled classes"]
+    assert "'cat' and 'dog'" in note.text

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, triu, vstack
 
+from propall.estimators.cooccurrence import entangled_pairs
 from propall.labels.candidates import CandidateLabels
 from propall.labels.parsing import as_text
 from propall.tables.features import (
@@ -233,8 +234,18 @@ def _inseparable_classes(labels: CandidateLabels) -> list[DataNote]:
         if len(rows):
             groups.setdefault(rows.tobytes(), []).append(str(name))
     why = "are always candidates together, so they cannot be told apart"
-    inseparable = [", ".join(map(repr, names)) for names in groups.values() if len(names) > 1]
-    return [DataNote("inseparable classes", f"{names} {why}") for names in inseparable]
+    inseparable = [names for names in groups.values() if len(names) > 1]
+    notes = [DataNote("inseparable classes", f"{', '.join(map(repr, names))} {why}") for names in inseparable]
+    for pair in entangled_pairs(mask):
+        one, other = (str(labels.classes[i]) for i in (pair.one, pair.other))
+        if not any(one in names and other in names for names in inseparable):
+            text = (
+                f"{one!r} and {other!r} seem to be candidates together in nearly all of their rows (about "
+                f"{100 * pair.share:.0f} %, estimated from the sets alone); training may drop one of them. "
+                "Rows with only one of the two help most"
+            )
+            notes.append(DataNote("entangled classes", text))
+    return notes
 
 
 def measure_agreement(

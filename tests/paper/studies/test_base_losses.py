@@ -20,12 +20,13 @@ from propall.paper.studies.base_losses import (
     Condition,
     TeacherKind,
     condition_of,
+    describe_swallowed,
+    find_swallowed,
     gaps,
     list_conditions,
     measure_candidates,
     most_confusable,
     run_study,
-    swallowed_in,
     table_rows,
 )
 from propall.registry import UnknownNameError
@@ -114,11 +115,11 @@ def test_a_run_says_where_the_rows_of_every_class_went(tmp_path):
     assert len(run["class_resolved"]) == 2
     assert torch.tensor(run["class_test"]).mean() == pytest.approx(run["epochs"][-1]["test"], abs=0.1)
     lost = int((resolution.diagonal() < 0.5).sum())
-    words = swallowed_in(run)
-    assert words is not None
-    assert len(words) == lost
+    assert len(find_swallowed(run)) == lost > 0
+    assert describe_swallowed(run).count(" by ") == lost
     columns, (row,) = table_rows(base_losses.read_study(path))
     assert len(columns) == len(row)
+    assert row[-1] == str(lost)
 
 
 def test_a_killed_run_continues_with_its_measurements(tmp_path):
@@ -149,7 +150,8 @@ def test_files_with_one_seed_for_all_runs_can_be_read(tmp_path):
     assert list(report["runs"]) == ["cc/views/20-plain-0.4/seed-2"]
     (run,) = report["runs"].values()
     assert condition_of(run) == Condition("cc", True, TeacherKind(augmented=False), seed=2)
-    assert swallowed_in(run) is None
+    assert find_swallowed(run) is None
+    assert describe_swallowed(run) == "not measured"
 
 
 def test_stored_results_have_the_setting_of_the_study():

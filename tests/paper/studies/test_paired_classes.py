@@ -3,14 +3,16 @@
 import pytest
 import torch
 
-from propall.paper.studies import paired_classes
+from propall.paper.studies import head_starts, paired_classes
 from propall.paper.studies.paired_classes import (
+    MODELED_BASES,
     PairedClasses,
     PairSetting,
     count_pairs,
     draw_pairs,
     list_cells,
     mean_accuracies,
+    model_head_starts,
     run_pairs,
     swallowed_shares,
     table_rows,
@@ -58,6 +60,14 @@ def test_classes_that_always_come_together_are_lost_and_others_are_not(tmp_path)
     assert [row[0] for row in rows] == ["cc/one-view", "cc/balanced"]
     with pytest.raises(ValueError, match="another setting"):
         run_pairs(path, setting=PairSetting(), note=notes.append)
+
+
+def test_the_model_covers_every_base_loss_without_memory(monkeypatch):
+    monkeypatch.setattr(head_starts, "HALVINGS", 3)
+    starts = model_head_starts(PairSetting(together=(0.2, 1.0)))
+    assert set(starts) == {f"{base}/{t}" for base in MODELED_BASES for t in ("one-view", "views")}
+    few, always = starts["propall/views"]
+    assert few is None or few > always
 
 
 def test_trainings_and_cells_by_name():

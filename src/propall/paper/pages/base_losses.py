@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from propall.methods import METHODS
-from propall.paper.studies.base_losses import Condition, condition_of, gaps, swallowed_in
+from propall.paper.studies.base_losses import Condition, condition_of, describe_swallowed, gaps
 from propall.report.charts.lines import Line, LineChart
 from propall.report.exhibits import Exhibit
 from propall.report.page import PageSection
@@ -66,12 +66,12 @@ def _runs(report: Mapping[str, Any]) -> dict[Condition, dict[str, Any]]:
 def _table(report: Mapping[str, Any]) -> ReportTable:
     rows = []
     for condition, run in sorted(_runs(report).items(), key=lambda item: (_where(item[0]), item[0].seed)):
-        last, swallowed = run["epochs"][-1], swallowed_in(run)
+        last = run["epochs"][-1]
         cells = [
             TableCell(text=METHODS[condition.base].title),
             TableCell(run["candidates"]),
             *(TableCell(100 * last[name]) for name in _PERCENT),
-            TableCell(text="not measured" if swallowed is None else ", ".join(swallowed) or "none"),
+            TableCell(text=describe_swallowed(run)),
             TableCell(last["entropy"]),
             TableCell(100 * last["confusable_wins"]),
             *(TableCell(last[name]) for name in _PUSHES),

@@ -42,15 +42,17 @@ from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, choose_setting
 from propall.paper.runner import ProblemCache
 from propall.paper.specs import Spec, Split, Teacher
 from propall.paper.studies.class_resolution import (
+    Swallowed,
     candidate_shares,
     class_accuracies,
     resolution_matrix,
     swallowed_classes,
 )
+from propall.paper.studies.head_starts import base_gradients
 from propall.provenance import commit, hardware
 from propall.registry import UnknownNameError
 from propall.training.compiled import best_device
-from propall.training.contract import Monitor, Objective, RowwiseObjective, Run, RunScores, State, Step
+from propall.training.contract import Monitor, Objective, Run, RunScores
 from propall.training.trainer import Trainer
 from propall.training.views import Views
 
@@ -348,7 +350,7 @@ def measure_candidates(
     winner = target.argmax(-1, keepdim=True)
     resolved = winner == truth
     entropy = torch.special.entr(target).sum(-1)
-    pushes = -_gradients(base, logits, candidates)
+    pushes = -base_gradients(base, logits, candidates)
     named = torch.zeros_like(candidates).scatter(1, torch.cat([truth, confusable], 1), True)
     wrong_winners = (~resolved).sum().clamp(min=1)
     values = {
@@ -361,12 +363,6 @@ def measure_candidates(
         "push_outside": (pushes * ~candidates).sum(-1).double().mean(),
     }
     return {name: float(value) for name, value in values.items()}
-
-
-def _gradients(base: Objective, logits: Tensor, candidates: Tensor) -> Tensor:
-    assert isinstance(base, RowwiseObjective)
-    now = Step(torch.ones((), device=logits.device), torch.zeros((), device=logits.device))
-    return base.losses_and_gradients(logits, candidates, State(), now)[1]
 
 
 def run_study(
@@ -501,18 +497,22 @@ def gaps(report: Mapping[str, Any], *, other: str = "cc") -> dict[tuple[str, str
     return differences
 
 
-def swallowed_in(run: Mapping[str, Any]) -> list[str] | None:
-    """Return the swallowed classes of a stored run in words; None if it was measured before there were any.
+def find_swallowed(run: Mapping[str, Any]) -> list[Swallowed] | None:
+    """Return the swallowed classes of a stored run; None if they were not measured."""
+    return swallowed_classes(torch.tensor(run["resolution"])) if "resolution" in run else None
 
-    Each is such as `cat (12 %) by dog (70 %)`.
-    """
-    if "resolution" not in run:
-        return None
+
+def describe_swallowed(run: Mapping[str, Any]) -> str:
+    """Return the swallowed classes of a stored run in words, such as `cat (12 %) by dog (70 %)`."""
+    found = find_swallowed(run)
+    if found is None:
+        return "not measured"
     names = run["classes"]
-    return [
+    words = [
         f"{names[one.label]} ({100 * one.resolved:.0f} %) by {names[one.by]} ({100 * one.share:.0f} %)"
-        for one in swallowed_classes(torch.tensor(run["resolution"]))
+        for one in found
     ]
+    return ", ".join(words) or "none"
 
 
 def table_rows(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -522,7 +522,7 @@ def table_rows(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     for name, run in report["runs"].items():
         last = run["epochs"][-1]
         shares = [f"{100 * last[key]:.2f}" for key in ("test", "resolved", "confusable_wins")]
-        swallowed = swallowed_in(run)
-        words = "not measured" if swallowed is None else ", ".join(swallowed) or "none"
-        rows.append([name, f"{run['candidates']:.2f}", *shares, f"{last['entropy']:.3f}", words])
+        swallowed = find_swallowed(run)
+        count = "" if swallowed is None else str(len(swallowed))
+        rows.append([name, f"{run['candidates']:.2f}", *shares, f"{last['entropy']:.3f}", count])
     return columns, rows

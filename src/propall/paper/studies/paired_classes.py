@@ -4,7 +4,8 @@ A controlled experiment for the question of `base_losses`. The classes of a smal
 random. A set contains the partner of the true label with probability r and every other wrong label with
 probability q. At r = 1 nothing in the sets tells the partners apart; below, the share 1 - r of the rows does.
 For base losses and kinds of training, the study counts the pairs that end with one class swallowed, over
-several seeds. It is behind `propall base-losses --pairs`.
+several seeds. `head_starts` is a model of the same without randomness, and is computed along with it. Both
+are behind `propall base-losses --pairs`.
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, choose_setting
 from propall.paper.runner import square_images
 from propall.paper.studies.base_losses import base_loss, read_json, to_json
 from propall.paper.studies.class_resolution import SWALLOWED_BELOW, resolution_matrix
+from propall.paper.studies.head_starts import smallest_head_starts
 from propall.provenance import commit, hardware
 from propall.registry import UnknownNameError
 from propall.training.compiled import best_device
@@ -39,6 +42,8 @@ from propall.training.trainer import Trainer
 FILE_NAME = "paired_classes.json"
 #: Base losses in the order of tables.
 BASES = ("propall", "cc", "non_candidates", "proden")
+#: Those whose gradient depends on nothing but the logits, for `head_starts`.
+MODELED_BASES = ("propall", "cc", "non_candidates")
 #: How the network is trained: the weak view alone, with a strong view, and with the balance term as well.
 TRAININGS = ("one-view", "views", "balanced")
 
@@ -116,7 +121,8 @@ def run_pairs(
 ) -> dict[str, Any]:
     """Run what a file lacks and add it; returns the content of the file.
 
-    A cell is a base loss and a training, such as `cc/views`; all its runs are trained as one stack.
+    A cell is a base loss and a training, such as `cc/views`; all its runs are trained as one stack. Once all
+    cells are there, `model_head_starts` is added.
     """
     setting = setting or PairSetting()
     plain = dataclasses.asdict(setting) | {"together": list(setting.together)}
@@ -131,7 +137,22 @@ def run_pairs(
         note(f"{name} ({number} of {len(missing)})")
         report["cells"][name] = _run_cell(name, setting, on, root)
         atomic_files.write_text(path, to_json(report))
+    if "head_starts" not in report and set(list_cells()) <= set(report["cells"]):
+        report["head_starts"] = model_head_starts(setting)
+        atomic_files.write_text(path, to_json(report))
     return report
+
+
+def model_head_starts(setting: PairSetting) -> dict[str, list[float | None]]:
+    """Compute `smallest_head_starts` for every r, by base loss and training; None for none."""
+    starts = {
+        f"{base}/{training}": smallest_head_starts(
+            base_loss(base), setting.together, q=setting.q, consistency=consistency
+        )
+        for training, consistency in (("one-view", 0.0), ("views", 1.0))
+        for base in MODELED_BASES
+    }
+    return {name: [round(v, 3) if isfinite(v) else None for v in values] for name, values in starts.items()}
 
 
 def list_cells(only: Sequence[str] | None = None) -> list[str]:

@@ -1,0 +1,123 @@
+"""Tables of the page on base losses and dropped classes, from `results/`."""
+
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from propall.methods import METHODS
+from propall.paper.studies import base_losses, paired_classes
+from propall.paper.studies.base_losses import Condition
+from propall.paper.studies.class_resolution import find_companions
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+TRAININGS = {"one-view": "one view", "views": "views", "balanced": "views and balance term"}
+
+
+def _pairs() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((RESULTS / paired_classes.FILE_NAME).read_text(encoding="utf-8"))
+    return content
+
+
+def _table(columns: list[str], rows: list[list[str]], texts: int) -> str:
+    """A Markdown table whose first columns are texts and the others numbers."""
+    line = ["---"] * texts + ["--:"] * (len(columns) - texts)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [columns, line, *rows])
+
+
+def paired_classes_table() -> str:
+    """Pairs with one class swallowed in percent, by base loss, training and r."""
+    report = _pairs()
+    columns = ["training", "base loss", *(f"r = {r:g}" for r in report["setting"]["together"])]
+    rows = []
+    for name in report["cells"]:
+        base, _, training = name.partition("/")
+        shares = paired_classes.swallowed_shares(report, name)
+        rows.append([TRAININGS[training], METHODS[base].title, *(f"{100 * share:.0f}" for share in shares)])
+    return _table(columns, rows, 2)
+
+
+def head_starts_table() -> str:
+    """The smallest head starts in logits."""
+    report = _pairs()
+    columns = ["training", "base loss", *(f"r = {r:g}" for r in report["setting"]["together"])]
+    rows = []
+    for name, starts in report["head_starts"].items():
+        base, _, training = name.partition("/")
+        cells = ["none" if start is None else f"{start:.2f}" for start in starts]
+        rows.append([TRAININGS[training], METHODS[base].title, *cells])
+    return _table(columns, rows, 2)
+
+
+def _companions(run: dict[str, Any]) -> str:
+    """Mean share of the closest companion, and the mutual pair that is most often together."""
+    if "candidate_shares" not in run:
+        return "not measured"
+    found = find_companions(torch.tensor(run["candidate_shares"]))
+    text = f"{100 * fmean(one.share for one in found):.0f} %"
+    both = {one.label: one for one in found if one.mutual}
+    if not both:
+        return text
+    share, one = max((min(one.share, both[one.companion].share), one) for one in both.values())
+    names = sorted([run["classes"][one.label], run["classes"][one.companion]])
+    return f"{text}; {' and '.join(names)} {100 * share:.0f} %"
+
+
+def base_losses_table() -> str:
+    """All runs of the study on images: accuracy and swallowed classes."""
+    report = base_losses.read_study(RESULTS / base_losses.FILE_NAME)
+    runs = {base_losses.condition_of(run): run for run in report["runs"].values()}
+    order = list(TRAININGS)
+
+    def place(condition: Condition) -> tuple[Any, ...]:
+        return (*_setting(condition, order), condition.seed, base_losses.BASES.index(condition.base))
+
+    rows = []
+    for condition in sorted(runs, key=place):
+        run = runs[condition]
+        rows.append(
+            [
+                condition.teacher.title,
+                _companions(run),
+                TRAININGS[condition.training],
+                METHODS[condition.base].title,
+                base_losses.describe_swallowed(run),
+                str(condition.seed),
+                f"{run['candidates']:.2f}",
+                f"{100 * run['epochs'][-1]['resolved']:.2f}",
+                f"{100 * run['epochs'][-1]['test']:.2f}",
+            ]
+        )
+    columns = ["teacher", "closest companion", "training", "base loss", "swallowed classes"]
+    return _table([*columns, "seed", "candidates", "resolved, %", "test, %"], rows, len(columns))
+
+
+def _setting(condition: Condition, order: list[str]) -> tuple[int, int]:
+    teachers = list(base_losses.TEACHERS)
+    known = teachers.index(condition.teacher) if condition.teacher in teachers else len(teachers)
+    return known, order.index(condition.training)
+
+
+def base_losses_summary() -> str:
+    """For every teacher and training: runs with a swallowed class, and ProPaLL minus CC."""
+    report = base_losses.read_study(RESULTS / base_losses.FILE_NAME)
+    gaps = base_losses.gaps(report)
+    groups: dict[tuple[Any, ...], list[tuple[Condition, dict[str, Any]]]] = {}
+    for run in report["runs"].values():
+        condition = base_losses.condition_of(run)
+        place = _setting(condition, list(TRAININGS))
+        groups.setdefault((*place, condition.teacher.title), []).append((condition, run))
+    rows = []
+    for key in sorted(groups):
+        members = groups[key]
+        first = members[0][0]
+        found = [base_losses.find_swallowed(run) for _, run in members]
+        measured = [classes for classes in found if classes is not None]
+        count = f"{sum(map(bool, measured))} of {len(measured)}" if measured else "not measured"
+        differences = gaps.get((first.training, first.teacher.name), [])
+        gap = f"{fmean(differences):+.2f} ({len(differences)})" if differences else ""
+        rows.append([first.teacher.title, TRAININGS[first.training], count, gap])
+    columns = ["teacher", "training", "runs with a swallowed class", "ProPaLL minus CC, points (seeds)"]
+    return _table(columns, rows, 2)

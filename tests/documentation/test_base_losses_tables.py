@@ -1,0 +1,53 @@
+"""The tables of the page on base losses hold every stored run."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_hooks"))
+    yield importlib.import_module("base_losses")
+    del sys.modules["base_losses"]
+
+
+def rows_of(table):
+    lines = table.splitlines()
+    assert len({line.count("|") for line in lines}) == 1
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def stored(name):
+    return json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
+
+
+def test_images(tables):
+    runs = stored("base_losses.json")["runs"]
+    rows = rows_of(tables.base_losses_table())
+    assert sorted(row[-1] for row in rows) == sorted(
+        f"{100 * run['epochs'][-1]['test']:.2f}" for run in runs.values()
+    )
+    summary = rows_of(tables.base_losses_summary())
+    assert len({tuple(row[:2]) for row in summary}) == len(summary) <= len(rows)
+    assert any(row[-1].startswith(("+", "-")) for row in summary)
+
+
+def test_paired_classes(tables):
+    report = stored("paired_classes.json")
+    rows = rows_of(tables.paired_classes_table())
+    assert len(rows) == len(report["cells"]) == 12
+    for row, cell in zip(rows, report["cells"].values(), strict=True):
+        always = [run for run in cell["runs"] if run["together"] == 1]
+        assert row[-1] == f"{100 * sum(run['swallowed'] for run in always) / 50:.0f}"
+    starts = rows_of(tables.head_starts_table())
+    assert len(starts) == 6
+    # The more often two classes come together, the smaller a head start is enough.
+    for row in starts:
+        numbers = [float(cell) for cell in row[2:] if cell != "none"]
+        assert numbers == sorted(numbers, reverse=True)
