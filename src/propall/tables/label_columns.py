@@ -454,8 +454,8 @@ def _read_cells(raw: RawTable, source: LabelSource) -> LabeledRows:
     # A part of a table, or a small one to resolve, need not have rows of every class.
     left_out = ""
     if faults:
-        first, rows = next(iter(faults)), len(distinct.rows_with(faults))
-        left_out = f" {plural(rows, 'row')} cannot be used: {texts[first]!r} {faults[first]}."
+        first, n_faulty = next(iter(faults)), len(distinct.rows_with(faults))
+        left_out = f" {plural(n_faulty, 'row')} cannot be used: {texts[first]!r} {faults[first]}."
     _reject_implausible(k, max(len(column), 2 * k) if is_listed else len(column), what, left_out)
     mask, kinds = np.zeros((len(column), k), dtype=bool), np.full(len(column), None, dtype=object)
     for i in usable:
