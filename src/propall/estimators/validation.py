@@ -81,7 +81,12 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
         if not reset:
             _check_shape(tuple(X.shape[1:]), estimator.in_shape_)  # scikit-learn would count the channels
     options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "allow_nd": is_image}
-    features: Any = validate_data(estimator, X, reset=reset, **options)
+    try:
+        features: Any = validate_data(estimator, X, reset=reset, **options)
+    except ValueError as error:
+        if "could not convert string to float" not in str(error):
+            raise
+        raise ValueError(_describe_text(X, str(error))) from error
     if issparse(features):
         features = features.toarray()  # type: ignore[attr-defined]
     shape = tuple(features.shape[1:])
@@ -90,6 +95,17 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
     else:
         _check_shape(shape, estimator.in_shape_)
     return features  # type: ignore[no-any-return]
+
+
+def _describe_text(X: Any, problem: str) -> str:
+    """Say which columns of a data frame hold text, and what to do."""
+    kinds = X.dtypes.items() if hasattr(X, "dtypes") and hasattr(X.dtypes, "items") else ()
+    names = [name for name, kind in kinds if getattr(kind, "kind", "O") == "O"]
+    what = f"columns with text ({list_names(names)})" if names else "text"
+    return (
+        f"X: got {what}; expected numbers ({problem}). Encode them, for example by a pipeline with "
+        "make_column_transformer((OneHotEncoder(), [...])), or use `propall fit`, which does it itself."
+    )
 
 
 def _check_shape(shape: tuple[int, ...], fitted: tuple[int, ...]) -> None:
