@@ -16,6 +16,7 @@ from propall.paper.studies.paired_classes import (
     run_pairs,
     swallowed_shares,
     table_rows,
+    teacher_runs,
 )
 from propall.registry import UnknownNameError
 
@@ -62,6 +63,19 @@ def test_classes_that_always_come_together_are_lost_and_others_are_not(tmp_path)
         run_pairs(path, setting=PairSetting(), note=notes.append)
 
 
+def test_sets_of_a_teacher(tmp_path):
+    setting = PairSetting(epochs=3, seeds=2, rates=(0.05, 0.4), teacher_epochs=3)
+    report = run_pairs(tmp_path / "out.json", setting=setting, cells=["cc/one-view/teacher"], note=str)
+    few, many = (teacher_runs(report, "cc/one-view", rate) for rate in setting.rates)
+    assert [run["seed"] for run in many] == [0, 1]
+    assert max(run["candidates"] for run in few) < min(run["candidates"] for run in many)
+    assert all(0 <= run["swallowed"] <= 10 for run in few + many)
+    assert min(run["test"] for run in few) > max(run["test"] for run in many)
+    _, (row,) = table_rows(report)
+    assert row[0] == "cc/one-view/teacher"
+    assert row[2].endswith("at rate 0.4")
+
+
 def test_the_model_covers_every_base_loss_without_memory(monkeypatch):
     monkeypatch.setattr(head_starts, "HALVINGS", 3)
     starts = model_head_starts(PairSetting(together=(0.2, 1.0)))
@@ -74,6 +88,7 @@ def test_trainings_and_cells_by_name():
     assert PairSetting().recipe("one-view").views.n_strong == 0
     assert PairSetting().recipe("views").views.n_strong == 1
     assert PairSetting().recipe("balanced").views.balance > 0
-    assert list_cells(["cc/*"]) == ["cc/one-view", "cc/views", "cc/balanced"]
+    assert list_cells(["cc/*"])[:3] == ["cc/one-view", "cc/views", "cc/balanced"]
+    assert list_cells(["cc/views*"]) == ["cc/views", "cc/views/teacher"]
     with pytest.raises(UnknownNameError, match="ccc"):
         list_cells(["ccc/*"])

@@ -1,11 +1,15 @@
-"""Classes in pairs that are candidates together: how often does training drop one of the two?
+"""Classes that are candidates together: how often does training drop one of them?
 
-A controlled experiment for the question of `base_losses`. The classes of a small data set are paired at
-random. A set contains the partner of the true label with probability r and every other wrong label with
-probability q. At r = 1 nothing in the sets tells the partners apart; below, the share 1 - r of the rows does.
-For base losses and kinds of training, the study counts the pairs that end with one class swallowed, over
-several seeds. `head_starts` is a model of the same without randomness, and is computed along with it. Both
-are behind `propall base-losses --pairs`.
+A controlled experiment for the question of `base_losses`, on a small data set with several seeds, base losses
+and kinds of training. It has two parts:
+
+- Pairs: the classes are paired at random. A set contains the partner of the true label with probability r
+  and every other wrong label with probability q. At r = 1 nothing in the sets tells the partners apart;
+  below, the share 1 - r of the rows does. Counted are the pairs that end with one class swallowed.
+- Teacher: instance-dependent sets of several rates, as in `base_losses`. Counted are the swallowed classes.
+
+`head_starts` is a model of the pairs without randomness, and is computed along with them. All of it is behind
+`propall base-losses --pairs`.
 """
 
 import dataclasses
@@ -15,6 +19,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -23,18 +28,19 @@ from torch import Tensor
 
 from propall import __version__, atomic_files, counter_rng
 from propall.data import load
-from propall.data.corruption import Corruption, Exactly, Rows
+from propall.data.corruption import Corruption, Exactly, InstanceDependent, Rows
 from propall.data.dataset import PartialDataset, Problem
+from propall.methods.cc import CC
 from propall.nets import NETS
 from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, choose_setting
 from propall.paper.runner import square_images
 from propall.paper.studies.base_losses import base_loss, read_json, to_json
-from propall.paper.studies.class_resolution import SWALLOWED_BELOW, resolution_matrix
+from propall.paper.studies.class_resolution import SWALLOWED_BELOW, resolution_matrix, swallowed_classes
 from propall.paper.studies.head_starts import smallest_head_starts
 from propall.provenance import commit, hardware
 from propall.registry import UnknownNameError
 from propall.training.compiled import best_device
-from propall.training.contract import Classifier, Run
+from propall.training.contract import Run
 from propall.training.recipe import Recipe
 from propall.training.trainer import Trainer
 
@@ -44,6 +50,8 @@ FILE_NAME = "paired_classes.json"
 BASES = ("propall", "cc", "non_candidates", "proden")
 #: Those whose gradient depends on nothing but the logits, for `head_starts`.
 MODELED_BASES = ("propall", "cc", "non_candidates")
+#: End of the names of cells with the sets of a teacher.
+TEACHER_PART = "/teacher"
 #: How the network is trained: the weak view alone, with a strong view, and with the balance term as well.
 TRAININGS = ("one-view", "views", "balanced")
 
@@ -58,6 +66,8 @@ class PairSetting:
     seeds: int = 10
     q: float = 0.2
     together: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)  # values of r
+    rates: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)  # of the teacher's sets
+    teacher_epochs: int = 20
 
     def recipe(self, training: str) -> Recipe:
         """Return the recipe of one of `TRAININGS`."""
@@ -121,11 +131,14 @@ def run_pairs(
 ) -> dict[str, Any]:
     """Run what a file lacks and add it; returns the content of the file.
 
-    A cell is a base loss and a training, such as `cc/views`; all its runs are trained as one stack. Once all
-    cells are there, `model_head_starts` is added.
+    A cell is a base loss and a training, such as `cc/views`, in the part of pairs and `cc/views/teacher` in
+    the other; all its runs are trained as one stack. Once all cells are there, `model_head_starts` is added.
     """
     setting = setting or PairSetting()
-    plain = dataclasses.asdict(setting) | {"together": list(setting.together)}
+    plain = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in dataclasses.asdict(setting).items()
+    }
     report = read_json(path)
     if report and report["setting"] != plain:
         raise ValueError(f"out: {path} has another setting ({report['setting']}); choose another file.")
@@ -157,7 +170,9 @@ def model_head_starts(setting: PairSetting) -> dict[str, list[float | None]]:
 
 def list_cells(only: Sequence[str] | None = None) -> list[str]:
     """Return the names of the cells; `only` holds names or patterns such as `cc/*`."""
-    names = [f"{base}/{training}" for training in TRAININGS for base in BASES]
+    names = [
+        f"{base}/{training}{part}" for part in ("", TEACHER_PART) for training in TRAININGS for base in BASES
+    ]
     if only is None:
         return names
     chosen = [name for pattern in only for name in names if fnmatchcase(name, pattern)]
@@ -169,34 +184,57 @@ def list_cells(only: Sequence[str] | None = None) -> list[str]:
 
 
 def _run_cell(name: str, setting: PairSetting, device: torch.device, root: Path | None) -> dict[str, Any]:
-    base, _, training = name.partition("/")
+    base, training = name.removesuffix(TEACHER_PART).split("/")
     source = load(setting.data, root)
     clean = source.fold(0, corruption=Exactly(1))
-    x, truth = square_images(clean.train.x).to(device), clean.truth.to(device)
-    drawn = [(r, seed) for r in setting.together for seed in range(setting.seeds)]
-    partners = [draw_pairs(source.n_classes, seed) for _, seed in drawn]
-    runs = [
-        Run(PartialDataset(x, PairedClasses(partner, r, setting.q)(truth, source.n_classes, seed)), seed)
-        for (r, seed), partner in zip(drawn, partners, strict=True)
-    ]
+    clean = replace(clean, train=PartialDataset(square_images(clean.train.x), clean.train.candidates))
+    clean = replace(clean, test_x=square_images(clean.test_x)).to(device)
+    draw = _teacher_sets if name.endswith(TEACHER_PART) else _paired_sets
+    drawn = draw(clean, setting)
+    runs = [Run(PartialDataset(clean.train.x, sets), described["seed"]) for described, _, sets in drawn]
     start = time.perf_counter()
     fitted = Trainer(base_loss(base), NETS[setting.net], setting.recipe(training)).fit(runs)
     seconds = time.perf_counter() - start
-    measured = [
-        {"together": r, "seed": seed} | _measure(classifier, run.train.candidates, partner, clean)
-        for (r, seed), partner, run, classifier in zip(drawn, partners, runs, fitted, strict=True)
-    ]
-    return {"seconds": round(seconds, 2), "runs": measured}
+    measured = []
+    for (described, partner, sets), classifier in zip(drawn, fitted, strict=True):
+        resolution = resolution_matrix(classifier.scores(clean.train.x), sets, clean.truth)
+        hits = classifier.predict(clean.test_x) == clean.test_truth
+        counts = count_classes(resolution) if partner is None else count_pairs(resolution, partner)
+        measured.append(described | {"test": round(float(hits.double().mean()), 4)} | counts)
+    return {"seconds": round(seconds, 2), "commit": commit(), "runs": measured}
 
 
-def _measure(
-    classifier: Classifier, candidates: Tensor, partner: tuple[int, ...], clean: Problem
-) -> dict[str, Any]:
-    x, test = square_images(clean.train.x), square_images(clean.test_x)
-    device = candidates.device
-    resolution = resolution_matrix(classifier.scores(x.to(device)), candidates, clean.truth.to(device))
-    hits = classifier.predict(test.to(device)).cpu() == clean.test_truth
-    return {"test": round(float(hits.double().mean()), 4)} | count_pairs(resolution, partner)
+#: What a run is called, the partners of the classes in the part of pairs, and the candidate sets.
+_Drawn = tuple[dict[str, Any], tuple[int, ...] | None, Tensor]
+
+
+def _paired_sets(clean: Problem, setting: PairSetting) -> list[_Drawn]:
+    k = len(clean.classes)
+    drawn: list[_Drawn] = []
+    for r in setting.together:
+        for seed in range(setting.seeds):
+            partner = draw_pairs(k, seed)
+            sets = PairedClasses(partner, r, setting.q)(clean.truth, k, seed)
+            drawn.append(({"together": r, "seed": seed}, partner, sets))
+    return drawn
+
+
+def _teacher_sets(clean: Problem, setting: PairSetting) -> list[_Drawn]:
+    recipe = replace(setting.recipe("one-view"), epochs=setting.teacher_epochs)
+    teacher = Run(clean.train, counter_rng.seed_for(0, "teacher"))
+    scores = Trainer(CC(), NETS[setting.net], recipe).fit([teacher])[0].scores(clean.train.x)
+    drawn: list[_Drawn] = []
+    for rate in setting.rates:
+        for seed in range(setting.seeds):
+            sets = InstanceDependent(rate)(clean.truth, len(clean.classes), seed, scores=scores)
+            size = round(float(sets.sum(-1).double().mean()), 3)
+            drawn.append(({"rate": rate, "seed": seed, "candidates": size}, None, sets))
+    return drawn
+
+
+def count_classes(resolution: Tensor) -> dict[str, int]:
+    """Count the swallowed classes."""
+    return {"swallowed": len(swallowed_classes(resolution))}
 
 
 def count_pairs(resolution: Tensor, partner: Sequence[int]) -> dict[str, int]:
@@ -227,11 +265,28 @@ def _by_r(
     return [reduce([run for run in runs if run["together"] == r]) for r in report["setting"]["together"]]
 
 
+def teacher_runs(report: Mapping[str, Any], name: str, rate: float) -> list[dict[str, Any]]:
+    """Return the runs of a cell of the teacher's part with one rate, by seed."""
+    runs = report["cells"][f"{name}{TEACHER_PART}"]["runs"]
+    return sorted((run for run in runs if run["rate"] == rate), key=lambda run: run["seed"])
+
+
 def table_rows(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and rows of a table: pairs with one class swallowed in percent, by r."""
-    columns = ["swallowed pairs %", *(f"r = {r:g}" for r in report["setting"]["together"])]
+    """Return the columns and rows of a table: pairs with one class swallowed in percent, by r.
+
+    In the part of the teacher, the mean number of swallowed classes, by rate.
+    """
+    setting = report["setting"]
+    columns = ["swallowed pairs %", *(f"r = {r:g}" for r in setting["together"])]
     rows = [
         [name, *(f"{100 * share:.0f}" for share in swallowed_shares(report, name))]
         for name in report["cells"]
+        if not name.endswith(TEACHER_PART)
     ]
+    for name in (name for name in report["cells"] if name.endswith(TEACHER_PART)):
+        cells = []
+        for rate in setting["rates"]:
+            runs = teacher_runs(report, name.removesuffix(TEACHER_PART), rate)
+            cells.append(f"{fmean(run['swallowed'] for run in runs):.1f} at rate {rate:g}")
+        rows.append([name, *cells, *[""] * (len(columns) - 1 - len(cells))][: len(columns)])
     return columns, rows
