@@ -32,11 +32,45 @@ def paired_classes_table() -> str:
     report = _pairs()
     columns = ["training", "base loss", *(f"r = {r:g}" for r in report["setting"]["together"])]
     rows = []
-    for name in report["cells"]:
+    for name in _cells(report):
         base, _, training = name.partition("/")
         shares = paired_classes.swallowed_shares(report, name)
         rows.append([TRAININGS[training], METHODS[base].title, *(f"{100 * share:.0f}" for share in shares)])
     return _table(columns, rows, 2)
+
+
+def _cells(report: dict[str, Any]) -> list[str]:
+    """The cells of the part of pairs."""
+    return [name for name in report["cells"] if not name.endswith(paired_classes.TEACHER_PART)]
+
+
+def teacher_classes_table() -> str:
+    """Mean number of swallowed classes and mean accuracy with the sets of a teacher, by rate."""
+    report = _pairs()
+    rates = report["setting"]["rates"]
+    columns = ["training", "base loss"]
+    for rate in rates:
+        sizes = [run["candidates"] for run in paired_classes.teacher_runs(report, "cc/views", rate)]
+        columns.append(f"rate {rate:g}, {fmean(sizes):.1f} candidates")
+    rows = []
+    for name in _cells(report):
+        base, _, training = name.partition("/")
+        cells = []
+        for rate in rates:
+            runs = paired_classes.teacher_runs(report, name, rate)
+            lost, accuracy = (fmean(run[key] for run in runs) for key in ("swallowed", "test"))
+            cells.append(f"{lost:.1f} ({100 * accuracy:.1f} %)")
+        rows.append([TRAININGS[training], METHODS[base].title, *cells])
+    return _table(columns, rows, 2)
+
+
+def teacher_gaps(rate: float) -> dict[str, str]:
+    """ProPaLL minus CC in points with views and the sets of a teacher: mean and range over seeds."""
+    report = _pairs()
+    ours, theirs = (paired_classes.teacher_runs(report, f"{base}/views", rate) for base in ("propall", "cc"))
+    gaps = [100 * (one["test"] - other["test"]) for one, other in zip(ours, theirs, strict=True)]
+    numbers = {"mean": fmean(gaps), "low": min(gaps), "high": max(gaps)}
+    return {name: f"{value:+.1f}" for name, value in numbers.items()}
 
 
 def head_starts_table() -> str:

@@ -120,6 +120,8 @@ NAMES = {
     "base_losses_summary": base_losses.base_losses_summary,
     "paired_classes_table": base_losses.paired_classes_table,
     "head_starts_table": base_losses.head_starts_table,
+    "teacher_classes_table": base_losses.teacher_classes_table,
+    "teacher_gaps": base_losses.teacher_gaps,
     "annotator_bars": headline.annotator_bars,
     "image_bars": headline.image_bars,
     "table_bars": headline.table_bars,

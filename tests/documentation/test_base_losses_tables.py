@@ -41,8 +41,9 @@ def test_images(tables):
 def test_paired_classes(tables):
     report = stored("paired_classes.json")
     rows = rows_of(tables.paired_classes_table())
-    assert len(rows) == len(report["cells"]) == 12
-    for row, cell in zip(rows, report["cells"].values(), strict=True):
+    cells = [cell for name, cell in report["cells"].items() if not name.endswith("/teacher")]
+    assert len(rows) == len(cells) == 12
+    for row, cell in zip(rows, cells, strict=True):
         always = [run for run in cell["runs"] if run["together"] == 1]
         assert row[-1] == f"{100 * sum(run['swallowed'] for run in always) / 50:.0f}"
     starts = rows_of(tables.head_starts_table())
@@ -51,3 +52,14 @@ def test_paired_classes(tables):
     for row in starts:
         numbers = [float(cell) for cell in row[2:] if cell != "none"]
         assert numbers == sorted(numbers, reverse=True)
+
+
+def test_sets_of_a_teacher(tables):
+    rows = rows_of(tables.teacher_classes_table())
+    assert len(rows) == 12
+    runs = stored("paired_classes.json")["cells"]["cc/balanced/teacher"]["runs"]
+    lost = [run["swallowed"] for run in runs if run["rate"] == 0.4]
+    (row,) = [row for row in rows if row[:2] == ["views and balance term", "CC"]]
+    assert row[-1].startswith(f"{sum(lost) / len(lost):.1f} (")
+    gaps = tables.teacher_gaps(0.2)
+    assert float(gaps["low"]) <= float(gaps["mean"]) <= float(gaps["high"])
