@@ -57,3 +57,5 @@ def test_errors_say_what_is_expected():
         ImageViews(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
     with pytest.raises(ValueError, match=r"index: got shape \(2,\) for 12 images"):
         ImageViews(x)(x, torch.arange(2))
+    with pytest.raises(ValueError, match=r"images: got shape \(2, 8, 8, 3\), whose channels seem to be last"):
+        ImageViews(torch.zeros(2, 8, 8, 3))

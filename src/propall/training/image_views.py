@@ -12,6 +12,8 @@ from propall.training.views import Views
 
 #: Images with fewer pixels per side get gentler operations: a few pixels carry their meaning.
 TINY = 16
+#: Color and transparency; a last axis this short beside a longer second one holds the channels.
+MOST_CHANNELS = 4
 
 
 def default_views(in_shape: tuple[int, ...], *, mirrored: bool | None = None) -> Views:
@@ -99,6 +101,12 @@ class ImageViews:
         self, images: Float[Tensor, "n c h w"], views: Views | None = None, *, seed: int = 0
     ) -> None:
         check_images(images)
+        channels, last = images.shape[1], images.shape[-1]
+        if channels > MOST_CHANNELS and last <= MOST_CHANNELS:
+            raise ValueError(
+                f"images: got shape {tuple(images.shape)}, whose channels seem to be last; expected "
+                "(n, c, h, w). Use images.permute(0, 3, 1, 2)."
+            )
         self.views = default_views(tuple(images.shape[1:])) if views is None else views
         self._pixels = pixel_range(images)
         self._seed = counter_rng.seed_for(seed, "views")
