@@ -74,3 +74,10 @@ def test_conformal_cleaning_starts_late_and_can_give_back():
 def test_rules_survive_json(rule):
     views = Views(cleaning=rule)
     assert Views.from_dict(json.loads(json.dumps(views.to_dict()))) == views
+
+
+def test_purification_waits_for_the_end_of_a_window():
+    rule = Purification(start=0, window=2, threshold=0.9)
+    once = rule.end_epoch(LIKELY.log(), SETS, rule.init(SETS), 1)
+    assert torch.equal(once.rows[KEPT], SETS)
+    assert not torch.equal(rule.end_epoch(LIKELY.log(), SETS, once, 2).rows[KEPT], SETS)

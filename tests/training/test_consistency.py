@@ -14,8 +14,8 @@ from propall.methods.propall import ProPaLL
 from propall.nets import NETS
 from propall.training.checkpoint import Checkpoint
 from propall.training.cleaning import KEPT, ConformalCleaning, Purification
-from propall.training.consistency import MISS_RATE, PREDICTIONS, TOLERANCE
-from propall.training.contract import Monitor, Run
+from propall.training.consistency import MISS_RATE, PREDICTIONS, TOLERANCE, ConsistentObjective
+from propall.training.contract import Monitor, Run, Step
 from propall.training.recipe import Recipe
 from propall.training.stack import Stack
 from propall.training.stream import Stream
@@ -117,6 +117,37 @@ def test_the_teacher_approaches_a_student_at_rest():
     for name, student in stack.parameters.items():
         expected = student + momentum**steps * (before[name] - student)
         torch.testing.assert_close(stack.averages.teacher[name], expected.detach())
+
+
+@pytest.mark.parametrize(("view", "first"), [("weak", 0), ("strong", 8)])
+def test_the_teacher_sees_its_view_with_batch_norm_of_its_own(view, first):
+    views = replace(VIEWS, targets="teacher", teacher_view=view)
+    stack = Stack([Run(images(), 0)], CC(), small, replace(RECIPE, views=views))
+    batch, _ = stack.next_batch(torch.arange(8)[None])
+    seen = batch.x[:, first : first + 8]
+    expected, buffers = stack.forward(stack.parameters, stack.buffers, seen, training=True)
+    torch.testing.assert_close(stack.averages.with_teacher(batch).teacher, expected)
+    moved = [name for name in stack.buffers if name.endswith("running_mean")]
+    for name in moved:  # the statistics of the student stay
+        torch.testing.assert_close(stack.averages.teacher[name], buffers[name])
+        assert not torch.equal(stack.buffers[name], buffers[name])
+    assert moved
+
+
+def test_the_tolerance_is_estimated_late_in_training():
+    views = replace(VIEWS, mask="widened", tolerance="auto", tolerance_from=0.6)
+    objective, sets = ConsistentObjective(CC(), views), torch.eye(4, dtype=torch.bool).repeat(3, 1)
+    # A third of the rows is sure of a label outside the set.
+    log_p = torch.where(sets, 3.0, 0.0).log_softmax(-1)
+    log_p[:4] = log_p[:4].roll(1, -1)
+    state = objective.init(sets).with_rows(**{PREDICTIONS: log_p})
+    tolerances = [
+        objective.end_epoch(sets, state, Step(torch.tensor(share), torch.tensor(1.0)))
+        .shared[TOLERANCE]
+        .item()
+        for share in (0.5, 0.7)
+    ]
+    assert tolerances[0] == 0 < tolerances[1]
 
 
 def test_peers_give_each_other_targets():

@@ -32,6 +32,16 @@ def test_views_are_those_the_trainer_sees():
 RECIPE = Recipe(epochs=2, batch_size=4, views=VIEWS)
 
 
+def test_every_view_and_every_epoch_is_drawn_anew():
+    x, augment = photos(), ImageViews(photos(), VIEWS)
+    _, first, second = augment(x, torch.arange(12), epoch=0)
+    _, later, _ = augment(
+        x, torch.arange(12), epoch=2
+    )  # both epochs are even: the mirror images are the same
+    for other in (second, later):
+        assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
 def test_a_view_does_not_depend_on_its_batch():
     x, augment = photos(), ImageViews(photos())
     together = augment(x, torch.arange(12), epoch=3)

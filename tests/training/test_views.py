@@ -9,7 +9,7 @@ from propall.methods.propall import ProPaLL
 from propall.numerics import restricted_softmax
 from propall.training.consistency import MEMORY, ConsistentObjective
 from propall.training.contract import State, Step
-from propall.training.views import Views, balance_term, rectified, widened
+from propall.training.views import Views, balance_term, rectified, soft_target, widened
 
 ALL = torch.ones(5, 4, dtype=torch.bool)
 
@@ -139,3 +139,9 @@ def test_the_stateless_recipe_of_glws():
     base = CC().loss(weak, sets, State(), at(0.0))
     loss = ConsistentObjective(CC(), views).loss(logits, sets, State(), at(1e-6))
     torch.testing.assert_close(loss, base + consistency + balance)
+
+
+def test_the_temperature_divides_the_logits_of_targets():
+    logits, sets = torch.tensor([[2.0, 1.0, 5.0]]), torch.tensor([[True, True, False]])
+    target = soft_target(logits, sets, Views(temperature=0.5))
+    torch.testing.assert_close(target, torch.tensor([[4.0, 2.0, -torch.inf]]).softmax(-1))
