@@ -286,13 +286,15 @@ class CandidateRecorder(Monitor):
 
     def epoch(self, epoch: int, runs: Sequence[int], losses: Tensor, scores: RunScores) -> None:
         """Measure test accuracy and the training rows."""
-        on_test, on_train = scores(self.problem.test_x)[0], scores(self._x)[0]
-        hits = on_test.argmax(-1) == self.problem.test_truth
-        measured = measure_candidates(on_train, self._candidates, self._truth, self._confusable, self.base)
-        self.epochs.append({"epoch": epoch, "test": float(hits.double().mean()), **measured})
-        self.resolution = resolution_matrix(on_train, self._candidates, self._truth).cpu()
+        # One after the other: the outputs of a captured network are valid until its next call.
+        logits = scores(self.problem.test_x)[0]
+        accuracy = float((logits.argmax(-1) == self.problem.test_truth).double().mean())
+        self.class_test = class_accuracies(logits, self.problem.test_truth).cpu()
+        logits = scores(self._x)[0]
+        measured = measure_candidates(logits, self._candidates, self._truth, self._confusable, self.base)
+        self.epochs.append({"epoch": epoch, "test": accuracy, **measured})
+        self.resolution = resolution_matrix(logits, self._candidates, self._truth).cpu()
         self.class_resolved.append(self.resolution.diagonal().tolist())
-        self.class_test = class_accuracies(on_test, self.problem.test_truth).cpu()
 
     def state(self) -> dict[str, Tensor]:
         """The measurements so far."""
