@@ -46,6 +46,8 @@ _DATA = ("cifar10", "fashion_mnist", "kmnist")
 BALANCE = 0.5
 #: Numbers of epochs of the rows with the fast network, and seeds of the shorter ones.
 EPOCHS, LONG_EPOCHS, SEEDS = 45, 120, 3
+#: Epochs of the rows with ResNet-18.
+RESNET_EPOCHS = 200
 #: Epochs of our own teacher, and of the network that stands for the published annotator.
 TEACHER_EPOCHS, PUBLIC_TEACHER_EPOCHS = 20, 30
 
@@ -295,7 +297,7 @@ def modern_rows() -> Mapping[str, ModernRow]:
     rows: list[ModernRow] = []
 
     def add(name: str, law: CandidateLaw, spec: Spec, *, title: str = ours.title, seeds: int = SEEDS) -> None:
-        published = published_results(law.name, spec.data) if title == ours.title else ()
+        published = published_results(law.name, spec.data) if "/" not in name else ()
         part = "Comparison of methods"
         if "/" not in name:
             part = f"{DATASETS[spec.data].title}, {NETS[spec.net].title}, {spec.recipe.epochs} epochs"
@@ -310,7 +312,10 @@ def modern_rows() -> Mapping[str, ModernRow]:
     for name in COMPARED:
         spec = _spec("cifar10", laws[name], ours, epochs=LONG_EPOCHS)
         add(f"{name}-{LONG_EPOCHS}", laws[name], spec, seeds=1)
+    two = contenders()["propall-two-strong"]
     for name in ("uniform-0.5", "instance", "instance-public", "complementary"):
+        spec = _spec("cifar10", laws[name], two, "resnet18", RESNET_EPOCHS)
+        add(f"{name}-resnet18", laws[name], spec, title=two.title, seeds=1)
         epochs = choose_setting("cifar10", "wrn").recipe.epochs
         add(f"{name}-wrn", laws[name], _spec("cifar10", laws[name], ours, "wrn", epochs), seeds=1)
     for recipe in ("resnet18", "wrn"):  # what each network reaches without ambiguity
