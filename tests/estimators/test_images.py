@@ -135,6 +135,87 @@ def test_models_with_views_are_saved(views, tmp_path):
     assert clone(fitted).views == views
 
 
+def pixel_kinds(images):
+    """The same images as bytes, as the numbers of these bytes, and from 0 to 1."""
+    return {
+        "bytes": images,
+        "numbers": images.astype(float),
+        "integers": images.astype(int),
+        "unit": images / 255,
+    }
+
+
+@pytest.mark.parametrize("views", [None, True])
+@pytest.mark.parametrize("kind", ["bytes", "numbers", "integers", "unit"])
+def test_the_same_images_in_another_dtype_give_the_same_answer_or_an_error(kind, views, tmp_path):
+    images, mask = digits()
+    images[0, 0, 0] = 255
+    kinds = pixel_kinds(images)
+    fitted = model(views=views, epochs=1).fit(kinds[kind], mask)
+    expected = fitted.predict_proba(kinds[kind])
+    fitted.save(tmp_path / "model.safetensors")
+    loaded = PartialLabelClassifier.load(tmp_path / "model.safetensors")
+    assert loaded.pixels_ == fitted.pixels_
+    on_unit_scale = ("bytes", "unit")
+    for other in kinds:
+        if other == "bytes" or (other in on_unit_scale) == (kind in on_unit_scale):
+            answer = loaded.predict_proba(kinds[other])
+            np.testing.assert_allclose(answer, expected, rtol=1e-3, atol=1e-6, err_msg=other)
+        else:
+            top, fitted_top, do = (1, 255, "Multiply") if other == "unit" else (255, 1, "Divide")
+            with pytest.raises(
+                ValueError, match=f"X: got pixels from 0 to {top}; .* from 0 to {fitted_top} .* {do}"
+            ):
+                loaded.predict(kinds[other])
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "message"),
+    [
+        # Sixteen gray levels, as in scikit-learn's digits.
+        (lambda x: x // 15.0, lambda x: x, "X: got pixels from 0 to 240; .* from 0 to 16 "),
+        (lambda x: x // 15.0, lambda x: x / 240, "X: got pixels from 0 to 1; .* from 0 to 16 .* Scale X"),
+        # A mask stored as bytes.
+        (
+            lambda x: (x > 0).astype(np.uint8),
+            lambda x: (x > 0) * 1.0,
+            r"from 0 to 1; .* from 0 to 0\.003922 ",
+        ),
+        # Standardized by the user.
+        (
+            lambda x: x / 120 - 1,
+            lambda x: x,
+            r"X: got pixels from 0 to 240 \(uint8\); .* from -1 to 1\. Scale X",
+        ),
+        (lambda x: x, lambda x: x / 120 - 1, "X: got pixels from -1 to 1; .* from 0 to 0.9412 .* Scale X"),
+    ],
+)
+def test_images_on_another_scale_are_an_error(train, test, message):
+    images, mask = digits()
+    fitted = model(epochs=1).fit(train(images), mask)
+    with pytest.raises(ValueError, match=message):
+        fitted.predict(test(images))
+
+
+def test_unusual_pixels_on_the_same_scale_are_no_error():
+    images, mask = digits()
+    on_bytes = model(epochs=1).fit(images, mask)
+    on_bytes.predict(images / 255 * 1.1 - 0.05)  # interpolation goes beyond black and white
+    on_bytes.predict(0 * images)
+    on_numbers = model(epochs=1).fit(images.astype(float), mask)
+    on_numbers.predict(np.minimum(images, 1).astype(float))  # nearly black
+    measured = images / 60  # no pixels: from 0 to 4 with fractions
+    model(epochs=1).fit(measured, mask).predict(measured / 8)
+
+
+def test_models_without_images_are_saved_without_pixels(tmp_path):
+    images, mask = digits()
+    flat = PartialLabelClassifier(epochs=1).fit(images.reshape(60, 64), mask)
+    assert flat.pixels_ is None
+    flat.save(tmp_path / "model.safetensors")
+    assert b"pixels" not in (tmp_path / "model.safetensors").read_bytes()
+
+
 def test_models_without_views_are_saved_as_before(tmp_path):
     images, mask = digits()
     model(views=None).fit(images, mask).save(tmp_path / "model.safetensors")

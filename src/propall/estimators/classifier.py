@@ -109,6 +109,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
         classes_: class names, in the order of the columns of `predict_proba`.
         n_features_in_: number of features seen in `fit`.
         in_shape_: shape of one row seen in `fit`.
+        pixels_: range of the pixels seen in `fit`, after bytes were divided by 255; None without images.
         classifiers_: the fitted members.
         mean_: column means that are subtracted from the features, or None.
         scale_: standard deviations that the features are divided by, or None.
@@ -151,7 +152,9 @@ class PartialLabelClassifier(PartialLabelEstimator):
         Args:
             X: (n, d) numbers as an array, DataFrame or sparse matrix. For named networks for images and with
                 views also images: (n, h, w), (n, h, w, c) or (n, c, h, w), where the channels are the second
-                axis if it has 1, 3 or 4 entries, else the last if that has; bytes (uint8) are divided by 255.
+                axis if it has 1, 3 or 4 entries, else the last if that has. Bytes (uint8) are divided by 255.
+                Prediction takes them as bytes or on the scale of the training images; on a clearly different
+                scale they are an error.
             y: one entry per row: ordinary labels, candidate sets in any form that
                 `CandidateLabels.from_any` accepts, or a `CandidateLabels`.
             sample_weight: one weight per row.

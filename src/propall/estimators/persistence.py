@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, TypeVar, get_type_hints
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from propall import __version__, counter_rng
 from propall.estimators.ensemble import Ensemble, Standardization
+from propall.estimators.images import PixelScale
 from propall.methods import METHODS
 from propall.schema import Between, check_fields, check_json
 from propall.training.checkpoint import write_tensors
@@ -49,6 +50,12 @@ class _Member(TypedDict):
     plain: dict[str, Any]
 
 
+class _Pixels(TypedDict):
+    low: float
+    high: float
+    whole: bool
+
+
 class _Parameters(TypedDict):
     method: str
     net: str | None
@@ -67,6 +74,7 @@ class _Header(TypedDict):
     feature_names: list[str]
     n_features_in: Size | None
     members: list[_Member]
+    pixels: NotRequired[_Pixels]  # absent without images, and in files of earlier versions
 
 
 class _MixtureHeader(TypedDict):
@@ -162,6 +170,8 @@ def _pack(model: "PartialLabelClassifier") -> tuple[dict[str, Any], dict[str, Te
         "n_features_in": getattr(model, "n_features_in_", None),
         "members": members,
     }
+    if (pixels := getattr(model, "pixels_", None)) is not None:
+        header["pixels"] = dataclasses.asdict(pixels)
     return header, tensors
 
 
@@ -227,6 +237,8 @@ def _build_model(
         model.n_features_in_ = header["n_features_in"]
     if header["feature_names"]:
         model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
+    if "pixels" in header:
+        model.pixels_ = PixelScale(**header["pixels"])
     in_shape, names = tuple(header["in_shape"]), header["classes"]["names"]
     ensemble = model.ensemble()
     if not header["members"]:

@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, column_or_1d, validate_data
 
-from propall.estimators.images import channels_first, takes_images
+from propall.estimators.images import PixelScale, channels_first, scale_bytes, takes_images
 from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
 from propall.labels.inputs import to_python
 from propall.labels.parsing import extend_classes
@@ -69,14 +69,17 @@ def check_row_count(labels: CandidateLabels, n: int) -> None:
 def check_features(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
     """Return X as a dense array of finite numbers whose rows have shape `in_shape_`, set if `reset`.
 
-    Images become (n, c, h, w), and their bytes numbers from 0 to 1.
+    Images become (n, c, h, w). Their bytes become numbers from 0 to 1, or on the scale of the training images
+    (`pixels_`, set if `reset`); other numbers must have that scale.
     """
     if takes_images(estimator) and isinstance(X, list | tuple) and np.ndim(X[0] if len(X) else 0) > 1:
         X = _joined_images(X)
     is_image = getattr(X, "ndim", 2) > 2
-    if is_image and takes_images(estimator):
+    is_pixels = is_image and takes_images(estimator)
+    fitted_pixels = None if reset else getattr(estimator, "pixels_", None)
+    if is_pixels:
         X = np.asarray(X)
-        X = X / np.float32(255) if X.dtype == np.uint8 else X
+        X = scale_bytes(X, fitted_pixels) if X.dtype == np.uint8 else X
         X = X if not reset and X.shape[1:] == estimator.in_shape_ else channels_first(X)
         if not reset:
             _check_shape(tuple(X.shape[1:]), estimator.in_shape_)  # scikit-learn would count the channels
@@ -92,7 +95,10 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
     shape = tuple(features.shape[1:])
     if reset:
         estimator.in_shape_ = shape
+        estimator.pixels_ = PixelScale.of(features) if is_pixels else None
     else:
+        if is_pixels and fitted_pixels is not None:
+            fitted_pixels.check(features)
         _check_shape(shape, estimator.in_shape_)
     return features  # type: ignore[no-any-return]
 
