@@ -214,6 +214,25 @@ def test_views_are_the_recipes(name, targets, schedule):
     assert_same(classifier.state.rows, fitted.state.rows, **EXACT)
 
 
+@pytest.mark.parametrize("views", [None, VIEWS])
+def test_batches_without_a_trainer_are_those_of_the_first_epoch(views):
+    class Recorder(PartialLabelModule):
+        def training_step(self, batch, batch_idx):
+            seen.append(batch)
+            return super().training_step(batch, batch_idx)
+
+    recipe, seen = replace(RECIPE, views=views), []
+    train, validation = problem(as_images=views is not None)
+    data = PartialLabelData(train, recipe, seed=SEED, validation=validation)
+    data.setup()
+    shown = list(data.train_dataloader())
+    torch.testing.assert_close(torch.cat([x for x, _ in data.val_dataloader()]), validation[0])
+    trainer(max_epochs=1).fit(Recorder(network(train), CC(), recipe), data)
+    assert len(shown) == len(seen) > 1
+    for batch, trained in zip(shown, seen, strict=True):
+        torch.testing.assert_close(list(batch), list(trained))
+
+
 def test_views_of_a_custom_loader():
     train, _ = problem(as_images=True)
     recipe = replace(RECIPE, views=VIEWS, batch_size=N)

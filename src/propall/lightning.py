@@ -528,7 +528,8 @@ class PartialLabelData(LightningDataModule):
     The order of an epoch is a function of seed and epoch, the same as in `propall.training.trainer.Trainer`.
     Each global batch is split into consecutive shares, one per process, whose lengths differ by at most one.
     `PartialLabelModule` counts the batches, so that training resumed within an epoch continues with the first
-    batch it has not seen.
+    batch it has not seen. Without a Trainer, the loaders give the batches of the first epoch and all
+    validation rows, for a look at them.
 
     Args:
         train: features and candidate sets, kept in memory by every process.
@@ -565,15 +566,15 @@ class PartialLabelData(LightningDataModule):
         self.train, self.recipe, self.seed, self.validation = train, recipe or Recipe(), seed, validation
         self.stream = Stream([Run(train, seed)], self.recipe)
 
-    def setup(self, stage: str) -> None:
+    def setup(self, stage: str = "fit") -> None:
         """Disable validation if there is no validation data."""
-        assert self.trainer is not None
-        if stage == "fit" and self.validation is None:
+        if self.trainer is not None and stage == "fit" and self.validation is None:
             self.trainer.limit_val_batches = 0
 
     def train_dataloader(self) -> "TrainingShares":
         """The shares of this process in the global batches."""
-        assert self.trainer is not None
+        if self.trainer is None:
+            return TrainingShares(self)
         if not isinstance(self.trainer.lightning_module, PartialLabelModule):
             raise TypeError(
                 f"model: got {type(self.trainer.lightning_module).__name__}; expected a PartialLabelModule, "
@@ -596,7 +597,8 @@ class PartialLabelData(LightningDataModule):
 
     def share(self, rows: Tensor) -> Tensor:
         """The part of this process in rows that all processes have."""
-        assert self.trainer is not None
+        if self.trainer is None:
+            return rows
         part: Tensor = rows.tensor_split(self.trainer.world_size)[self.trainer.global_rank]
         return part
 
@@ -639,9 +641,10 @@ class TrainingShares:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         data, trainer = self.data, self.data.trainer
-        assert trainer is not None
-        # Read at the first batch: by then a checkpoint has been restored.
-        seen, per_epoch = int(trainer.lightning_module.batches_seen), int(trainer.num_training_batches)
+        seen, per_epoch = 0, len(self)
+        if trainer is not None:
+            # Read at the first batch: by then a checkpoint has been restored.
+            seen, per_epoch = int(trainer.lightning_module.batches_seen), int(trainer.num_training_batches)
         epoch, position = divmod(seen, per_epoch)
         batches = data.stream.order(epoch)[0].split(data.recipe.batch_size)
         for number in range(position, per_epoch):
