@@ -4,7 +4,13 @@ import pytest
 
 from propall.data.corruption import IndependentFlip
 from propall.methods.propall import ProPaLL
-from propall.paper.custom_runs import build_specs, choose_setting, train_runs, use_views
+from propall.paper.custom_runs import (
+    build_specs,
+    choose_setting,
+    describe_missing_balance,
+    train_runs,
+    use_views,
+)
 from propall.paper.specs import Spec
 from propall.paper.tables.modern import modern_rows
 from propall.training.named_recipes import NamedRecipe
@@ -47,7 +53,7 @@ def test_propall_has_no_noise_with_strong_views_as_in_the_table_of_images():
     assert use_views(None, setting, []) == (setting, [ProPaLL(noise=0.0)])
     assert use_views(None, setting, ["cc", "propall"])[1] == ["cc", ProPaLL(noise=0.0)]
     assert ProPaLL(noise=0.0) == modern_rows()["uniform-0.5"].spec.method
-    for setting in (choose_setting("digits"), choose_setting("digits", "fast", strong_views=0)):
+    for setting in (choose_setting("digits"), choose_setting("kmnist", "fast", strong_views=0)):
         assert use_views(None, setting, []) == (setting, ["propall"])
 
 
@@ -90,6 +96,26 @@ def test_views_train_on_flattened_images_and_survive_json(tmp_path):
     assert Spec.from_json(specs[0].to_json()) == specs[0]
     _, (result,) = train_runs(specs, tmp_path, device="cpu")
     assert 0 <= result.accuracy <= 1
+
+
+def test_a_network_that_does_not_fit_the_data_is_answered_with_what_to_type():
+    with pytest.raises(
+        ValueError, match=r"net: fast_convnet .* 17 x 17 .* digits have 8 x 8\. Use --net small_cnn"
+    ):
+        choose_setting("digits", "fast")
+    assert choose_setting("digits", "fast", net="small_cnn").net == "small_cnn"
+    with pytest.raises(ValueError, match=r"net: fast_convnet takes images; lost has none\. Use --net mlp"):
+        choose_setting("lost", "fast")
+
+
+def test_methods_without_the_balance_term_are_named():
+    balanced = choose_setting("cifar10", "fast", corruption="complementary")
+    assert describe_missing_balance(balanced, ["cc", "pico", "able"]).startswith(
+        "PiCO and ABLE have no balance"
+    )
+    assert describe_missing_balance(balanced, ["cc", ProPaLL(noise=0)]) == ""
+    assert describe_missing_balance(choose_setting("cifar10", "fast"), ["pico"]) == ""
+    assert describe_missing_balance(choose_setting("cifar10"), ["pico"]) == ""
 
 
 def test_complementary_labels_get_a_balance_term():

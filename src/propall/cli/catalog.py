@@ -13,7 +13,15 @@ import typer
 
 from propall.cli.app import FIRST_STEPS, Application, app
 from propall.cli.option_groups import grouped_command
-from propall.cli.terminal import AsJson, Device, open_console, print_json, print_line, print_table
+from propall.cli.terminal import (
+    AsJson,
+    Device,
+    open_console,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
 from propall.wording import duration, plural
 
 if TYPE_CHECKING:
@@ -300,6 +308,8 @@ def train(
         folds=repetitions.folds,
         setting=setting,
     )
+    if note := custom_runs.describe_missing_balance(setting, chosen):
+        print_note(f"note: {note}")
     stored = custom_runs.count_stored(specs, out)
     with AccuracyBar(data) as bar:
         folder, results = custom_runs.train_runs(specs, out, device=device, monitor=bar)

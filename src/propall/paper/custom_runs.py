@@ -15,6 +15,8 @@ from propall.data.corruption import Corruption, IndependentFlip, InstanceDepende
 from propall.methods import METHODS
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
+from propall.nets.cnn import SmallCNN
+from propall.nets.network import ImageNetwork
 from propall.paper.results import RunResult
 from propall.paper.runner import RunTask, run_specs, square_images
 from propall.paper.specs import Spec, Split
@@ -25,6 +27,7 @@ from propall.training.image_views import ImageViews, pixel_range
 from propall.training.named_recipes import RECIPES, NamedRecipe, adapt_views
 from propall.training.named_views import VIEWS
 from propall.training.recipe import Recipe
+from propall.wording import join_names
 
 #: Data sets whose images change their meaning in a mirror.
 NOT_MIRRORED = ("digits", "mnist", "kmnist")
@@ -34,6 +37,21 @@ COMPLEMENTARY_BALANCE = 0.5
 PROPALL_WITH_VIEWS = ProPaLL(noise=0.0)
 #: Images, and epochs whose views are shown, on the page of a run.
 SHOWN_IMAGES, SHOWN_EPOCHS = 6, 2
+
+
+def describe_missing_balance(setting: NamedRecipe, methods: Sequence[str | Objective | Algorithm]) -> str:
+    """Name the methods that leave out the balance term of the recipe's views; empty if there are none."""
+    if setting.recipe.views is None or not setting.recipe.views.balance:
+        return ""
+    resolved = [METHODS[method]() if isinstance(method, str) else method for method in methods]
+    titles = [method.title for method in resolved if not isinstance(method, Objective)]
+    if not titles:
+        return ""
+    verb = "has" if len(titles) == 1 else "have"
+    return (
+        f"{join_names(titles)} {verb} no balance term; with one complementary label per row, accuracy may "
+        "stay at chance. Methods that are losses, such as propall and cc, have it."
+    )
 
 
 class MethodSummary(NamedTuple):
@@ -96,7 +114,7 @@ def choose_setting(
             )
         recipe = dataclasses.replace(recipe, views=dataclasses.replace(recipe.views, n_strong=strong_views))
     chosen = net or default_net
-    NETS[chosen]  # raises if unknown
+    _check_net(chosen, data, size)
     if name is not None and chosen != default_net:
         # The rates of a named recipe are tuned for its network; these suit any other.
         recipe = dataclasses.replace(recipe, batch_size=64, learning_rate=0.05, momentum=0.9, norm_rate=1.0)
@@ -105,6 +123,20 @@ def choose_setting(
         # one of two similar classes.
         recipe = dataclasses.replace(recipe, learning_rate=0.01)
     return NamedRecipe(chosen, dataclasses.replace(recipe, **(changes or {})))
+
+
+def _check_net(name: str, data: str, size: int) -> None:
+    """Raise an error that says what to type if a network cannot take the rows of a data set."""
+    net = NETS[name]
+    if not issubclass(net, ImageNetwork):
+        return
+    if DATASETS[data].kind == "real-world":
+        raise ValueError(f"net: {name} takes images; {data} has none. Use --net mlp, without --recipe.")
+    if size < net.min_pixels:
+        raise ValueError(
+            f"net: {name} needs images of at least {net.min_pixels} x {net.min_pixels} pixels; those of "
+            f"{data} have {size} x {size}. Use --net {SmallCNN.name}."
+        )
 
 
 def use_views(
