@@ -6,8 +6,11 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax as scipy_log_softmax
 from scipy.special import logsumexp
 
+from propall.estimators import calibration
 from propall.estimators.calibration import (
     MAX_TEMPERATURE,
+    _normalize,
+    _tempered_log_mass,
     cross_calibrate,
     expected_calibration_error,
     fit_temperature,
@@ -155,3 +158,37 @@ def test_a_calibrated_model_has_a_small_calibration_error():
 def test_invalid_data_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+def test_few_candidates_give_the_same_digits_as_all_labels(scale):
+    random = np.random.default_rng(0)
+    differences = np.round(scale * random.normal(size=(200, 40)), 1)  # with ties
+    differences = np.maximum(differences - differences.max(1, keepdims=True), -700) / 0.3
+    mask = candidates_of(random.integers(0, 40, 200), 40, 0.1)
+    np.testing.assert_array_equal(
+        _tempered_log_mass(differences, mask), log_mass(_normalize(differences), mask)
+    )
+
+
+def test_scores_in_columns_give_the_same_probabilities():
+    logits, _, _ = calibrated_model(n=30)
+    np.testing.assert_allclose(log_softmax(np.asfortranarray(logits)), log_softmax(logits), rtol=1e-14)
+
+
+def test_many_classes_are_calibrated_by_a_sample_of_the_rows(monkeypatch):
+    logits, _, truth = calibrated_model(n=6000, k=8)
+    mask = candidates_of(truth, 8, 0.2)
+    mask[:50] = True  # uninformative rows are not drawn
+    all_rows = fit_temperature(3 * logits, mask)
+    sizes = []
+    evaluate = calibration._log_likelihood
+    monkeypatch.setattr(calibration, "MANY_CLASSES", 7)
+    monkeypatch.setattr(calibration, "CALIBRATION_VALUES", 8 * 2000)
+    monkeypatch.setattr(
+        calibration, "_log_likelihood", lambda d, m, t: sizes.append(len(m)) or evaluate(d, m, t)
+    )
+    assert fit_temperature(3 * logits, mask) == pytest.approx(all_rows, rel=0.1)
+    assert set(sizes) == {2000}
+    halves = [np.arange(3000), np.arange(3000, 6000)]
+    assert fit_temperatures(3 * logits, mask, halves) == pytest.approx([all_rows] * 2, rel=0.2)

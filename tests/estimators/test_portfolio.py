@@ -375,3 +375,59 @@ def test_forests_of_few_rows_are_fitted_to_all_of_them() -> None:
 
     assert bagging("quick", 1000) == {(0.8, 5)}
     assert bagging("quick", 999) == bagging("normal", 1000) == bagging("best", 1000) == {(None, 1)}
+
+
+def test_many_classes_are_weighed_by_their_candidates_alone(monkeypatch) -> None:
+    random = np.random.default_rng(0)
+    truth = random.integers(0, 30, 400)
+    mask = np.eye(30, dtype=bool)[truth] | np.eye(30, dtype=bool)[(truth + 1) % 30]
+    mask |= random.random(mask.shape) < 0.05
+    chances = [random.dirichlet(np.ones(30), 400) + skill * np.eye(30)[truth] for skill in (0.3, 0.5, 0.4)]
+    logs = [np.log(each / each.sum(1, keepdims=True)) for each in chances]
+    weight = random.uniform(0.2, 2, 400)
+    dependence = candidate_dependence(mask, weight)
+    weights = mixture_weights(logs, mask, weight)
+    for module in ("portfolio", "cooccurrence", "scorers"):
+        monkeypatch.setattr(f"propall.estimators.{module}.has_few_candidates", lambda mask: True)
+    monkeypatch.setattr("propall.estimators.portfolio.log_set_probabilities", None)  # is not called
+    assert candidate_dependence(mask, weight) == pytest.approx(dependence, rel=1e-9)
+    np.testing.assert_allclose(mixture_weights(logs, mask, weight), weights, rtol=1e-9)
+
+
+def test_a_table_with_many_classes_is_fitted_and_saved(tmp_path) -> None:
+    random = np.random.default_rng(0)
+    k = 257
+    truth = np.arange(3 * k) % k
+    X = 4 * random.normal(size=(k, 5))[truth] + 0.3 * random.normal(size=(3 * k, 5))
+    mask = np.eye(k, dtype=bool)[truth] | np.eye(k, dtype=bool)[random.permutation(truth)]
+    bagged = {"n_estimators": 5, "bagging": 0.8, "standardize": False}
+    trees = PartialLabelClassifier(Forest(trees=8, rounds=2), **bagged)
+    members = [member("neighbors", "ipal"), PortfolioMember("forest", trees)]
+    portfolio = PartialLabelPortfolio(members=members, random_state=0).fit(X, mask)
+    assert [row["refusal"] for row in portfolio.results_] == ["", ""]
+    assert (portfolio.out_of_fold_.column == truth).mean() > 0.8
+    assert portfolio.out_of_bag_["forest"].dtype == np.float32
+    portfolio.best_estimator_.save(tmp_path / "mixture.safetensors")
+    loaded = ClassifierMixture.load(tmp_path / "mixture.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(X), portfolio.predict_proba(X))
+    # Dense leaves alone would take 2 bytes x 257 classes x 40 trees x some 300 leaves.
+    assert (tmp_path / "mixture.safetensors").stat().st_size < 3e6
+
+
+def test_boosting_is_left_out_with_many_classes() -> None:
+    few, many = (standard_portfolio("normal", n_rows=2000, n_classes=k) for k in (256, 257))
+    assert {member.name for member in few} - {member.name for member in many} == {"boosting from the mixture"}
+
+
+def test_the_time_limit_includes_the_preparation(monkeypatch) -> None:
+    X, S, _ = separate_clouds()
+    clock = [0.0]
+    monkeypatch.setattr("propall.estimators.portfolio.time.perf_counter", lambda: clock[0])
+
+    def slow(*arguments):
+        clock[0] = 100.0
+        return candidate_dependence(*arguments)
+
+    monkeypatch.setattr("propall.estimators.portfolio.candidate_dependence", slow)
+    portfolio = PartialLabelPortfolio(members=MEMBERS[:2], time_limit=50, random_state=0).fit(X, S)
+    assert [row["refusal"] for row in portfolio.results_] == ["", "the time limit has passed"]

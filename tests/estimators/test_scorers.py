@@ -13,10 +13,12 @@ from propall.estimators.folds import CandidateStratifiedKFold
 from propall.estimators.scorers import (
     CRITERIA,
     SCORERS,
+    CandidatePairs,
     approximated_accuracy,
     candidate_log_likelihood,
     cooccurrence_log_likelihood,
     covering_rate,
+    log_set_probabilities,
     tempered_log_likelihood,
     weighted_covering_rate,
 )
@@ -175,3 +177,18 @@ def test_unknown_criteria_are_answered_with_similar_names():
         SCORERS["covering"]
     with pytest.raises(ValueError, match=r"did you mean .*candidate_log_likelihood"):
         PartialLabelClassifierCV(scoring="log_likelihood").fit([[0.0], [1.0]], [0, 1])
+
+
+def test_pairs_of_candidates_give_the_same_likelihoods_as_all_labels(monkeypatch):
+    random = np.random.default_rng(0)
+    chances, weight = random.dirichlet(np.ones(9), 50), random.uniform(0.2, 2, 50)
+    sets = random.random((50, 9)) < 0.3
+    sets[3] = True
+    sets[4] = False  # a label unknown to the model
+    chances[5] = np.where(sets[5], 0, 1)  # all candidates have probability 0
+    pairs = CandidatePairs.of(sets)
+    expected = log_set_probabilities(chances, sets, weight)[sets]
+    np.testing.assert_allclose(pairs.log_probabilities(chances[sets], weight), expected, rtol=1e-12)
+    dense = cooccurrence_log_likelihood(chances, sets, weight)
+    monkeypatch.setattr("propall.estimators.scorers.has_few_candidates", lambda mask: True)
+    assert cooccurrence_log_likelihood(chances, sets, weight) == pytest.approx(dense, rel=1e-12)

@@ -166,3 +166,18 @@ def test_cuda_equals_cpu() -> None:
     [here] = IPAL().fit([Run(PartialDataset(x, candidates), 0)])
     [there] = IPAL().fit([Run(PartialDataset(x, candidates).to("cuda"), 0)])
     torch.testing.assert_close(there.scores(x).cpu(), here.scores(x), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("tol", [None, 1e-3])
+def test_visiting_only_candidates_propagates_the_same_labels(tol, monkeypatch) -> None:
+    x, candidates, _ = blobs(k=6)
+    neighbors, _ = nearest(x, x, 5, exclude_self=True)
+    weights = reconstruction_weights(x, x, neighbors)
+    weights[3] = 0  # a row without neighbors
+    expected, expected_rounds = propagate(candidates, neighbors, weights, tol=tol)
+    monkeypatch.setattr("propall.methods.ipal.MANY_CLASSES", 5)
+    monkeypatch.setattr("propall.methods.ipal.LARGEST_SHARE", 1.0)
+    monkeypatch.setattr("propall.methods.ipal.embedding_bag", None)  # is not called
+    confidence, rounds = propagate(candidates, neighbors, weights, tol=tol)
+    torch.testing.assert_close(confidence, expected, rtol=1e-10, atol=1e-12)
+    assert rounds == expected_rounds

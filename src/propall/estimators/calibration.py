@@ -1,18 +1,26 @@
 """Calibration: temperature scaling without true labels, and reliability with them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 
+from propall import counter_rng
 from propall.estimators.folds import Fold
+from propall.labels.candidates import MANY_CLASSES
 
 #: Temperatures are searched between 1 / MAX_TEMPERATURE and MAX_TEMPERATURE.
 MAX_TEMPERATURE = 50.0
 #: Scores that are processed at once.
 BLOCK_VALUES = 1 << 14
+#: With many classes, maximum number of scores that temperatures are fitted to: a sample of the rows.
+CALIBRATION_VALUES = 1 << 22
+#: Share of candidates in a block of scores below which only these are visited.
+FEW_CANDIDATES = 0.25
 #: Log of the smallest probability that is distinguished from zero.
 LOWEST_LOG = -700.0
 
@@ -53,10 +61,12 @@ def _log_sum_exp(values: NDArray[Any], maximum: NDArray[Any] | float) -> NDArray
     The same steps as in `scipy.special.logsumexp` and so the same numbers, but without its second sum for
     infinite values: calibration spends most of its time here.
     """
-    is_maximum = values == maximum
+    is_maximum = np.flatnonzero(values == maximum)
     exponentials = np.exp(values - maximum)
-    exponentials[is_maximum] = 0.0  # counted exactly
-    count = is_maximum.sum(-1, keepdims=True, dtype=float)
+    exponentials.flat[is_maximum] = 0.0  # counted exactly
+    shape = (*values.shape[:-1], 1)
+    rows = is_maximum // max(1, values.shape[-1])
+    count = np.bincount(rows, minlength=math.prod(shape)).astype(float).reshape(shape)
     with np.errstate(divide="ignore", invalid="ignore"):  # rows with NaN have no maximum, and stay NaN
         others = exponentials.sum(-1, keepdims=True) / count
         result: NDArray[Any] = np.log1p(others) + np.log(count) + maximum
@@ -85,7 +95,8 @@ def fit_temperature(
     Notes:
         The last term is a prior that weighs as much as one row. Without it, T would go to zero if every
         prediction is a candidate. Sets of several labels make the objective non-concave, so a coarse grid
-        search precedes Brent's method.
+        search precedes Brent's method. With more than `MANY_CLASSES` classes, a random sample of the rows
+        with `CALIBRATION_VALUES` scores determines T.
 
     References:
         [guo2017calibration], for true labels.
@@ -107,18 +118,21 @@ def fit_temperatures(
         subsets: indices of the rows of each subset.
         sample_weight: one weight per row.
     """
-    differences, mask = _below_maximum(log_softmax(scores)), np.asarray(candidates, dtype=bool)
-    if mask.shape != differences.shape or mask.ndim != 2:
+    values, mask = np.asarray(scores, dtype=float), np.asarray(candidates, dtype=bool)
+    if mask.shape != values.shape or mask.ndim != 2:
         raise ValueError(
-            f"candidates: got shape {mask.shape} for scores of shape {differences.shape}; expected a matrix "
+            f"candidates: got shape {mask.shape} for scores of shape {values.shape}; expected a matrix "
             "of the same shape."
         )
     weight = np.ones(len(mask)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     # The other rows do not depend on the temperature.
     informative: NDArray[np.bool_] = np.asarray(mask.any(1) & ~mask.all(1))
+    if mask.shape[1] > MANY_CLASSES:
+        informative = _sample(informative, CALIBRATION_VALUES // mask.shape[1])
     position = informative.cumsum() - 1
     parts = [position[rows[informative[rows]]] for rows in subsets]
-    differences, mask, weight = differences[informative], mask[informative], weight[informative]
+    mask, weight = mask[informative], weight[informative]
+    differences = _below_maximum(log_softmax(values[informative]))
 
     limit = np.log(MAX_TEMPERATURE)
     grid = np.linspace(-limit, limit, 25)
@@ -133,6 +147,19 @@ def fit_temperatures(
         _best_temperature(differences[rows], mask[rows], weight[rows], (low, high))
         for rows, low, high in zip(parts, lower.tolist(), upper.tolist(), strict=True)
     ]
+
+
+def _sample(rows: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
+    """At most this number of the rows that are True, drawn at random."""
+    positions = np.flatnonzero(rows)
+    if len(positions) <= size:
+        return rows
+    seed = counter_rng.seed_for(0, "calibration rows")
+    drawn = counter_rng.order(seed, torch.from_numpy(positions)).numpy()[:size]
+    chosen = np.zeros_like(rows)
+    # `order` returns places among the positions.
+    chosen[positions[drawn]] = True
+    return chosen
 
 
 def _best_temperature(
@@ -158,8 +185,31 @@ def _log_likelihood(
     likelihood = np.empty(len(candidates))
     for start in range(0, len(candidates), step):
         rows = slice(start, start + step)
-        likelihood[rows] = log_mass(_normalize(differences[rows] / temperature), candidates[rows])
+        likelihood[rows] = _tempered_log_mass(differences[rows] / temperature, candidates[rows])
     return likelihood
+
+
+def _tempered_log_mass(differences: NDArray[Any], candidates: NDArray[np.bool_]) -> NDArray[Any]:
+    """`log_mass` of `_normalize`, for sets that are not empty; visits only the candidates if they are few.
+
+    Other labels add exact zeros to the sum of `log_mass`, at their places, so both give the same numbers.
+    """
+    positions = np.flatnonzero(candidates)
+    if len(positions) > FEW_CANDIDATES * candidates.size:
+        return log_mass(_normalize(differences), candidates)
+    rows = positions // candidates.shape[1]
+    first = np.searchsorted(rows, np.arange(len(candidates)))
+    logs = differences.reshape(-1)[positions] - _log_sum_exp(differences, 0.0)[rows, 0]
+    logs = np.maximum(logs, 2 * LOWEST_LOG)
+    maximum = np.maximum.reduceat(logs, first)
+    is_maximum = logs == maximum[rows]
+    exponentials = np.zeros(differences.shape)
+    exponentials.reshape(-1)[positions] = np.where(is_maximum, 0.0, np.exp(logs - maximum[rows]))
+    count = np.bincount(rows[is_maximum], minlength=len(candidates)).astype(float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = np.log1p(exponentials.sum(-1) / count) + np.log(count) + maximum
+    clipped: NDArray[Any] = np.clip(total, LOWEST_LOG, 0.0)
+    return clipped
 
 
 def cross_calibrate(

@@ -5,6 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+
+from propall.labels.candidates import has_few_candidates
 
 #: Dependence above which candidates are taken to come together. It is 0.3 and more in five real-world data
 #: sets, and at most 0.15 for simulated candidates: independent, complementary and instance-dependent.
@@ -129,13 +132,18 @@ def candidate_dependence(
     n, k = mask.shape
     weight = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     weight = weight / weight.sum()
-    # Rows with equal sets count once; there are often few of them.
-    sets, position = np.unique(mask, axis=0, return_inverse=True)
-    frequency = np.bincount(position.ravel(), weights=weight, minlength=len(sets))
-    truth = _independent_shares(sets, frequency)
-    label = frequency @ sets
+    if has_few_candidates(mask):
+        # The same sums over the candidates only, rounded differently.
+        sparse = csr_array(mask, dtype=float)
+        truth, label = _sparse_shares(sparse, weight), sparse.T @ weight
+        observed = ((sparse.T * weight) @ sparse).toarray()
+    else:
+        # Rows with equal sets count once; there are often few of them.
+        sets, position = np.unique(mask, axis=0, return_inverse=True)
+        frequency = np.bincount(position.ravel(), weights=weight, minlength=len(sets))
+        truth, label = _independent_shares(sets, frequency), frequency @ sets
+        observed = (sets * frequency[:, None]).T @ sets
     wrong = np.clip((label - truth) / np.maximum(1 - truth, 1e-9), 0, 1)
-    observed = (sets * frequency[:, None]).T @ sets
     once = np.outer(truth, wrong)
     neither = 1 - truth[:, None] - truth
     expected = np.clip(once + once.T + neither * np.outer(wrong, wrong), 0, 1)
@@ -155,4 +163,14 @@ def _independent_shares(sets: NDArray[np.bool_], frequency: NDArray[Any]) -> NDA
         posterior = sets * shares
         posterior /= np.maximum(posterior.sum(1, keepdims=True), np.finfo(float).tiny)
         shares = frequency @ posterior
+    return shares
+
+
+def _sparse_shares(sets: Any, frequency: NDArray[Any]) -> NDArray[np.float64]:
+    """`_independent_shares` of a sparse (n, k) matrix that is 1 for candidates."""
+    shares = np.full(sets.shape[1], 1 / sets.shape[1])
+    candidates_of = sets.T.tocsr()
+    for _ in range(STEPS):
+        total = np.maximum(sets @ shares, np.finfo(float).tiny)
+        shares = shares * (candidates_of @ (frequency / total))
     return shares

@@ -1,5 +1,6 @@
 """A weighted mean of fitted classifiers."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +17,9 @@ from propall.estimators.ensemble import Ensemble
 from propall.estimators.persistence import load_fitted, save_mixture
 from propall.estimators.resolution import Resolution
 from propall.estimators.validation import candidate_matrix
+
+#: Number of probabilities of a component that are averaged at once.
+BLOCK_VALUES = 1 << 20
 
 
 class ClassifierMixture:
@@ -105,7 +109,13 @@ class ClassifierMixture:
 def log_weighted_mean(logs: Sequence[NDArray[Any]], weights: NDArray[Any]) -> NDArray[Any]:
     """Logarithm of the weighted mean of probabilities, from their logarithms."""
     used = [i for i, weight in enumerate(weights) if weight > 0]
-    mean: NDArray[Any] = logsumexp([logs[i] + np.log(weights[i]) for i in used], axis=0)
+    first = logs[used[0]]
+    mean = np.empty(first.shape)
+    # Some rows at a time: `logsumexp` makes several copies of all its numbers.
+    step = max(1, BLOCK_VALUES // max(1, math.prod(first.shape[1:])))
+    for start in range(0, len(mean), step):
+        rows = slice(start, start + step)
+        mean[rows] = logsumexp([logs[i][rows] + np.log(weights[i]) for i in used], axis=0)
     return mean
 
 

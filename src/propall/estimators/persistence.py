@@ -343,10 +343,10 @@ def _build_classifier(
 ) -> Classifier:
     method = ensemble.method
     if isinstance(method, Algorithm) and not method.trains_network:
-        kind = method.classifier
-        if kind.name != member["classifier"]:
-            raise ValueError(f"members hold {member['classifier']!r}; expected {kind.name!r}")
-        return _build_from_fields(kind, tensors, member["plain"])
+        kinds = {kind.name: kind for kind in (method.classifier, *method.other_classifiers)}
+        if member["classifier"] not in kinds:
+            raise ValueError(f"members hold {member['classifier']!r}; expected {method.classifier.name!r}")
+        return _build_from_fields(kinds[member["classifier"]], tensors, member["plain"])
     if member["classifier"] != NetClassifier.name:
         raise ValueError(f"members hold {member['classifier']!r}; expected {NetClassifier.name!r}")
     weights = _with_prefix(tensors, "net/")

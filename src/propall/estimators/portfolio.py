@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Self
@@ -36,13 +37,14 @@ from propall.estimators.mixture import ClassifierMixture, log_weighted_mean
 from propall.estimators.resolution import Resolution
 from propall.estimators.scorers import (
     CRITERIA,
+    CandidatePairs,
     candidate_log_likelihood,
     clipped_log,
     cooccurrence_log_likelihood,
     log_set_probabilities,
 )
 from propall.estimators.validation import check_training_data
-from propall.labels.candidates import CandidateLabels
+from propall.labels.candidates import MANY_CLASSES, CandidateLabels, has_few_candidates
 from propall.methods.boosting import Boosting
 from propall.methods.forest import Forest
 from propall.training.contract import Classifier, Monitor, RunScores
@@ -101,6 +103,7 @@ def standard_portfolio(
     scale_once: Scaling = "z-score",
     histograms: bool = False,
     dependent: bool = False,
+    n_classes: int = 2,
 ) -> list[PortfolioMember]:
     """Return the members that an effort compares on a table of so many rows.
 
@@ -113,6 +116,8 @@ def standard_portfolio(
         dependent: whether labels are candidates together (see `candidate_dependence`). Then learners that
             teach themselves or each other keep the shares of the classes; else, a label that accompanies many
             others takes over.
+        n_classes: number of classes; with more than `MANY_CLASSES`, boosting, which fits a tree to each class
+            in every iteration, is left out.
 
     Examples:
         >>> [member.name for member in standard_portfolio("quick", n_rows=1000)]
@@ -145,8 +150,9 @@ def standard_portfolio(
             name = f"{title}, {taught} targets"
             members.append(PortfolioMember(name, _deep(effort, n_rows, scaling, taught)))
             members.append(_forest(f"forest from {name}", dataclasses.replace(forest, rounds=2), name))
-        boosting = PartialLabelClassifier(Boosting(rounds=1, balanced=dependent), standardize=False)
-        members.append(PortfolioMember("boosting from the mixture", boosting, MIXTURE))
+        if n_classes <= MANY_CLASSES:
+            boosting = PartialLabelClassifier(Boosting(rounds=1, balanced=dependent), standardize=False)
+            members.append(PortfolioMember("boosting from the mixture", boosting, MIXTURE))
     last = dataclasses.replace(forest, rounds=1 if effort == "quick" else 2)
     members.append(_forest("forest from the mixture", last, MIXTURE, bagged=bagged))
     if n_rows > LARGEST_FOR_TREES:
@@ -300,6 +306,7 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
         """
         if self.effort not in ("quick", "normal", "best"):
             raise ValueError(f"effort: got {self.effort!r}; expected 'quick', 'normal' or 'best'.")
+        start = time.perf_counter()
         features, labels, weight = check_training_data(self, X, y, sample_weight)
         if len(features) < 2:
             raise ValueError("X: 1 row (n_samples=1); expected at least 2, so that each can be left out.")
@@ -307,12 +314,17 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
         dependent = self.dependence_ > DEPENDENT
         self.criterion_ = (cooccurrence_log_likelihood if dependent else candidate_log_likelihood).__name__
         members = self.members or standard_portfolio(
-            self.effort, len(features), histograms=are_histograms(features), dependent=dependent
+            self.effort,
+            len(features),
+            histograms=are_histograms(features),
+            dependent=dependent,
+            n_classes=labels.n_classes,
         )
         names = [member.name for member in members]
         if len(set(names)) < len(names):
             raise ValueError(f"members: got the names {list_names(names)}; expected different ones.")
-        fitting = _PortfolioFitting(self, features, labels, weight)
+        deadline = np.inf if self.time_limit is None else start + self.time_limit
+        fitting = _PortfolioFitting(self, features, labels, weight, deadline)
         for group in fitting.groups(members):
             try:
                 fitting.fit(group)
@@ -375,6 +387,7 @@ class _PortfolioFitting:
     features: NDArray[Any]
     labels: CandidateLabels
     weight: NDArray[Any] | None
+    deadline: float
     fitted: dict[str, PartialLabelClassifier] = field(default_factory=dict)
     out_of_bag: dict[str, NDArray[Any]] = field(default_factory=dict)
     results: list[dict[str, Any]] = field(default_factory=list)
@@ -388,10 +401,10 @@ class _PortfolioFitting:
         keys = content_keys(self.features, self.labels.mask)
         bags = draw_bags(keys, self.features, BLOCK, BAGGING, seed_from(self.seed))
         self.bags = [bag.numpy() for bag in bags]
+        # Log-probabilities of all members are kept.
+        self.stored = np.float32 if self.labels.n_classes > MANY_CLASSES else np.float64
         # Of forests: log-probabilities of the rows in each bag, by trees that were not fitted to the row.
         self.inside: dict[str, list[NDArray[Any]]] = {}
-        limit = self.portfolio.time_limit
-        self.deadline = np.inf if limit is None else time.perf_counter() + limit
 
     def groups(self, members: Sequence[PortfolioMember]) -> list[list[PortfolioMember]]:
         """Members that are trained as one stack, the others one by one, in their order."""
@@ -512,7 +525,7 @@ class _PortfolioFitting:
             )
             left_out = np.setdiff1d(np.arange(len(rows)), bag)
             probabilities[left_out] = trees.probabilities(rows[left_out]).numpy()
-            inside.append(clipped_log(posterior))
+            inside.append(clipped_log(posterior).astype(self.stored))
             forests.append(trees)
         return forests, probabilities, inside
 
@@ -572,7 +585,7 @@ class _PortfolioFitting:
         model.n_features_in_ = self.portfolio.n_features_in_
         if hasattr(self.portfolio, "feature_names_in_"):
             model.feature_names_in_ = self.portfolio.feature_names_in_
-        self.out_of_bag[name] = log_softmax(logs, model.temperature_)
+        self.out_of_bag[name] = log_softmax(logs, model.temperature_).astype(self.stored, copy=False)
         self.fitted[name] = model
         criteria = {
             key: criterion(np.exp(self.out_of_bag[name]), self.mask, self.weight)
@@ -623,16 +636,17 @@ def mixture_weights(
         resamples: number of resamples.
         seed: random seed of the resamples.
     """
+    if len(log_probabilities) == 1:
+        return np.ones(1)
     base = np.ones(len(candidates)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     rows = torch.arange(len(candidates))
     total = np.zeros(len(log_probabilities))
+    set_fits = _SetFits.choose(log_probabilities, candidates, dependent=dependent)
     for number in range(resamples):
         uniform = counter_rng.uniform(
             counter_rng.seed_for(seed, f"resample {number}"), rows, dtype=torch.float64
         )
-        total += _likeliest_weights(
-            log_probabilities, candidates, base * -np.log1p(-uniform.numpy()), dependent
-        )
+        total += _likeliest_weights(set_fits, base * -np.log1p(-uniform.numpy()))
     # Of very many members, all weights may be small.
     kept = np.where(total < min(SMALLEST_WEIGHT * resamples, total.max()), 0.0, total)
     criterion = cooccurrence_log_likelihood if dependent else candidate_log_likelihood
@@ -642,25 +656,89 @@ def mixture_weights(
     return np.asarray((kept / kept.sum() + equal) / 2)
 
 
+class _SetFits(ABC):
+    """How likely every member makes the candidate sets, as (m, n) numbers relative to the best member."""
+
+    #: Whether they depend on the weights of the members and rows.
+    dependent: bool
+    n_members: int
+
+    @staticmethod
+    def choose(
+        log_probabilities: Sequence[NDArray[Any]], candidates: NDArray[np.bool_], *, dependent: bool
+    ) -> "_SetFits":
+        """All classes, or only candidates if they are few of many."""
+        if not dependent:
+            return _IndependentFits(log_probabilities, candidates)
+        kind = _CandidateFits if has_few_candidates(candidates) else _DependentFits
+        return kind(log_probabilities, candidates)
+
+    @abstractmethod
+    def at(self, weights: NDArray[Any], row_weight: NDArray[Any]) -> NDArray[np.float64]:
+        """The numbers, if P(S | y) is estimated from the mixture with these weights."""
+
+    @staticmethod
+    def relative(fits: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+        """Likelihoods from their logarithms, relative to the largest of each row."""
+        stacked = np.stack(fits)
+        return np.asarray(np.nan_to_num(np.exp(stacked - stacked.max(0)), nan=1.0))
+
+
+class _IndependentFits(_SetFits):
+    """P(S | y) is the same for all candidates."""
+
+    dependent = False
+
+    def __init__(self, log_probabilities: Sequence[NDArray[Any]], candidates: NDArray[np.bool_]) -> None:
+        self.n_members = len(log_probabilities)
+        everywhere = np.where(candidates, 0.0, -np.inf)
+        self.fits = self.relative([logsumexp(logs + everywhere, axis=1) for logs in log_probabilities])
+
+    def at(self, weights: NDArray[Any], row_weight: NDArray[Any]) -> NDArray[np.float64]:
+        """The same for all weights."""
+        return self.fits
+
+
+class _DependentFits(_SetFits):
+    """P(S | y) is `log_set_probabilities`."""
+
+    dependent = True
+
+    def __init__(self, log_probabilities: Sequence[NDArray[Any]], candidates: NDArray[np.bool_]) -> None:
+        self.n_members = len(log_probabilities)
+        self.logs, self.candidates = log_probabilities, candidates
+
+    def at(self, weights: NDArray[Any], row_weight: NDArray[Any]) -> NDArray[np.float64]:
+        """Estimate P(S | y) and sum over all classes."""
+        mixture = np.exp(log_weighted_mean(self.logs, weights))
+        sets = log_set_probabilities(mixture, self.candidates, row_weight)
+        return self.relative([logsumexp(logs + sets, axis=1) for logs in self.logs])
+
+
+class _CandidateFits(_SetFits):
+    """As `_DependentFits`, from the candidates alone."""
+
+    dependent = True
+
+    def __init__(self, log_probabilities: Sequence[NDArray[Any]], candidates: NDArray[np.bool_]) -> None:
+        self.n_members = len(log_probabilities)
+        self.pairs = CandidatePairs.of(candidates)
+        self.logs = [logs[self.pairs.row, self.pairs.label] for logs in log_probabilities]
+
+    def at(self, weights: NDArray[Any], row_weight: NDArray[Any]) -> NDArray[np.float64]:
+        """Estimate P(S | y) and sum over the candidates."""
+        sets = self.pairs.log_probabilities(np.exp(log_weighted_mean(self.logs, weights)), row_weight)
+        return self.relative([self.pairs.log_sum_exp(logs + sets) for logs in self.logs])
+
+
 def _likeliest_weights(
-    log_probabilities: Sequence[NDArray[Any]],
-    candidates: NDArray[np.bool_],
-    row_weight: NDArray[Any],
-    dependent: bool,
-    rounds: int = 4,
-    steps: int = 60,
+    set_fits: _SetFits, row_weight: NDArray[Any], rounds: int = 4, steps: int = 60
 ) -> NDArray[np.float64]:
     """The weights for one resample; P(S | y) is estimated in every round."""
-    weights = np.full(len(log_probabilities), 1 / len(log_probabilities))
-    everywhere = np.where(candidates, 0.0, -np.inf)
-    for _ in range(rounds if dependent else 1):
-        sets = everywhere
-        if dependent:
-            mixture = np.exp(log_weighted_mean(log_probabilities, weights))
-            sets = log_set_probabilities(mixture, candidates, row_weight)
-        fits = np.stack([logsumexp(logs + sets, axis=1) for logs in log_probabilities])
-        fits = np.nan_to_num(np.exp(fits - fits.max(0)), nan=1.0)
-        for _ in range(steps if dependent else rounds * steps):
+    weights = np.full(set_fits.n_members, 1 / set_fits.n_members)
+    for _ in range(rounds if set_fits.dependent else 1):
+        fits = set_fits.at(weights, row_weight)
+        for _ in range(steps if set_fits.dependent else rounds * steps):
             shares = weights[:, None] * fits
             shares /= np.maximum(shares.sum(0), np.finfo(float).tiny)
             weights = shares @ row_weight / row_weight.sum()

@@ -10,7 +10,7 @@ that every combination becomes a class. Convert them with `CandidateLabels.from_
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 
 from propall.estimators.calibration import LOWEST_LOG, fit_temperature, log_mass, log_softmax
 from propall.estimators.validation import align_candidates
+from propall.labels.candidates import has_few_candidates
 from propall.registry import Registry
 
 #: Smallest share of a class's rows that a label is assumed to be a candidate, or not one, in.
@@ -114,8 +115,13 @@ def cooccurrence_log_likelihood(
     for predicting a label that accompanies many others, such as the background of a scene.
     """
     chances, mask = _check_shapes(probabilities, candidates)
-    sets = log_set_probabilities(chances, mask, sample_weight)
-    return _mean(np.maximum(logsumexp(clipped_log(chances) + sets, axis=1), LOWEST_LOG), sample_weight)
+    if has_few_candidates(mask):
+        sets = CandidatePairs.of(mask)
+        logs = sets.log_probabilities(chances[sets.row, sets.label], sample_weight)
+        values = sets.log_sum_exp(clipped_log(chances[sets.row, sets.label]) + logs)
+        return _mean(np.maximum(values, LOWEST_LOG), sample_weight)
+    logs = log_set_probabilities(chances, mask, sample_weight)
+    return _mean(np.maximum(logsumexp(clipped_log(chances) + logs, axis=1), LOWEST_LOG), sample_weight)
 
 
 def log_set_probabilities(
@@ -143,6 +149,66 @@ def log_set_probabilities(
     present, absent = np.log(shares), np.log1p(-shares)
     logs = mask @ present.T + ~mask @ absent.T - np.diag(present)
     return np.where(mask, logs, -np.inf)
+
+
+@dataclass(frozen=True)
+class CandidatePairs:
+    """The candidates of all rows as a list, and all pairs of candidates of one row.
+
+    Gives the numbers of `log_set_probabilities` up to rounding, without a number for every class of every
+    row.
+
+    Attributes:
+        shape: number of rows and classes.
+        row: row of every candidate, ascending.
+        label: its class.
+        one: position in these lists of the first candidate of every pair.
+        other: position of the second candidate; every candidate is also paired with itself.
+    """
+
+    shape: tuple[int, int]
+    row: NDArray[np.intp]
+    label: NDArray[np.intp]
+    one: NDArray[np.intp]
+    other: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, candidates: NDArray[np.bool_]) -> Self:
+        """List the candidates of an (n, k) matrix."""
+        n_rows, n_classes = candidates.shape
+        row, label = np.nonzero(candidates)
+        sizes = np.bincount(row, minlength=n_rows)
+        partners = sizes[row]
+        one = np.repeat(np.arange(len(row)), partners)
+        place = np.arange(len(one)) - np.repeat(np.cumsum(partners) - partners, partners)
+        first = np.cumsum(sizes) - sizes
+        return cls((n_rows, n_classes), row, label, one, first[row[one]] + place)
+
+    def log_probabilities(self, chances: NDArray[Any], sample_weight: ArrayLike | None) -> NDArray[Any]:
+        """`log_set_probabilities` of every candidate, from the probability of each."""
+        n_rows, n_classes = self.shape
+        weight = np.ones(n_rows) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        total = np.bincount(self.row, chances, n_rows)[self.row]
+        uniform = 1 / np.bincount(self.row, minlength=n_rows)[self.row]
+        posterior = np.where(total > 0, chances / np.where(total > 0, total, 1), uniform) * weight[self.row]
+        overall = np.bincount(self.label, weight[self.row], n_classes) / weight.sum()
+        pair = self.label[self.one] * n_classes + self.label[self.other]
+        together = np.bincount(pair, posterior[self.one], n_classes**2).reshape(n_classes, n_classes)
+        of_class = np.bincount(self.label, posterior, n_classes)
+        shares = (together + 0.5 * overall) / (of_class[:, None] + 0.5)
+        shares = np.clip(shares, SMALLEST_SHARE, 1 - SMALLEST_SHARE)
+        present, absent = np.log(shares), np.log1p(-shares)
+        inside = np.bincount(self.one, (present - absent).reshape(-1)[pair], len(self.row))
+        logs: NDArray[Any] = inside + (absent.sum(1) - np.diag(present))[self.label]
+        return logs
+
+    def log_sum_exp(self, logs: NDArray[Any]) -> NDArray[Any]:
+        """Logarithm of the sum over the candidates of every row; -inf for rows without candidates."""
+        maximum = np.full(self.shape[0], -np.inf)
+        np.maximum.at(maximum, self.row, logs)
+        total = np.bincount(self.row, np.exp(logs - maximum[self.row]), self.shape[0])
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(total) + maximum)
 
 
 def _check_shapes(probabilities: ArrayLike, candidates: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -31,6 +31,18 @@ from propall.wording import list_names, plural
 
 #: How to treat a row without a label: raise an error, or make every class a candidate.
 Empty = Literal["refuse", "all"]
+#: With more classes than this, sets are small compared with all classes, and what takes time or memory for
+#: every pair of a row and a class visits only candidates or a sample of the rows. Fewer classes keep the
+#: last digit of every stored number.
+MANY_CLASSES = 256
+#: Mean of the squared set sizes, relative to the number of classes, up to which pairs of candidates are few.
+MOST_PAIRS = 4
+
+
+def has_few_candidates(candidates: NDArray[np.bool_]) -> bool:
+    """Whether there are many classes, and visiting every pair of candidates of a row takes less time."""
+    n_classes = candidates.shape[1]
+    return n_classes > MANY_CLASSES and bool((candidates.sum(1) ** 2).mean() <= MOST_PAIRS * n_classes)
 
 
 class UnknownNamesWarning(UserWarning):

@@ -3,6 +3,7 @@
 import math
 import warnings
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from propall import counter_rng
+from propall.labels.candidates import MANY_CLASSES
 from propall.methods._classical import ClassicalAlgorithm, as_rows
+from propall.methods._sparse_forest import CandidateTargets, SparseLeaves, SparseTreeEnsemble, project
 from propall.methods._trees import Trees, next_targets
 from propall.numerics import uniform_weights
 from propall.training.contract import Classifier, Monitor
@@ -20,6 +23,8 @@ from propall.training.contract import Classifier, Monitor
 OUT_OF_BAG = 1 / math.e
 #: Rows times trees above which several threads grow the trees; below, starting threads takes as long.
 SEVERAL_THREADS = 200_000
+#: Share of candidates above which leaves store all classes.
+LARGEST_SHARE = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +80,12 @@ class Forest(ClassicalAlgorithm):
         balanced: multiply q by a factor per class, such that every class keeps the share of the rows that it
             has in the uniform distribution on the candidates.
 
+    Notes:
+        With more than `MANY_CLASSES` classes, the trees are split by random projections of q, and the leaves
+        store only the classes that occur in them.
+
     References:
-        [geurts2006extremely], for the trees.
+        [geurts2006extremely], for the trees; [joly2014random], for random projections of the labels.
     """
 
     trees: int = 100
@@ -92,6 +101,7 @@ class Forest(ClassicalAlgorithm):
     memory = "k label weights"
     cost = "trees on all rows per round"
     classifier = TreeEnsemble
+    other_classifiers = (SparseTreeEnsemble,)
 
     def fit_rows(self, x: Float[Tensor, "n d"], candidates: Bool[Tensor, "n k"], seed: int) -> Classifier:
         """Start from equal weights on the candidates."""
@@ -118,8 +128,8 @@ class Forest(ClassicalAlgorithm):
         Returns:
             A single ensemble of trees, and (n, k) out-of-bag probabilities of the training rows.
         """
-        from sklearn.ensemble import ExtraTreesRegressor
-
+        if candidates.shape[1] > MANY_CLASSES and candidates.float().mean() <= LARGEST_SHARE:
+            return self._fit_sparse(x, candidates, start, seed, monitor)
         rows, mask = x.cpu().numpy().astype(np.float32), candidates.cpu().numpy()
         uniform = uniform_weights(candidates.cpu()).double().numpy()
         anchor = uniform
@@ -129,15 +139,7 @@ class Forest(ClassicalAlgorithm):
         for number in range(self.rounds):
             if monitor is not None:
                 monitor.proceed()
-            model = ExtraTreesRegressor(
-                self.trees,
-                min_samples_leaf=self.min_rows,
-                max_features="sqrt",
-                bootstrap=True,
-                oob_score=True,
-                n_jobs=-1 if self.trees * len(rows) > SEVERAL_THREADS else None,
-                random_state=counter_rng.seed_for(seed, f"forest {number}") % (1 << 31),
-            )
+            model = self._trees(len(rows), seed, number, oob_score=True)
             with warnings.catch_warnings():
                 # With few trees some rows are in every bag; below, they keep their target.
                 warnings.simplefilter("ignore")
@@ -150,6 +152,53 @@ class Forest(ClassicalAlgorithm):
         usual = OUT_OF_BAG * self.trees
         out_of_bag = usual * out_of_bag / out_of_bag.sum(1, keepdims=True) + 1 / mask.shape[1]
         return [_tree_ensemble(model.estimators_, x.device)], out_of_bag / (usual + 1)
+
+    def _trees(self, n_rows: int, seed: int, number: int, *, oob_score: bool) -> Any:
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        return ExtraTreesRegressor(
+            self.trees,
+            min_samples_leaf=self.min_rows,
+            max_features="sqrt",
+            bootstrap=True,
+            oob_score=oob_score,
+            n_jobs=-1 if self.trees * n_rows > SEVERAL_THREADS else None,
+            random_state=counter_rng.seed_for(seed, f"forest {number}") % (1 << 31),
+        )
+
+    def _fit_sparse(
+        self,
+        x: Float[Tensor, "n d"],
+        candidates: Bool[Tensor, "n k"],
+        start: Float[Tensor, "n k"] | None,
+        seed: int,
+        monitor: Monitor | None,
+    ) -> tuple[list[Classifier], NDArray[np.float64]]:
+        """As `fit_from`, with trees for many classes."""
+        rows, mask = x.cpu().numpy().astype(np.float32), candidates.cpu().numpy()
+        targets = CandidateTargets(mask)
+        anchor = targets.uniform
+        if start is not None:
+            posterior = start.cpu().numpy()[targets.row, targets.label].astype(float)
+            anchor = targets.next(posterior, targets.uniform, balanced=False)
+        target = targets.next(anchor, targets.uniform, balanced=self.balanced)
+        for number in range(self.rounds):
+            if monitor is not None:
+                monitor.proceed()
+            model = self._trees(len(rows), seed, number, oob_score=False)
+            matrix = targets.matrix(target)
+            model.fit(rows, project(matrix, counter_rng.seed_for(seed, f"forest {number}")))
+            leaves = SparseLeaves.fill(model, rows, matrix)
+            held_out = targets.values(leaves.out_of_bag)
+            target = targets.next(held_out * anchor, target, balanced=self.balanced)
+        out_of_bag = leaves.out_of_bag.toarray()
+        missing = ~(out_of_bag.sum(1) > 0)
+        out_of_bag[missing] = targets.matrix(targets.uniform)[missing].toarray()
+        usual = OUT_OF_BAG * self.trees
+        out_of_bag *= usual / out_of_bag.sum(1, keepdims=True)
+        out_of_bag += 1 / mask.shape[1]
+        out_of_bag /= usual + 1
+        return [leaves.ensemble(x.device)], out_of_bag
 
 
 def _tree_ensemble(estimators: list[object], device: torch.device) -> TreeEnsemble:

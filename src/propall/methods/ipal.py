@@ -8,11 +8,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from propall.labels.candidates import MANY_CLASSES
 from propall.methods._classical import ClassicalAlgorithm, as_rows
 from propall.methods._neighbors import memory_budget, nearest, unit_rows
 from propall.methods._nnls import nonnegative_least_squares
 from propall.numerics import uniform_weights
 from propall.training.contract import Classifier
+
+#: Share of candidates among many classes up to which only candidates are visited.
+LARGEST_SHARE = 0.05
 
 
 def reconstruction_weights(
@@ -71,9 +75,12 @@ def propagate(
         neighbors, weights: neighbors of every row and their reconstruction weights.
         alpha, rounds, tol: see `IPAL`.
     """
-    start = uniform_weights(candidates, torch.float64)
     total = weights.sum(1, keepdim=True)
     share = alpha * weights / torch.where(total > 0, total, 1.0)
+    n_classes = candidates.shape[1]
+    if n_classes > MANY_CLASSES and candidates.sum() <= LARGEST_SHARE * candidates.numel():
+        return _propagate_candidates(candidates, neighbors, share, alpha, rounds, tol)
+    start = uniform_weights(candidates, torch.float64)
     confidence, done = start, 0
     while done < rounds:
         flow = embedding_bag(neighbors, confidence, per_sample_weights=share, mode="sum")
@@ -85,6 +92,36 @@ def propagate(
         if converged:
             break
     return Propagation(confidence, done)
+
+
+def _propagate_candidates(
+    candidates: Bool[Tensor, "n k"],
+    neighbors: Int[Tensor, "n a"],
+    share: Float[Tensor, "n a"],
+    alpha: float,
+    rounds: int,
+    tol: float | None,
+) -> Propagation:
+    """As `propagate`, from one number per candidate; the same up to rounding."""
+    row, label = candidates.nonzero(as_tuple=True)
+    # Where the label of a candidate is among those of a neighbor; a label that is not has confidence 0.
+    position = torch.full(candidates.shape, len(row), dtype=torch.int32, device=candidates.device)
+    position[row, label] = torch.arange(len(row), dtype=torch.int32, device=candidates.device)
+    places, share = position[neighbors[row], label[:, None]].long(), share[row]
+    start = 1 / candidates.sum(1, dtype=torch.float64)[row]
+    confidence, done = start, 0
+    while done < rounds:
+        flow = (share * torch.cat([confidence, confidence.new_zeros(1)])[places]).sum(1)
+        flow.add_(start, alpha=1 - alpha)
+        flow.div_(flow.new_zeros(len(candidates)).index_add_(0, row, flow)[row])
+        done += 1
+        converged = tol is not None and float(torch.linalg.vector_norm(flow - confidence)) < tol
+        confidence = flow
+        if converged:
+            break
+    everywhere = torch.zeros(candidates.shape, dtype=torch.float64, device=candidates.device)
+    everywhere[row, label] = confidence
+    return Propagation(everywhere, done)
 
 
 def calibrate(confidence: Float[Tensor, "n k"], candidates: Bool[Tensor, "n k"]) -> Float[Tensor, "n k"]:

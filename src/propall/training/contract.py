@@ -446,6 +446,8 @@ class Algorithm(Method):
     uses_views: ClassVar[bool] = False
     #: Class of the fitted classifiers of methods without a network.
     classifier: ClassVar[type[Classifier]]
+    #: Further classes that these may have, such as for many classes.
+    other_classifiers: ClassVar[tuple[type[Classifier], ...]] = ()
 
     def with_training(self, setup: TrainingSetup) -> "Algorithm":
         """The algorithm itself: without a network, it has no use for the setup."""
