@@ -51,7 +51,7 @@ def why_base_losses() -> None:
     bottom = TOP + HEIGHT + 52
     caption = "probability r that the partner is a candidate"
     parts.append(label(LEFT + 1.5 * WIDTH + GAP, bottom, caption, "small middle muted"))
-    title = "Share of pairs in which training drops a class, for four base losses and three kinds of training"
+    title = "Share of pairs with one class swallowed, for four base losses and three kinds of training"
     write("why_base_losses.svg", LEFT + 3 * WIDTH + 2 * GAP + 20, bottom + 12, title, parts)
 
 

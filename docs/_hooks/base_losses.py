@@ -28,15 +28,17 @@ def _table(columns: list[str], rows: list[list[str]], texts: int) -> str:
 
 
 def paired_classes_table() -> str:
-    """Pairs with one class swallowed in percent, by base loss, training and r."""
+    """Pairs with one class swallowed in percent, by base loss, training and r; swapped pairs at r = 1."""
     report = _pairs()
     columns = ["training", "base loss", *(f"r = {r:g}" for r in report["setting"]["together"])]
     rows = []
     for name in _cells(report):
         base, _, training = name.partition("/")
-        shares = paired_classes.swallowed_shares(report, name)
+        always = [run for run in report["cells"][name]["runs"] if run["together"] == 1]
+        swapped = sum(run["swapped"] for run in always) / sum(run["pairs"] for run in always)
+        shares = [*paired_classes.swallowed_shares(report, name), swapped]
         rows.append([TRAININGS[training], METHODS[base].title, *(f"{100 * share:.0f}" for share in shares)])
-    return _table(columns, rows, 2)
+    return _table([*columns, "swapped at r = 1"], rows, 2)
 
 
 def _cells(report: dict[str, Any]) -> list[str]:

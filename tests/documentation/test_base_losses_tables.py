@@ -45,7 +45,9 @@ def test_paired_classes(tables):
     assert len(rows) == len(cells) == 12
     for row, cell in zip(rows, cells, strict=True):
         always = [run for run in cell["runs"] if run["together"] == 1]
-        assert row[-1] == f"{100 * sum(run['swallowed'] for run in always) / 50:.0f}"
+        assert row[-2:] == [
+            f"{100 * sum(run[kind] for run in always) / 50:.0f}" for kind in ("swallowed", "swapped")
+        ]
     starts = rows_of(tables.head_starts_table())
     assert len(starts) == 6
     # The more often two classes come together, the smaller a head start is enough.
