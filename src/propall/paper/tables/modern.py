@@ -257,7 +257,7 @@ def _spec(
     net, recipe = choose_setting(data, recipe_name, changes={"epochs": epochs})
     assert recipe.views is not None
     views = replace(contender.views, weak=recipe.views.weak, strong=recipe.views.strong)
-    if views.n_strong:  # the balance term belongs to the law; methods that train in their own way leave it out
+    if views.n_strong:  # it belongs to the law; methods that train in their own way leave it out
         views = replace(views, balance=law.balance or views.balance)
     recipe = replace(recipe, views=views)
     return Spec(data, contender.method, net, recipe, law.corruption, teacher=law.teacher, protocol=MODERN)
