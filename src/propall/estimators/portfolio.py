@@ -587,8 +587,9 @@ class _PortfolioFitting:
             model.feature_names_in_ = self.portfolio.feature_names_in_
         self.out_of_bag[name] = log_softmax(logs, model.temperature_).astype(self.stored, copy=False)
         self.fitted[name] = model
+        chances = np.exp(self.out_of_bag[name])
         criteria = {
-            key: criterion(np.exp(self.out_of_bag[name]), self.mask, self.weight)
+            key: criterion(chances, self.mask, self.weight)
             for key, criterion in CRITERIA.items()
             if key != "tempered_log_likelihood"  # the probabilities are at their best temperature
         }
