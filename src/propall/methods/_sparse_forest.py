@@ -19,7 +19,7 @@ from torch import Tensor
 
 from propall import counter_rng
 from propall.methods._classical import as_rows
-from propall.methods._trees import Trees
+from propall.methods._trees import Trees, flatten_nodes
 
 #: Number of random projections of the label distributions.
 PROJECTIONS = 64
@@ -164,25 +164,10 @@ class SparseLeaves:
 
     def ensemble(self, device: torch.device) -> SparseTreeEnsemble:
         """The nodes and leaves as tensors."""
-        names = ("roots", "left", "right", "feature", "threshold", "leaf")
-        parts: dict[str, list[NDArray[np.generic]]] = {name: [] for name in names}
-        nodes = leaves = 0
-        for estimator in self.estimators:
-            tree = estimator.tree_
-            is_leaf = tree.children_left < 0
-            itself = np.arange(tree.node_count)
-            parts["roots"].append(np.array([nodes]))
-            parts["left"].append(nodes + np.where(is_leaf, itself, tree.children_left))
-            parts["right"].append(nodes + np.where(is_leaf, itself, tree.children_right))
-            parts["feature"].append(np.where(is_leaf, 0, tree.feature))
-            parts["threshold"].append(tree.threshold)
-            parts["leaf"].append(np.where(is_leaf, leaves + np.cumsum(is_leaf) - 1, 0))
-            nodes, leaves = nodes + tree.node_count, leaves + int(is_leaf.sum())
         values = vstack(self.values, "csr")
-        arrays = {name: np.concatenate(part) for name, part in parts.items()}
-        arrays |= {"first": values.indptr, "label": values.indices}
-        types = {"threshold": np.float64}
-        tensors = {n: torch.from_numpy(a.astype(types.get(n, np.int32))) for n, a in arrays.items()}
+        tensors = flatten_nodes(self.estimators)
+        for name, numbers in (("first", values.indptr), ("label", values.indices)):
+            tensors[name] = torch.from_numpy(numbers.astype(np.int32))
         tensors["values"] = torch.from_numpy(values.data.astype(np.float16))
         return SparseTreeEnsemble(
             **{name: tensor.to(device) for name, tensor in tensors.items()}, n_classes=values.shape[1]

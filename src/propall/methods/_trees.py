@@ -1,7 +1,9 @@
 """Shared by Forest and Boosting: trees as tensors, and the next targets from predictions of held-out rows."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,6 +56,33 @@ class Trees(Classifier):
             if torch.equal(child, node):
                 return node
             node = child
+
+
+def flatten_nodes(estimators: Sequence[Any]) -> dict[str, Tensor]:
+    """The nodes of scikit-learn's trees in one list each, as the fields of `Trees`.
+
+    Returns:
+        Those fields, and `leaf`: the number of a leaf among the leaves of all trees, 0 for other nodes.
+    """
+    names = ("roots", "left", "right", "feature", "threshold", "leaf")
+    parts: dict[str, list[Any]] = {name: [] for name in names}
+    nodes = leaves = 0
+    for estimator in estimators:
+        tree = estimator.tree_
+        is_leaf = tree.children_left < 0
+        itself = np.arange(tree.node_count)
+        parts["roots"].append(np.array([nodes]))
+        parts["left"].append(nodes + np.where(is_leaf, itself, tree.children_left))
+        parts["right"].append(nodes + np.where(is_leaf, itself, tree.children_right))
+        parts["feature"].append(np.where(is_leaf, 0, tree.feature))
+        parts["threshold"].append(tree.threshold)
+        parts["leaf"].append(np.where(is_leaf, leaves + np.cumsum(is_leaf) - 1, 0))
+        nodes, leaves = nodes + tree.node_count, leaves + int(is_leaf.sum())
+    arrays = {name: np.concatenate(part) for name, part in parts.items()}
+    return {
+        name: torch.from_numpy(array if name == "threshold" else array.astype(np.int32))
+        for name, array in arrays.items()
+    }
 
 
 def next_targets(

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from propall import counter_rng
 from propall.labels.candidates import MANY_CLASSES
 from propall.methods._classical import ClassicalAlgorithm, as_rows
 from propall.methods._sparse_forest import CandidateTargets, SparseLeaves, SparseTreeEnsemble, project
-from propall.methods._trees import Trees, next_targets
+from propall.methods._trees import Trees, flatten_nodes, next_targets
 from propall.numerics import uniform_weights
 from propall.training.contract import Classifier, Monitor
 
@@ -201,24 +201,9 @@ class Forest(ClassicalAlgorithm):
         return [leaves.ensemble(x.device)], out_of_bag
 
 
-def _tree_ensemble(estimators: list[object], device: torch.device) -> TreeEnsemble:
+def _tree_ensemble(estimators: list[Any], device: torch.device) -> TreeEnsemble:
     """The nodes of scikit-learn's trees as tensors."""
-    parts: dict[str, list[NDArray[np.generic]]] = {field.name: [] for field in fields(TreeEnsemble)}
-    nodes = leaves = 0
-    for estimator in estimators:
-        tree = estimator.tree_  # type: ignore[attr-defined]
-        is_leaf = tree.children_left < 0
-        itself = np.arange(tree.node_count)
-        parts["roots"].append(np.array([nodes]))
-        parts["left"].append(nodes + np.where(is_leaf, itself, tree.children_left))
-        parts["right"].append(nodes + np.where(is_leaf, itself, tree.children_right))
-        parts["feature"].append(np.where(is_leaf, 0, tree.feature))
-        parts["threshold"].append(tree.threshold)
-        parts["leaf"].append(np.where(is_leaf, leaves + np.cumsum(is_leaf) - 1, 0))
-        parts["values"].append(tree.value[is_leaf][..., 0].astype(np.float16))
-        nodes, leaves = nodes + tree.node_count, leaves + int(is_leaf.sum())
-    integers = dict.fromkeys(("roots", "left", "right", "feature", "leaf"), np.int32)
-    arrays = {name: np.concatenate(part) for name, part in parts.items()}
-    return TreeEnsemble(
-        **{n: torch.from_numpy(a.astype(integers.get(n, a.dtype))).to(device) for n, a in arrays.items()}
-    )
+    trees = [estimator.tree_ for estimator in estimators]
+    values = np.concatenate([tree.value[tree.children_left < 0][..., 0].astype(np.float16) for tree in trees])
+    tensors = flatten_nodes(estimators) | {"values": torch.from_numpy(values)}
+    return TreeEnsemble(**{name: tensor.to(device) for name, tensor in tensors.items()})
