@@ -25,10 +25,10 @@ from propall.methods.papi import PaPi
 from propall.methods.pico import PiCO
 from propall.nets import MLP
 from propall.training.checkpoint import Checkpoint
-from propall.training.contract import Algorithm, Monitor, Objective, Run, RunScores, TrainingSetup
+from propall.training.contract import Algorithm, Monitor, Objective, Run, RunScores, Step, TrainingSetup
 from propall.training.networks import NetClassifier
 from propall.training.recipe import Recipe
-from propall.training.views import Views
+from propall.training.views import Views, balance_term
 
 METHODS_ON_VIEWS: list[Algorithm] = [PiCO(queue=256), PaPi(), CroSel(warm_up=2), ABLE()]
 each_method = pytest.mark.parametrize("method", [pytest.param(m, id=m.name) for m in METHODS_ON_VIEWS])
@@ -215,3 +215,27 @@ def test_a_saved_estimator_predicts_the_same(method: Algorithm, tmp_path: Path) 
 
 def test_each_is_registered() -> None:
     assert all(METHODS[method.name] is type(method) for method in METHODS_ON_VIEWS)
+
+
+# --- balance ------------------------------------------------------------------------------------------------
+
+
+@each_method
+@pytest.mark.parametrize("prior", [None, (0.5, 0.3, 0.2)])
+def test_the_balance_of_the_views_is_added_for_every_network(method, prior) -> None:
+    k, rows = 3, 6
+    views = dataclasses.replace(SHIFTED, balance=0.5, prior=prior)
+    plain, balanced = (method.objective(with_two_views(Recipe(views=chosen))) for chosen in (SHIFTED, views))
+    g = torch.Generator().manual_seed(3)
+    candidates = torch.rand(rows, k, generator=g) < 0.5
+    candidates[torch.arange(rows), torch.randint(k, (rows,), generator=g)] = True
+    width = {"pico": k + 2 * 128, "papi": 4 * (k + 128), "crosel": 2 * 5 * k, "able": 2 * (k + 128)}[
+        method.name
+    ]
+    logits = torch.randn(rows, width, generator=g)
+    step = Step(torch.tensor(0.5), torch.tensor(1.0), uniform=torch.rand(rows, k, generator=g))
+    state = plain.init(candidates)
+    networks = [logits, logits[:, 5 * k :]] if method.name == "crosel" else [logits]
+    term = sum(balance_term(outputs[:, :k], prior) for outputs in networks)
+    added = balanced.loss(logits, candidates, state, step) - plain.loss(logits, candidates, state, step)
+    torch.testing.assert_close(added, 0.5 * term, rtol=1e-4, atol=1e-5)

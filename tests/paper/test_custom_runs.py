@@ -7,7 +7,6 @@ from propall.methods.propall import ProPaLL
 from propall.paper.custom_runs import (
     build_specs,
     choose_setting,
-    describe_missing_balance,
     train_runs,
     use_views,
 )
@@ -106,16 +105,6 @@ def test_a_network_that_does_not_fit_the_data_is_answered_with_what_to_type():
     assert choose_setting("digits", "fast", net="small_cnn").net == "small_cnn"
     with pytest.raises(ValueError, match=r"net: fast_convnet takes images; lost has none\. Use --net mlp"):
         choose_setting("lost", "fast")
-
-
-def test_methods_without_the_balance_term_are_named():
-    balanced = choose_setting("cifar10", "fast", corruption="complementary")
-    assert describe_missing_balance(balanced, ["cc", "pico", "able"]).startswith(
-        "PiCO and ABLE have no balance"
-    )
-    assert describe_missing_balance(balanced, ["cc", ProPaLL(noise=0)]) == ""
-    assert describe_missing_balance(choose_setting("cifar10", "fast"), ["pico"]) == ""
-    assert describe_missing_balance(choose_setting("cifar10"), ["pico"]) == ""
 
 
 def test_complementary_labels_get_a_balance_term():

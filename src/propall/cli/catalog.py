@@ -19,7 +19,6 @@ from propall.cli.terminal import (
     open_console,
     print_json,
     print_line,
-    print_note,
     print_table,
 )
 from propall.wording import duration, plural
@@ -308,8 +307,6 @@ def train(
         folds=repetitions.folds,
         setting=setting,
     )
-    if note := custom_runs.describe_missing_balance(setting, chosen):
-        print_note(f"note: {note}")
     stored = custom_runs.count_stored(specs, out)
     with AccuracyBar(data) as bar:
         folder, results = custom_runs.train_runs(specs, out, device=device, monitor=bar)

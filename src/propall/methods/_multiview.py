@@ -26,7 +26,7 @@ from propall.training.contract import (
 from propall.training.networks import NetClassifier
 from propall.training.recipe import Recipe
 from propall.training.trainer import Trainer
-from propall.training.views import Views
+from propall.training.views import Views, balance_term
 
 #: Prefix of the names in a state that belong to a base objective.
 BASE = "base_"
@@ -91,15 +91,40 @@ class _MultiViewTraining(MethodInSetup[MultiViewMethod]):
 
 
 def with_two_views(recipe: Recipe) -> Recipe:
-    """The recipe with its augmentations of a weak and a strong view, and no other settings of views."""
+    """The recipe with its augmentations of a weak and a strong view, its balance, and no other settings."""
     if recipe.views is None:
         return recipe
-    return replace(recipe, views=Views(weak=recipe.views.weak, strong=recipe.views.strong))
+    names = ("weak", "strong", "balance", "prior")
+    return replace(recipe, views=Views(**{name: getattr(recipe.views, name) for name in names}))
 
 
 def n_views(recipe: Recipe) -> int:
     """Views of a row in a batch of this recipe: two, or the row itself."""
     return 1 if recipe.views is None else 2
+
+
+class Balance(NamedTuple):
+    """The balance term of a recipe's views, see `Views`.
+
+    Attributes:
+        factor: 0 for none.
+        prior: shares of the classes; None if they are equal.
+    """
+
+    factor: float = 0.0
+    prior: tuple[float, ...] | None = None
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> "Balance":
+        """That of a recipe; none without views."""
+        return cls() if recipe.views is None else cls(recipe.views.balance, recipe.views.prior)
+
+    def add_to(self, loss: Float[Tensor, ""], weak: Float[Tensor, "b k"]) -> Float[Tensor, ""]:
+        """A loss with the term on the logits of the weak view."""
+        return loss + self.factor * balance_term(weak, self.prior) if self.factor else loss
+
+
+NO_BALANCE = Balance()
 
 
 def two_views(x: Float[Tensor, "v ..."], views: int) -> Float[Tensor, "w ..."]:

@@ -10,6 +10,8 @@ from torch.nn.functional import one_hot
 from propall.methods._contrast import ProjectedNetwork, ProjectedOf, contrastive_losses
 from propall.methods._label_weights import weighted_cross_entropy
 from propall.methods._multiview import (
+    NO_BALANCE,
+    Balance,
     MultiViewMethod,
     base_objective,
     joined_state,
@@ -69,6 +71,7 @@ class AmbiguityPhase(Objective):
         dimension: length of the projected vectors.
         temperature: tau.
         contrast: factor of the contrastive loss.
+        balance: of the weak view's predictions.
     """
 
     base: Objective | None
@@ -76,6 +79,7 @@ class AmbiguityPhase(Objective):
     dimension: int = 128
     temperature: float = 0.1
     contrast: float = 1.0
+    balance: Balance = NO_BALANCE
 
     name, title, reference = "able_phase", "ABLE", "xia2022ambiguity"
     handles_views = True
@@ -109,7 +113,7 @@ class AmbiguityPhase(Objective):
             classified = weighted_mean(weighted_cross_entropy(weak, weights), step.weight)
         else:
             classified = self.base.loss(weak, candidates, state_of(state), step)
-        return classified + self.contrast * contrast
+        return self.balance.add_to(classified + self.contrast * contrast, weak)
 
     def update(
         self, logits: Float[Tensor, "b m"], candidates: Bool[Tensor, "b k"], state: State, step: Step
@@ -168,6 +172,7 @@ class ABLE(MultiViewMethod):
             dimension=self.dimension,
             temperature=self.temperature,
             contrast=self.contrast,
+            balance=Balance.of(recipe),
         )
 
     def training_net(self, net: NetFactory | nn.Module) -> NetFactory:

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from propall.methods._multiview import (
+    NO_BALANCE,
+    Balance,
     Mixing,
     MultiViewMethod,
     base_objective,
@@ -109,6 +111,7 @@ class SelectionPhase(Objective):
         threshold: of the mean probability of a selected label.
         consistency: factor of the consistency term.
         mixing: a of the Beta(a, a) distribution of a mixture's share.
+        balance: of each network's predictions for the weak view.
     """
 
     base: Objective | None
@@ -118,6 +121,7 @@ class SelectionPhase(Objective):
     threshold: float = 0.9
     consistency: float = 1.0
     mixing: float = 0.75
+    balance: Balance = NO_BALANCE
 
     name, title, reference = "crosel_phase", "CroSel", "tian2024crosel"
     handles_views = True
@@ -180,7 +184,8 @@ class SelectionPhase(Objective):
             consistency = weighted_mean(mixed_losses, weight.repeat(2))
             factor = (1 - state.shared["share"]) * self.consistency
             warming = self._warm_up_loss(weak, candidates, state_of(state, prefix), step)
-            total = total + torch.where(is_warming, warming, selected + factor * consistency)
+            loss = torch.where(is_warming, warming, selected + factor * consistency)
+            total = total + self.balance.add_to(loss, weak)
         return total
 
     def _warm_up_loss(
@@ -285,6 +290,7 @@ class CroSel(MultiViewMethod):
             threshold=self.threshold,
             consistency=self.consistency,
             mixing=self.mixing,
+            balance=Balance.of(recipe),
         )
 
     def training_net(self, net: NetFactory | nn.Module) -> NetFactory:

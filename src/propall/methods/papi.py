@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from propall.methods._contrast import ProjectedNetwork, ProjectedOf
 from propall.methods._label_weights import weighted_cross_entropy
 from propall.methods._multiview import (
+    NO_BALANCE,
+    Balance,
     MultiViewMethod,
     base_objective,
     draw_mixing,
@@ -69,6 +71,7 @@ class PrototypePhase(Objective):
         last_momentum: momentum of the label weights at the end.
         weight: full weight of the prototypes' divergence.
         ramp_epochs: epochs until it is reached.
+        balance: of the weak view's predictions.
     """
 
     base: Objective | None
@@ -81,6 +84,7 @@ class PrototypePhase(Objective):
     last_momentum: float = 0.80
     weight: float = 1.0
     ramp_epochs: float = 10.0
+    balance: Balance = NO_BALANCE
 
     name, title, reference = "papi_phase", "PaPi", "xia2023towards"
     handles_views = True
@@ -139,7 +143,7 @@ class PrototypePhase(Objective):
             classified = weighted_mean(weighted_cross_entropy(weak, weights), step.weight)
         else:
             classified = self.base.loss(weak, candidates, state_of(state), step)
-        return classified + ramp * similarity
+        return self.balance.add_to(classified + ramp * similarity, weak)
 
     def update(
         self, logits: Float[Tensor, "b m"], candidates: Bool[Tensor, "b k"], state: State, step: Step
@@ -219,6 +223,7 @@ class PaPi(MultiViewMethod):
             last_momentum=self.last_momentum,
             weight=self.weight,
             ramp_epochs=self.ramp_epochs,
+            balance=Balance.of(recipe),
         )
 
     def training_net(self, net: NetFactory | nn.Module) -> NetFactory:

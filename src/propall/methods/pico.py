@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from propall.methods._contrast import MomentumNetwork, MomentumOf, contrastive_losses
 from propall.methods._label_weights import weighted_cross_entropy
-from propall.methods._multiview import MultiViewMethod, n_views, two_views
+from propall.methods._multiview import NO_BALANCE, Balance, MultiViewMethod, n_views, two_views
 from propall.methods._prototypes import momentum_after, move_prototypes, predicted_labels
 from propall.numerics import full_precision, uniform_weights
 from propall.registry import check_integers
@@ -110,6 +110,7 @@ class ContrastivePhase(Objective):
         first_momentum: momentum of the label weights in the second epoch.
         last_momentum: momentum of the label weights at the end.
         contrast: factor of the contrastive loss.
+        balance: of the weak view's predictions.
     """
 
     views: int
@@ -122,6 +123,7 @@ class ContrastivePhase(Objective):
     first_momentum: float = 0.95
     last_momentum: float = 0.80
     contrast: float = 0.5
+    balance: Balance = NO_BALANCE
 
     name, title, reference = "pico_phase", "PiCO", "wang2022pico"
     handles_views = True
@@ -174,7 +176,7 @@ class ContrastivePhase(Objective):
         )
         contrast = torch.where(step.epoch >= self.start, by_label, by_instance)
         per_row = weighted_cross_entropy(classified, weights) + self.contrast * contrast
-        return weighted_mean(per_row, step.weight)
+        return self.balance.add_to(weighted_mean(per_row, step.weight), classified)
 
     def update(
         self, logits: Float[Tensor, "b m"], candidates: Bool[Tensor, "b k"], state: State, step: Step
@@ -258,6 +260,7 @@ class PiCO(MultiViewMethod):
             first_momentum=self.first_momentum,
             last_momentum=self.last_momentum,
             contrast=self.contrast,
+            balance=Balance.of(recipe),
         )
 
     def training_net(self, net: NetFactory | nn.Module) -> NetFactory:

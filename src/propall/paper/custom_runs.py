@@ -27,7 +27,6 @@ from propall.training.image_views import ImageViews, pixel_range
 from propall.training.named_recipes import RECIPES, NamedRecipe, adapt_views
 from propall.training.named_views import VIEWS
 from propall.training.recipe import Recipe
-from propall.wording import join_names
 
 #: Data sets whose images change their meaning in a mirror.
 NOT_MIRRORED = ("digits", "mnist", "kmnist")
@@ -37,21 +36,6 @@ COMPLEMENTARY_BALANCE = 0.5
 PROPALL_WITH_VIEWS = ProPaLL(noise=0.0)
 #: Images, and epochs whose views are shown, on the page of a run.
 SHOWN_IMAGES, SHOWN_EPOCHS = 6, 2
-
-
-def describe_missing_balance(setting: NamedRecipe, methods: Sequence[str | Objective | Algorithm]) -> str:
-    """Name the methods that leave out the balance term of the recipe's views; empty if there are none."""
-    if setting.recipe.views is None or not setting.recipe.views.balance:
-        return ""
-    resolved = [METHODS[method]() if isinstance(method, str) else method for method in methods]
-    titles = [method.title for method in resolved if not isinstance(method, Objective)]
-    if not titles:
-        return ""
-    verb = "has" if len(titles) == 1 else "have"
-    return (
-        f"{join_names(titles)} {verb} no balance term; with one complementary label per row, accuracy may "
-        "stay at chance. Methods that are losses, such as propall and cc, have it."
-    )
 
 
 class MethodSummary(NamedTuple):
