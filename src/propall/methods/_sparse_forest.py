@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack, vstack
 from torch import Tensor
 
 from propall import counter_rng
@@ -109,6 +108,8 @@ class CandidateTargets:
 
     def matrix(self, values: Float[np.ndarray, "e"]) -> Any:
         """One number per candidate as a sparse (n, k) matrix."""
+        from scipy.sparse import csr_array
+
         return csr_array((values, self.label, self.first), shape=self.shape)
 
     def values(self, matrix: Any) -> NDArray[np.float64]:
@@ -147,6 +148,8 @@ class SparseLeaves:
             rows: features of the training rows.
             target: sparse (n, k) label distributions.
         """
+        from scipy.sparse import csr_array, hstack, vstack
+
         numbers, values, left_out = np.arange(len(rows)), [], []
         for estimator, sample in zip(forest.estimators_, forest.estimators_samples_, strict=True):
             counts = np.bincount(sample, minlength=len(rows)).astype(float)
@@ -164,6 +167,8 @@ class SparseLeaves:
 
     def ensemble(self, device: torch.device) -> SparseTreeEnsemble:
         """The nodes and leaves as tensors."""
+        from scipy.sparse import vstack
+
         values = vstack(self.values, "csr")
         tensors = flatten_nodes(self.estimators)
         for name, numbers in (("first", values.indptr), ("label", values.indices)):
