@@ -41,8 +41,14 @@ def restricted_softmax(
     return full_precision(logits).masked_fill(~candidates, -torch.inf).softmax(-1)
 
 
+#: Smallest share of a class in `balance_classes`: keeps the factors of classes without rows finite.
+SMALLEST_SHARE = 1e-6
+#: Iterations of `balance_classes`.
+BALANCING_STEPS = 20
+
+
 def balance_classes(
-    posterior: Float[Tensor, "*b n k"], shares: Float[Tensor, "k"], steps: int = 20
+    posterior: Float[Tensor, "*b n k"], shares: Float[Tensor, "k"], steps: int = BALANCING_STEPS
 ) -> Float[Tensor, "*b n k"]:
     r"""Multiply the columns of a posterior by factors, so that the classes have given shares of the rows.
 
@@ -56,13 +62,12 @@ def balance_classes(
         shares: s; they sum to 1.
         steps: number of iterations.
     """
-    smallest = 1e-6  # keeps the factors of classes without rows finite
     logs = full_precision(posterior).log()
     factors = torch.zeros_like(logs[..., :1, :])
-    goal = shares.to(logs).clamp_min(smallest).log()
+    goal = shares.to(logs).clamp_min(SMALLEST_SHARE).log()
     for _ in range(steps):
         current = (logs + factors).softmax(-1).mean(-2, keepdim=True)
-        factors = factors + goal - current.clamp_min(smallest).log()
+        factors = factors + goal - current.clamp_min(SMALLEST_SHARE).log()
     return (logs + factors).softmax(-1)
 
 

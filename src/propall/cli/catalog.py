@@ -13,14 +13,7 @@ import typer
 
 from propall.cli.app import FIRST_STEPS, Application, app
 from propall.cli.option_groups import grouped_command
-from propall.cli.terminal import (
-    AsJson,
-    Device,
-    open_console,
-    print_json,
-    print_line,
-    print_table,
-)
+from propall.cli.terminal import AsJson, Device, open_console, print_json, print_line, print_table
 from propall.wording import duration, plural
 
 if TYPE_CHECKING:

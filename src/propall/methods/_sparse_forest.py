@@ -19,11 +19,10 @@ from torch import Tensor
 from propall import counter_rng
 from propall.methods._classical import as_rows
 from propall.methods._trees import Trees, flatten_nodes
+from propall.numerics import BALANCING_STEPS, SMALLEST_SHARE
 
 #: Number of random projections of the label distributions.
 PROJECTIONS = 64
-#: Smallest share of a class, and number of steps, of balanced targets; as in `balance_classes`.
-SMALLEST_SHARE, BALANCING_STEPS = 1e-6, 20
 
 
 @dataclass(frozen=True, eq=False)

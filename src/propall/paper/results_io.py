@@ -50,8 +50,8 @@ base-losses`, `paired_classes.json` by `propall base-losses --pairs`, `crowds_re
 `trust.csv`, `crowds_cifar10n.json` and `seed_spread.csv` by the scripts of the same names.
 `scripts/real_world_tables.py FOLDER` measures the label-free portfolio on Lost, MSRCv2 and BirdSong next to
 its members and clean labels (`real_world_tables.csv`: commit 85f83cb, two seeds); `scripts/table_suite.py`
-measures it on public tables with simulated candidates next to common baselines (`table_suite.csv`: the same
-commit).
+measures it on public tables with simulated candidates next to common baselines (`table_suite.csv`: commit
+02cce88, that of the baselines 85f83cb).
 """
 #: Columns of `TABLE.csv`.
 TABLE_COLUMNS = (

@@ -15,13 +15,11 @@ It is behind `propall base-losses`. `paired_classes` is a small experiment on th
 """
 
 import dataclasses
-import json
+import functools
 import math
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.optimize import brentq
 from torch import Tensor
 
-from propall import __version__, atomic_files
+from propall import __version__
 from propall.data import load
 from propall.data.corruption import InstanceDependent
 from propall.data.dataset import Problem
@@ -38,19 +36,20 @@ from propall.methods import METHODS
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
 from propall.numerics import restricted_softmax
-from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, choose_setting
+from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, PROPALL_WITH_VIEWS, choose_setting
 from propall.paper.runner import ProblemCache
 from propall.paper.specs import Spec, Split, Teacher
 from propall.paper.studies.class_resolution import (
     Swallowed,
     candidate_shares,
     class_accuracies,
+    class_means,
     resolution_matrix,
     swallowed_classes,
 )
 from propall.paper.studies.head_starts import base_gradients
+from propall.paper.studies.study_files import read_json, run_missing, select_names
 from propall.provenance import commit, hardware
-from propall.registry import UnknownNameError
 from propall.training.compiled import best_device
 from propall.training.contract import Monitor, Objective, Run, RunScores
 from propall.training.trainer import Trainer
@@ -131,10 +130,8 @@ class TeacherKind:
 def _class_means(scores: Tensor, truth: Tensor) -> Tensor:
     """Replace the distribution over wrong labels by its mean over the rows of the class, as logits."""
     wrong = scores.double().scatter(1, truth[:, None], -torch.inf).softmax(-1)
-    of_class = torch.nn.functional.one_hot(truth, scores.shape[1]).double()
-    means = of_class.T @ wrong / of_class.sum(0).clamp(min=1)[:, None]
     # The score of the true label has no effect on the sets; it only has to be finite.
-    return means[truth].clamp_min(1e-12).log().to(scores.dtype)
+    return class_means(wrong, truth)[truth].clamp_min(1e-12).log().to(scores.dtype)
 
 
 def _scale_to_size(scores: Tensor, truth: Tensor, rate: float, candidates: float) -> Tensor:
@@ -230,7 +227,7 @@ class Condition:
 
 def base_loss(name: str) -> Objective:
     """Return a base loss; ProPaLL without noise, as in the table of images with views."""
-    method = ProPaLL(noise=0.0) if name == ProPaLL.name else METHODS[name]()
+    method = PROPALL_WITH_VIEWS if name == ProPaLL.name else METHODS[name]()
     assert isinstance(method, Objective)
     return method
 
@@ -251,15 +248,9 @@ def list_conditions(only: Sequence[str] | None = None, seeds: Sequence[int] = (0
         Condition(base, False, teacher) for teacher in (*TEACHERS[:2], TEACHERS[-1]) for base in bases
     ]
     conditions += [Condition(base, True, TEACHERS[-1], balance=COMPLEMENTARY_BALANCE) for base in bases]
-    if only is not None:
-        chosen = [c for pattern in only for c in conditions if fnmatchcase(c.name, pattern)]
-        if not chosen:
-            names = ", ".join(condition.name for condition in conditions)
-            raise UnknownNameError(
-                f"only: no condition is called {', '.join(only)}; expected some of {names}."
-            )
-        conditions = list(dict.fromkeys(chosen))
-    return [replace(condition, seed=seed) for seed in seeds for condition in conditions]
+    by_name = {condition.name: condition for condition in conditions}
+    chosen = select_names(only, by_name, "condition")
+    return [replace(by_name[name], seed=seed) for seed in seeds for name in chosen]
 
 
 class CandidateRecorder(Monitor):
@@ -382,32 +373,20 @@ def run_study(
     file.
     """
     setting = setting or BaseLossSetting()
-    report = read_study(path)
-    if report and report["setting"] != dataclasses.asdict(setting):
-        raise ValueError(f"out: {path} has another setting ({report['setting']}); choose another file.")
     on = best_device(device)
-    fresh = {"setting": dataclasses.asdict(setting), "version": __version__, "commit": commit(), "runs": {}}
-    report = report or {**fresh, "hardware": hardware(on)}
-    missing = [condition for condition in conditions if condition.name not in report["runs"]]
-    for number, condition in enumerate(missing, 1):
-        note(f"{condition.name} ({number} of {len(missing)})")
-        report["runs"][condition.name] = _run(condition, setting, path.parent, on, root)
-        atomic_files.write_text(path, to_json(report))
-    return report
-
-
-def to_json(report: Mapping[str, Any]) -> str:
-    """Return indented JSON with lists of numbers on one line."""
-    text = json.dumps(report, indent=1)
-    return re.sub(r"\[[\s\d.,e+-]+\]", lambda match: " ".join(match[0].split()), text) + "\n"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the content of a file; empty if there is none."""
-    if not path.exists():
-        return {}
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
+    parts = {
+        condition.name: functools.partial(_run, condition, setting, path.parent, on, root)
+        for condition in conditions
+    }
+    return run_missing(
+        path,
+        read_study(path),
+        setting=dataclasses.asdict(setting),
+        key="runs",
+        parts=parts,
+        device=on,
+        note=note,
+    )
 
 
 def read_study(path: Path) -> dict[str, Any]:

@@ -47,8 +47,12 @@ def resolution_matrix(
 
 def candidate_shares(candidates: Bool[Tensor, "n k"], truth: Int[Tensor, "n"]) -> Float[Tensor, "k k"]:
     """Return, for every true class, the share of its rows whose set contains each label."""
-    of_class = one_hot(truth, candidates.shape[1]).double()
-    return _shares(of_class.T @ candidates.double(), truth)
+    return class_means(candidates.double(), truth)
+
+
+def class_means(values: Float[Tensor, "n k"], truth: Int[Tensor, "n"]) -> Float[Tensor, "k k"]:
+    """Return the mean of the rows of every true class; zeros for a class without rows."""
+    return _shares(one_hot(truth, values.shape[1]).to(values).T @ values, truth)
 
 
 def class_accuracies(logits: Float[Tensor, "n k"], truth: Int[Tensor, "n"]) -> Float[Tensor, "k"]:

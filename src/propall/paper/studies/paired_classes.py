@@ -13,10 +13,10 @@ and kinds of training. It has two parts:
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from propall import __version__, atomic_files, counter_rng
+from propall import counter_rng
 from propall.data import load
 from propall.data.corruption import Corruption, Exactly, InstanceDependent, Rows
 from propall.data.dataset import PartialDataset, Problem
@@ -34,11 +34,11 @@ from propall.methods.cc import CC
 from propall.nets import NETS
 from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, choose_setting
 from propall.paper.runner import square_images
-from propall.paper.studies.base_losses import base_loss, read_json, to_json
+from propall.paper.studies.base_losses import base_loss
 from propall.paper.studies.class_resolution import SWALLOWED_BELOW, resolution_matrix, swallowed_classes
 from propall.paper.studies.head_starts import smallest_head_starts
-from propall.provenance import commit, hardware
-from propall.registry import UnknownNameError
+from propall.paper.studies.study_files import read_json, run_missing, select_names, write_json
+from propall.provenance import commit
 from propall.training.compiled import best_device
 from propall.training.contract import Run
 from propall.training.recipe import Recipe
@@ -139,20 +139,12 @@ def run_pairs(
         name: list(value) if isinstance(value, tuple) else value
         for name, value in dataclasses.asdict(setting).items()
     }
-    report = read_json(path)
-    if report and report["setting"] != plain:
-        raise ValueError(f"out: {path} has another setting ({report['setting']}); choose another file.")
     on = best_device(device)
-    fresh = {"setting": plain, "version": __version__, "commit": commit(), "hardware": hardware(on)}
-    report = report or {**fresh, "cells": {}}
-    missing = [name for name in cells or list_cells() if name not in report["cells"]]
-    for number, name in enumerate(missing, 1):
-        note(f"{name} ({number} of {len(missing)})")
-        report["cells"][name] = _run_cell(name, setting, on, root)
-        atomic_files.write_text(path, to_json(report))
+    parts = {name: functools.partial(_run_cell, name, setting, on, root) for name in cells or list_cells()}
+    report = run_missing(path, read_json(path), setting=plain, key="cells", parts=parts, device=on, note=note)
     if "head_starts" not in report and set(list_cells()) <= set(report["cells"]):
         report["head_starts"] = model_head_starts(setting)
-        atomic_files.write_text(path, to_json(report))
+        write_json(path, report)
     return report
 
 
@@ -173,14 +165,7 @@ def list_cells(only: Sequence[str] | None = None) -> list[str]:
     names = [
         f"{base}/{training}{part}" for part in ("", TEACHER_PART) for training in TRAININGS for base in BASES
     ]
-    if only is None:
-        return names
-    chosen = [name for pattern in only for name in names if fnmatchcase(name, pattern)]
-    if not chosen:
-        raise UnknownNameError(
-            f"only: no cell is called {', '.join(only)}; expected some of {', '.join(names)}."
-        )
-    return list(dict.fromkeys(chosen))
+    return select_names(only, names, "cell")
 
 
 def _run_cell(name: str, setting: PairSetting, device: torch.device, root: Path | None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from propall.data.corruption import (
 )
 from propall.methods import METHODS
 from propall.nets import NETS
-from propall.paper.custom_runs import PROPALL_WITH_VIEWS, choose_setting
+from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, PROPALL_WITH_VIEWS, choose_setting
 from propall.paper.specs import Spec, Split, Teacher, change_teacher
 from propall.paper.tables.paper_table import (
     SHORT,
@@ -42,8 +42,6 @@ MODERN = "modern"
 TITLE = "Images trained with views"
 #: Data sets, apart from CIFAR-10N.
 _DATA = ("cifar10", "fashion_mnist", "kmnist")
-#: Weight of the balance term with one complementary label per image.
-BALANCE = 0.5
 #: Numbers of epochs of the rows with the fast network, and seeds of the shorter ones.
 EPOCHS, LONG_EPOCHS, SEEDS = 45, 120, 3
 #: Epochs of the rows with ResNet-18.
@@ -197,7 +195,9 @@ def candidate_laws(data: str) -> Mapping[str, CandidateLaw]:
             InstanceDependent(1.0),
             public,
         ),
-        CandidateLaw("complementary", "one complementary label", Complementary(), balance=BALANCE),
+        CandidateLaw(
+            "complementary", "one complementary label", Complementary(), balance=COMPLEMENTARY_BALANCE
+        ),
         *missing,
         CandidateLaw("clean", "true labels", IndependentFlip(0.0)),
     ]
