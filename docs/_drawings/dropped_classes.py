@@ -1,24 +1,23 @@
 """Draws how often a class is dropped, by how often its partner is a candidate, from `results/`."""
 
-import json
 from pathlib import Path
 
 from palette import label, write
 
 from propall.methods import METHODS
 from propall.paper.studies import paired_classes
+from propall.paper.studies.study_files import read_json
 from propall.report.colors import method_style
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 #: Color of each base loss, as on the other pages.
 COLORS = {base: f"s{method_style(base).color}" for base in paired_classes.BASES} | {"propall": "accent"}
-PANELS = {"one-view": "one view", "views": "views", "balanced": "views and balance term"}
 LEFT, TOP, WIDTH, HEIGHT, GAP = 52, 84, 240, 210, 40
 
 
 def why_base_losses() -> None:
     """One panel per training, one line per base loss."""
-    report = json.loads((RESULTS / paired_classes.FILE_NAME).read_text(encoding="utf-8"))
+    report = read_json(RESULTS / paired_classes.FILE_NAME)
     together = report["setting"]["together"]
     low, high = min(together), max(together)
     parts = [label(8, 22, "pairs with one class swallowed, %", "small muted")]
@@ -28,7 +27,7 @@ def why_base_losses() -> None:
         parts.append(f'<path d="M{at:g} 17h22" stroke-width="3" class="{color}-line"/>')
         parts.append(label(at + 28, 22, title, "small"))
         at += 50 + 8.5 * len(title)
-    for number, (training, title) in enumerate(PANELS.items()):
+    for number, (training, title) in enumerate(paired_classes.TRAININGS.items()):
         x0 = LEFT + number * (WIDTH + GAP)
         parts.append(label(x0, TOP - 20, title, "bold"))
         for percent in (0, 50, 100):

@@ -1,6 +1,5 @@
 """Tables of the page on base losses and dropped classes, from `results/`."""
 
-import json
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,14 +10,14 @@ from propall.methods import METHODS
 from propall.paper.studies import base_losses, paired_classes
 from propall.paper.studies.base_losses import Condition
 from propall.paper.studies.class_resolution import find_companions
+from propall.paper.studies.paired_classes import TRAININGS
+from propall.paper.studies.study_files import read_json
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-TRAININGS = {"one-view": "one view", "views": "views", "balanced": "views and balance term"}
 
 
 def _pairs() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((RESULTS / paired_classes.FILE_NAME).read_text(encoding="utf-8"))
-    return content
+    return read_json(RESULTS / paired_classes.FILE_NAME)
 
 
 def _table(columns: list[str], rows: list[list[str]], texts: int) -> str:

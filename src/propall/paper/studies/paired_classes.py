@@ -52,8 +52,9 @@ BASES = ("propall", "cc", "non_candidates", "proden")
 MODELED_BASES = ("propall", "cc", "non_candidates")
 #: End of the names of cells with the sets of a teacher.
 TEACHER_PART = "/teacher"
-#: How the network is trained: the weak view alone, with a strong view, and with the balance term as well.
-TRAININGS = ("one-view", "views", "balanced")
+#: How the network is trained, and its title in tables: the weak view alone, with a strong view, and with the
+#: balance term as well.
+TRAININGS = {"one-view": "one view", "views": "views", "balanced": "views and balance term"}
 
 
 @dataclass(frozen=True)
