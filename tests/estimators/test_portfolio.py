@@ -277,8 +277,41 @@ def test_candidates_that_come_together_change_members_and_criterion() -> None:
         assert {t.balanced for t in trees if isinstance(t, Forest | Boosting)} == {dependent}
     names = [member.name for member in standard_portfolio("best", 500)]
     assert not any("square root" in name for name in names)
-    assert are_histograms(np.abs(X))
-    assert not are_histograms(X)
+
+
+def test_square_roots_are_tried_on_histograms_or_on_request() -> None:
+    X, S, _ = blurred_clouds()
+    X = X - X.min()
+    standardized = (X - X.mean(0)) / X.std(0)
+
+    def tries_roots(X, histograms=None) -> bool:
+        quick = PartialLabelPortfolio("quick", histograms=histograms, time_limit=0, random_state=0)
+        return "IPAL, square root" in [row["name"] for row in quick.fit(X, S).results_]
+
+    assert tries_roots(X)
+    assert not tries_roots(standardized)
+    assert tries_roots(standardized, histograms=True)
+    assert not tries_roots(X, histograms=False)
+    with pytest.raises(ValueError, match=r"histograms: got 'no'; expected None, a bool or 'brief'"):
+        tries_roots(X, histograms="no")
+    assert are_histograms(np.array([0.0] * 9 + [-1.0]))
+    assert not are_histograms(np.array([0.0] * 8 + [-1.0]))
+    assert not are_histograms(np.array([0.0] * 8 + [np.nan]))
+
+
+def test_brief_square_roots_differ_in_normal_effort_only() -> None:
+    def settings(effort, histograms):
+        members = standard_portfolio(effort, 1000, histograms=histograms)
+        return {m.name: (m.start, m.model.get_params()) for m in members}
+
+    for effort in ("quick", "best"):
+        assert repr(settings(effort, "brief")) == repr(settings(effort, True))
+    brief, complete, none = (settings("normal", histograms) for histograms in ("brief", True, False))
+    deep = "bagged MLPs, square root, peer targets"
+    assert brief[deep][1]["epochs"] == (complete[deep][1]["epochs"] + 1) // 2
+    assert set(complete) - set(brief) == {f"forest from {deep}"}
+    assert set(brief) - set(none) == {"linear, square root", "IPAL, square root", deep}
+    assert all(repr(brief[name]) == repr(complete[name]) for name in set(brief) - {deep})
 
 
 @pytest.mark.parametrize("dependent", [False, True])

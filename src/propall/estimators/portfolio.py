@@ -51,6 +51,8 @@ from propall.training.contract import Classifier, Monitor, RunScores
 from propall.wording import list_names
 
 Effort = Literal["quick", "normal", "best"]
+#: Whether members take square roots of features; "brief": with less training where that takes much time.
+Histograms = bool | Literal["brief"]
 #: Share of the rows in each bag, and the number of members that then leave out every row once.
 BAGGING, BLOCK = 0.8, 5
 #: Maximum number of rows for learners that compare all pairs of rows.
@@ -101,7 +103,7 @@ def standard_portfolio(
     n_rows: int,
     *,
     scale_once: Scaling = "z-score",
-    histograms: bool = False,
+    histograms: Histograms = False,
     dependent: bool = False,
     n_classes: int = 2,
 ) -> list[PortfolioMember]:
@@ -112,7 +114,8 @@ def standard_portfolio(
             networks, and trees that start from them. "best": more such networks, trained longer.
         n_rows: number of training rows.
         scale_once: scaling for learners that want features of equal variance.
-        histograms: whether the features are non-negative, so that their square roots are worth a try.
+        histograms: whether the features are non-negative, so that their square roots are worth a try. With
+            "brief", "normal" trains deep networks on them half as long, and no forest starts from these.
         dependent: whether labels are candidates together (see `candidate_dependence`). Then learners that
             teach themselves or each other keep the shares of the classes; else, a label that accompanies many
             others takes over.
@@ -148,7 +151,11 @@ def standard_portfolio(
                 own = _deep(effort, n_rows, scaling, "own")
                 members.append(PortfolioMember(f"{title}, own targets", own))
             name = f"{title}, {taught} targets"
-            members.append(PortfolioMember(name, _deep(effort, n_rows, scaling, taught)))
+            deep = _deep(effort, n_rows, scaling, taught)
+            if scaling == "square root" and effort == "normal" and histograms == "brief":
+                members.append(PortfolioMember(name, deep.set_params(epochs=-(-deep.epochs // 2))))
+                continue
+            members.append(PortfolioMember(name, deep))
             members.append(_forest(f"forest from {name}", dataclasses.replace(forest, rounds=2), name))
         if n_classes <= MANY_CLASSES:
             boosting = PartialLabelClassifier(Boosting(rounds=1, balanced=dependent), standardize=False)
@@ -161,9 +168,9 @@ def standard_portfolio(
     return sorted(members, key=lambda member: bool(member.start))
 
 
-def are_histograms(features: NDArray[Any]) -> bool:
-    """Whether (n, d) features are non-negative in at least nine of ten columns."""
-    return features.ndim == 2 and bool((features.min(0) >= 0).mean() >= 0.9)
+def are_histograms(minima: NDArray[Any]) -> bool:
+    """Whether at least nine of ten columns with these minima are non-negative; NaN is for other columns."""
+    return bool((minima >= 0).mean() >= 0.9)
 
 
 def _epochs(steps: int, rows: int, batch: int) -> int:
@@ -254,6 +261,10 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
     Args:
         members: the learners; by default those of `standard_portfolio(effort, ...)`.
         effort: "quick", "normal" or "best".
+        histograms: whether some of the standard members take square roots of the features, as suits counts
+            and shares; by default, if at least nine of ten columns are non-negative. Roots are taken of
+            distances to the column's minimum, so they are the same for standardized counts. With "brief",
+            the deep networks among them take half the time for effort "normal"; `propall fit` uses it.
         time_limit: seconds after which no further member is fitted; the first one always is. A member that
             is being fitted stops at its next epoch, bag, fold or round.
         classes: class names in order; inferred from y by default.
@@ -285,6 +296,7 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
     effort: Effort = "normal"
     _: KW_ONLY
     members: Sequence[PortfolioMember] | None = None
+    histograms: Histograms | None = None
     time_limit: float | None = None
     classes: Sequence[Any] | None = None
     device: str = "auto"
@@ -306,6 +318,8 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
         """
         if self.effort not in ("quick", "normal", "best"):
             raise ValueError(f"effort: got {self.effort!r}; expected 'quick', 'normal' or 'best'.")
+        if self.histograms not in (None, True, False, "brief"):
+            raise ValueError(f"histograms: got {self.histograms!r}; expected None, a bool or 'brief'.")
         start = time.perf_counter()
         features, labels, weight = check_training_data(self, X, y, sample_weight)
         if len(features) < 2:
@@ -316,7 +330,7 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
         members = self.members or standard_portfolio(
             self.effort,
             len(features),
-            histograms=are_histograms(features),
+            histograms=self._has_histograms(features),
             dependent=dependent,
             n_classes=labels.n_classes,
         )
@@ -340,6 +354,11 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
             raise ValueError(f"members: none of them could be fitted. {self.results_[0]['refusal']}")
         self._weigh(fitting, labels, weight)
         return self
+
+    def _has_histograms(self, features: NDArray[Any]) -> Histograms:
+        if self.histograms is not None:
+            return self.histograms
+        return features.ndim == 2 and are_histograms(features.min(0))
 
     def _weigh(
         self, fitting: "_PortfolioFitting", labels: CandidateLabels, weight: NDArray[Any] | None
