@@ -445,6 +445,18 @@ def test_a_wide_table_is_not_listed_in_full(run, tmp_path) -> None:
     assert "mean log-probability that the label of a row is one of its candidates" in out
 
 
+def test_square_roots_of_counts_are_listed(run, tmp_path) -> None:
+    rows = [f"{i % 5},{7 * i % 11},{'ab'[i % 2]}" for i in range(24)]
+    quick = ["--label", "label", "--effort", "quick", "--time-limit", "0", "--out", tmp_path / "model"]
+    for name, shift in (("counts", 0), ("differences", -3)):
+        file = tmp_path / f"{name}.csv"
+        cells = "\n".join(["x,y,label", *rows])
+        file.write_text(cells if not shift else cells.replace("\n0,", f"\n{shift},"))
+        code, out, _ = run("fit", file, *quick)
+        assert code == 0
+        assert ("IPAL, square root" in out) == (name == "counts")
+
+
 def test_consensus_of_answers(run, tmp_path) -> None:
     _, _, wide = answers_of(n=300)
     wide.to_csv(tmp_path / "wide.csv", index=False)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from propall.estimators.ensemble import Standardization
 from propall.provenance import hardware
 from propall.tables import fitting
 from propall.tables.evaluation import evaluate
@@ -269,3 +270,73 @@ def test_a_table_that_cannot_fit_into_memory_is_refused_first(monkeypatch) -> No
     fitting.check_memory(10**6, 10**6)
     monkeypatch.undo()
     assert fitting.available_memory() is None or fitting.available_memory() > 1 << 20
+
+
+def counts(n: int = 150, columns: int = 10) -> pd.DataFrame:
+    """Counts around 24 prototypes of three classes, and label sets of one or two candidates."""
+    draw = np.random.default_rng(0)
+    prototype = draw.integers(0, 24, n)
+    roots = draw.gamma(0.6, 4, (24, columns))[prototype] + 0.8 * draw.normal(size=(n, columns))
+    frame = pd.DataFrame((roots**2).astype(int), columns=[f"w{i}" for i in range(columns)])
+    truth = prototype % 3
+    other = np.where(draw.random(n) < 0.3, (truth + draw.integers(1, 3, n)) % 3, truth)
+    frame["label"] = [f"{'abc'[a]}|{'abc'[b]}" for a, b in zip(truth, other, strict=True)]
+    return frame
+
+
+def test_square_roots_of_counts_are_tried(tmp_path) -> None:
+    frame = counts()
+    frame.loc[:9, "w0"] = np.nan
+    frame.to_csv(tmp_path / "counts.csv", index=False)
+    table = open_table(tmp_path / "counts.csv", LABELS)
+    fitted = fit_table(table, FitOptions(effort="quick", device="cpu"))
+    tried = {row["name"]: row for row in fitted.model.account["portfolio"]}
+    assert tried["IPAL, square root"]["refusal"] == ""
+    # The model is given standardized columns, and yet their roots are those of the counts.
+    raw = frame.drop(columns="label")
+    raw = raw.fillna(raw.median()).assign(gaps=frame["w0"].isna()).to_numpy(np.float64)
+    expected = Standardization.fit(raw, None, "square root").apply(raw)
+    member = fitted.search.members_["IPAL, square root"]
+    np.testing.assert_allclose(member._inputs(fitted.features), expected, atol=1e-5)
+    again = TableModel.load(fitted.model.save(tmp_path / "model"))
+    assert "IPAL, square root" in again.account["chosen"]
+    new = pd.concat([table.frame, table.frame.assign(w1=-1)])  # also below the minimum
+    np.testing.assert_array_equal(again.log_probabilities(new), fitted.model.log_probabilities(new))
+
+
+@pytest.mark.parametrize(
+    ("changes", "tries_roots"),
+    [
+        ({}, True),
+        ({"w0": lambda f: f["w0"] - 1.0}, True),  # one of ten
+        ({"w0": lambda f: f["w0"] - 1.0, "w1": lambda f: f["w1"] - 1.0}, False),
+        ({"w0": lambda f: f["w0"].astype(str) + "%", "w1": lambda f: f["w1"].where(f["w1"] > 1)}, True),
+        ({"place": lambda f: ["lake", "sea", "sea"] * (len(f) // 3)}, True),  # one of eleven
+        ({"w0": lambda f: ["lake", "sea", "sea"] * (len(f) // 3), "w1": lambda f: f["w1"] - 1.0}, False),
+        ({"w0": lambda f: (pd.Timestamp("2020-01-01") + f["w0"] * pd.Timedelta(days=1)).dt.date,
+          "w1": lambda f: f["w1"] - 1.0}, False),
+    ],
+    ids=["counts", "one-negative", "two-negative", "units-and-gaps", "category", "no-numbers", "date"],
+)  # fmt: skip
+def test_square_roots_are_tried_if_nearly_all_columns_are_non_negative_numbers(changes, tries_roots) -> None:
+    table = open_table(counts().assign(**changes), LABELS)
+    options = FitOptions(effort="quick", time_limit=0, device="cpu")
+    names = [row["name"] for row in fit_table(table, options).search.results_]
+    assert ("IPAL, square root" in names) == tries_roots
+    assert ("IPAL" in names) != tries_roots
+
+
+def test_square_roots_of_embeddings_are_tried() -> None:
+    table = open_table(counts(), LABELS)
+    options = FitOptions(effort="quick", time_limit=0, device="cpu")
+    embedding = table.frame.drop(columns="label").to_numpy()
+    for values, tries_roots in ((embedding, True), (embedding - 1, False)):
+        names = [row["name"] for row in fit_table(table, options, embedding=values).search.results_]
+        assert ("IPAL, square root" in names) == tries_roots
+
+
+def test_square_roots_are_tried_again_if_labels_are_doubted() -> None:
+    lines: list[str] = []
+    options = FitOptions(effort="quick", time_limit=0, trust=0.9, device="cpu", report=lines.append)
+    fit_table(open_table(counts(), LABELS), options)
+    assert sum(line.startswith("'IPAL, square root' left out") for line in lines) == 2

@@ -60,9 +60,9 @@ def test_both_fits_share_a_time_limit(monkeypatch) -> None:
     table = open_table(frame, LabelSource(annotators=("ann", "bob")))
     limits, make = [], fitting._portfolio
 
-    def record(options):
+    def record(options, histograms):
         limits.append(options.time_limit)
-        return make(options)
+        return make(options, histograms)
 
     monkeypatch.setattr(fitting, "_portfolio", record)
     assert fit_table(table, FitOptions(effort="quick", time_limit=0.01)).trust is not None

@@ -218,6 +218,16 @@ class Features:
             parts.append((_checked_embedding(embedding, len(frame), len(mean)) - mean) / scale)
         return np.hstack(parts).astype(np.float32)
 
+    def minima(self, prepared: pd.DataFrame, embedding: NDArray[Any] | None = None) -> NDArray[np.float64]:
+        """Minimum of every column before it is standardized; NaN for columns that are not numbers.
+
+        Args:
+            prepared: the result of `prepared`.
+            embedding: precomputed features of the rows, whose columns follow those of the table.
+        """
+        minima = [prepared[c.name].min() if c.kind == "number" else np.nan for c in self.columns]
+        return np.array(minima if embedding is None else [*minima, *embedding.min(0)], dtype=np.float64)
+
     @property
     def out_shape(self) -> tuple[int, ...]:
         """Shape of one encoded row."""

@@ -14,7 +14,13 @@ from sklearn.base import clone
 
 from propall.estimators.classifier import PartialLabelClassifier
 from propall.estimators.folds import CandidateStratifiedKFold, group_equal_rows
-from propall.estimators.portfolio import BLOCK, Effort, PartialLabelPortfolio
+from propall.estimators.portfolio import (
+    BLOCK,
+    Effort,
+    Histograms,
+    PartialLabelPortfolio,
+    are_histograms,
+)
 from propall.estimators.scorers import CRITERIA
 from propall.estimators.search import PartialLabelClassifierCV, resolve_out_of_fold
 from propall.input_files import check_input_file
@@ -179,7 +185,7 @@ def fit_table(
         folder=table.raw.folder,
         separator=table.raw.separator,
     )
-    X = features.transform(table.frame, embedding=embedding, folder=table.raw.folder)
+    X, histograms = _encode(table, features, embedding)
     notes = [*table.notes, *copies.values(), *features.notes]
     if (group := group_equal_rows(X, len(X))) is not None:
         notes += report_duplicates(group, table.frame.index)
@@ -190,7 +196,7 @@ def fit_table(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UninformativeRowsWarning)
         if options.uses_portfolio and X.ndim == 2:
-            search = _portfolio(options).fit(X, labels)
+            search = _portfolio(options, histograms).fit(X, labels)
         else:
             settings = _choose_settings(options, X)
             if first_model is not None and settings.n_combinations > 1:
@@ -216,6 +222,17 @@ def fit_table(
     fitted.seconds = time.perf_counter() - start
     model.account = account(fitted)
     return fitted
+
+
+def _encode(
+    table: LabeledTable, features: Features, embedding: NDArray[Any] | None
+) -> tuple[NDArray[np.float32], Histograms]:
+    """Return the features, and whether they were histograms before they were standardized."""
+    prepared = features.prepared(table.frame)
+    X = features.transform(table.frame, embedding=embedding, folder=table.raw.folder, prepared=prepared)
+    histograms = X.ndim == 2 and are_histograms(features.minima(prepared, embedding))
+    # With more training on square roots, normal effort would take more than a minute on 1800 x 64.
+    return X, "brief" if histograms else False
 
 
 def check_memory(rows: int, classes: int) -> None:
@@ -304,9 +321,10 @@ def _share_time(options: FitOptions, X: NDArray[Any], *, fits: int) -> FitOption
     return replace(options, time_limit=options.time_limit / fits)
 
 
-def _portfolio(options: FitOptions) -> PartialLabelPortfolio:
+def _portfolio(options: FitOptions, histograms: Histograms | None) -> PartialLabelPortfolio:
     return PartialLabelPortfolio(
         options.effort,
+        histograms=histograms,
         time_limit=options.time_limit,
         device=options.device,
         report=options.report,
@@ -321,7 +339,7 @@ def _refitting(
 
     def refit(labels: CandidateLabels) -> tuple[Any, NDArray[np.float64]]:
         if isinstance(search, PartialLabelPortfolio):
-            portfolio = _portfolio(options).fit(X, labels)
+            portfolio = _portfolio(options, search.histograms).fit(X, labels)
             return portfolio.best_estimator_, portfolio.out_of_fold_.log_probabilities
         model = clone(search.best_estimator_)
         folds = CandidateStratifiedKFold(search.n_splits_, random_state=options.seed)
