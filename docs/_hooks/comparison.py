@@ -53,15 +53,15 @@ def published_tables() -> str:
 
 
 def methods_table() -> str:
-    """Methods under one recipe, for every setting with at least two of them."""
+    """Methods under one recipe, for every setting with at least two results; methods without one come last."""
     compared: dict[str, list[RowResult]] = {}
     for result in _rows():
-        if result.mean is not None and result.row.setting in modern.COMPARED:
+        if result.row.setting in modern.COMPARED:
             compared.setdefault(result.row.law.title, []).append(result)
     return "\n\n".join(
         part
         for law, results in compared.items()
-        if len(results) > 1
+        if sum(result.mean is not None for result in results) > 1
         for part in (f"### CIFAR-10, {law}, one recipe", _one_recipe(results))
     )
 
@@ -69,7 +69,7 @@ def methods_table() -> str:
 def _one_recipe(results: Sequence[RowResult]) -> str:
     lines = ["| method | accuracy, % | runs |", "| --- | --: | --: |"]
     for result in sorted(results, key=lambda result: -(result.mean or 0)):
-        accuracy = mean_and_deviation(result.mean, result.std)
+        accuracy = "not run" if result.mean is None else mean_and_deviation(result.mean, result.std)
         lines.append(f"| {result.row.title} | {accuracy} | {len(result.results)} of {len(result.keys)} |")
     return "\n".join(lines)
 

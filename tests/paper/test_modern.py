@@ -61,6 +61,9 @@ def test_rows_survive_json_and_have_distinct_runs():
     assert all(Spec.from_json(spec.to_json()) == spec for spec in specs)
     assert all(len(rows[name].specs()) == 3 for name in COMPARED)
     assert {row.method for row in rows.values() if "/" in row.name} == set(contenders()) - {"propall"}
+    assert rows["instance/propall-one-view"].spec.title == "ProPaLL"
+    assert rows["instance/dirk"].spec.title == "DIRK"
+    assert all(spec.title for spec in specs)
 
 
 def test_each_law_has_its_views():
