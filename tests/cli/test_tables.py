@@ -88,6 +88,26 @@ def test_inspect_without_a_label_asks_for_it(run, dirty_birds) -> None:
     assert "wing_mm (2)" in out
 
 
+def test_inspect_leaves_out_the_columns_that_fit_would(run, birds_file, tmp_path) -> None:
+    words = (birds_file, "--label", "species", "--ignore", "truth,wing_mm")
+    code, out, _ = run("inspect", *words)
+    assert code == 0
+    assert len(re.findall(r"^(?:truth|wing_mm) +left out ", out, re.MULTILINE)) == 2
+    assert "copy of the labels" not in out  # not looked for in a column that is left out
+    assert f"Next: propall fit {birds_file} --label species --ignore truth,wing_mm --out model" in out
+    unknown = (birds_file, "--label", "species", "--ignore", "truht")
+    answers = [run("inspect", *unknown), run("fit", *unknown, "-o", tmp_path / "model", *QUICKLY)]
+    assert answers[0] == answers[1]
+    assert "ignore: birds.csv has no column 'truht'; did you mean 'truth'?" in answers[0][2]
+
+
+def test_inspect_leaves_out_columns_without_a_label(run, tmp_path) -> None:
+    pd.DataFrame({"id": [1, 2, 3, 4], "color": list("abab")}).to_csv(tmp_path / "t.csv", index=False)
+    found = json.loads(run("inspect", tmp_path / "t.csv", "--ignore", "id", "--json")[1])
+    assert {column["name"]: column["role"] for column in found["columns"]}["id"] == "left out"
+    assert any(note["kind"] == "duplicate rows" for note in found["remarks"])  # equal but for the id
+
+
 def test_inspect_annotators_and_votes(run, tmp_path) -> None:
     frame = pd.DataFrame(
         {

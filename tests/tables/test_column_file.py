@@ -64,8 +64,13 @@ def test_the_summary_is_the_same(table, tmp_path, monkeypatch, source):
         assert isinstance(stored.raw, StoredTable)
         assert arrow_text.is_arrow_text(stored.raw.cells("key"))
         summary = summarize(stored).as_dict()
+        shorter = summarize(stored, without=["number"]).as_dict()
+        with pytest.raises(ValueError, match=r"ignore: table\.csv has no column 'kex'; did you mean 'key'"):
+            summarize(stored, without=["kex"])
     for name, value in expected.items():
         assert summary[name] == value, name
+    assert shorter == summarize(open_table(path, source), without=["number"]).as_dict()
+    assert shorter != expected
 
 
 def test_numbers_of_parquet_files_stay_numbers(table, tmp_path):

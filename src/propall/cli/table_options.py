@@ -122,12 +122,23 @@ class LabelOptions:
 
 
 @dataclass(frozen=True)
-class FeatureOptions:
-    """What a model learns from."""
+class ColumnOptions:
+    """Which columns of a table are not features."""
 
     ignore: Annotated[
         str | None, _feature(help="Columns to exclude from the features, separated by commas.")
     ] = None
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Names of the columns to exclude."""
+        return _names(self.ignore)
+
+
+@dataclass(frozen=True)
+class FeatureOptions(ColumnOptions):
+    """What a model learns from."""
+
     images: Annotated[
         str | None, _feature(help="Column of image files; the model learns from these only.")
     ] = None
@@ -144,7 +155,7 @@ class FeatureOptions:
 
         return {
             "columns": list(self.features) or None,
-            "without": _names(self.ignore),
+            "without": self.ignored,
             "images": None if self.images is None else ImageColumn(self.images, self.image_size),
             "embedding": load_embedding(self.embeddings),
         }

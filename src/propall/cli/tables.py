@@ -21,6 +21,7 @@ from propall.cli.option_groups import as_dict, as_words, grouped_command
 from propall.cli.table_options import (
     LABELS,
     OUTPUT,
+    ColumnOptions,
     CrowdOptions,
     Embeddings,
     Encoding,
@@ -61,7 +62,9 @@ FIT_FIRST = "Fit a model first: propall fit FILE --label COLUMN --out model; the
 
 
 @grouped_command(app, panel=OWN_TABLE)
-def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = False) -> None:
+def inspect(
+    file: TableFile, labels: LabelOptions, columns: ColumnOptions, json_output: JsonOutput = False
+) -> None:
     """Describe a table: columns, label sets, annotator agreement, and problems.
 
     Example: propall inspect birds.csv --label species
@@ -72,7 +75,7 @@ def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = Fal
     labels = _with_usual_label(labels, file)
     source = labels.source() if labels.name_columns else None
     with _open_any_size(file, source, labels.encoding) as table:
-        summary = summarize(table)
+        summary = summarize(table, without=columns.ignored)
         suggestion = "" if labels.name_columns else suggest_label_column(table.raw)
     if json_output:
         print_json(summary.as_dict())
@@ -88,7 +91,7 @@ def inspect(file: TableFile, labels: LabelOptions, json_output: JsonOutput = Fal
     have, next_step = "have labels", ""
     if summary.has_features:
         have = "can be used for training"
-        words = [shlex.quote(str(file)), *as_words(labels)]
+        words = [shlex.quote(str(file)), *as_words(labels), *as_words(columns)]
         next_step = f" Next: propall fit {' '.join(words)} --out model"
     print_line(
         f"\n{summary.used} of {plural(summary.rows, 'row')} {have}: {len(summary.classes)} classes, "
@@ -195,7 +198,7 @@ def _fit_in_parts(
         out,
         training.fit_options(verbose=verbose, report=print_note if verbose else None),
         columns=list(features.features) or None,
-        without=features.arguments()["without"],
+        without=features.ignored,
         memory=training.memory_limit,
         workers=parallel.processes(),
     )

@@ -258,9 +258,7 @@ def check_names(
         table.raw.column(name, "features")
         if name in source.columns:
             raise ValueError(f"features: {name!r} is a label column; a model would copy it. Leave it out.")
-    # Reshaping a file with one answer per line may already have dropped columns.
-    for name in () if table.raw.answers is not None else without:
-        table.raw.column(name, "ignore")
+    table.check_ignored(without)
     _ = [METHODS[name] for name in options.methods], [NETS[name] for name in options.nets]
 
 

@@ -101,6 +101,12 @@ class LabeledTable:
         """The rows that were kept; their index is the position in the file."""
         return self.raw.frame if self.labeled is None else self.raw.frame.iloc[self.labeled.rows]
 
+    def check_ignored(self, names: Sequence[str]) -> None:
+        """Raise ValueError for a column to ignore that the table does not have."""
+        # Reshaping a file with one answer per line may already have dropped columns.
+        for name in () if self.raw.answers is not None else names:
+            self.raw.check_column(name, "ignore")
+
     def cells(self, name: str) -> "pd.Series[Any]":
         """A column of the rows that were kept."""
         column = self.raw.cells(name)

@@ -138,12 +138,16 @@ class RawTable:
         return kept
 
     def column(self, name: str, parameter: str = "column") -> "pd.Series[Any]":
-        """Return a column by name; the error about an unknown one suggests similar names."""
-        if name not in self.frame.columns:
-            names = self.names
+        """Return a column by name; see `check_column`."""
+        self.check_column(name, parameter)
+        return self.frame[name]
+
+    def check_column(self, name: str, parameter: str = "column") -> None:
+        """Raise ValueError for an unknown column; the error suggests similar names."""
+        names = self.names
+        if name not in names:
             hint = did_you_mean(name, names) or f"it has {list_names(names, 12)}."
             raise ValueError(f"{parameter}: {self.source} has no column {name!r}; {hint}")
-        return self.frame[name]
 
 
 def read_table(

@@ -123,12 +123,14 @@ class Summary:
         }
 
 
-def summarize(table: LabeledTable) -> Summary:
-    """Summarize a table."""
+def summarize(table: LabeledTable, *, without: Sequence[str] = ()) -> Summary:
+    """Summarize a table; the columns in `without` are not features."""
+    table.check_ignored(without)
     raw = table.raw
     reserved = table.source.columns if table.source is not None else ()
-    copies = find_label_copies(table, reserved) if table.labeled is not None else {}
-    features, contents, notes = _detect_features(table, (*reserved, *copies))
+    ignored = (*reserved, *without)
+    copies = find_label_copies(table, ignored) if table.labeled is not None else {}
+    features, contents, notes = _detect_features(table, (*ignored, *copies))
     columns = []
     for name in raw.names:
         cells = raw.cells(name)
