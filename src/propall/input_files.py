@@ -15,7 +15,7 @@ def check_input_file(path: Path, parameter: str = "file") -> None:
         hint = did_you_mean(path.name, neighbors) or "check the path."
         raise FileNotFoundError(f"{parameter}: {path} does not exist; {hint}") from error
     except (OSError, ValueError) as error:
-        raise _unreadable(path, parameter, error) from error
+        raise unreadable(path, parameter, error) from error
     if stat.S_ISDIR(mode):
         raise ValueError(f"{parameter}: {path} is a folder; expected a file. Name a file in it.")
     if not stat.S_ISREG(mode):
@@ -30,12 +30,13 @@ def read_input(path: Path, parameter: str = "file") -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise _unreadable(path, parameter, error) from error
+        raise unreadable(path, parameter, error) from error
     except MemoryError:
         size = f"{path.stat().st_size / 1e9:.1f} GB"
         raise ValueError(f"{parameter}: {path} ({size}) does not fit in memory; split it.") from None
 
 
-def _unreadable(path: Path, parameter: str, error: Exception) -> OSError:
+def unreadable(path: Path, parameter: str, error: Exception) -> OSError:
+    """Return the error about a file that the system does not let us read."""
     reason = getattr(error, "strerror", None) or str(error)
     return OSError(f"{parameter}: {path} cannot be read ({reason}); check the path and its permissions.")

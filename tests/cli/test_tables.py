@@ -323,7 +323,7 @@ def test_errors_are_one_line(run, dirty_birds, tmp_path) -> None:
         ),
         (("export", tmp_path, "--onnx", tmp_path / "m.onnx"), "is not a propall model"),
         (("fit", dirty_birds, "--label", "species", "--out", tmp_path), "which is not part of a model"),
-        (("resolve", dirty_birds, "-m", "m", "--out", tmp_path / "r.docx"), "has suffix '.docx'"),
+        (("resolve", dirty_birds, "-m", "m", "--out", tmp_path / "r.docx"), "has the suffix .docx"),
         (("predict", dirty_birds, "--model", "m", "--out", dirty_birds), "is the input file"),
     ]:
         code, _, err = run(*words)

@@ -1,5 +1,6 @@
 """A model fitted in parts is the model of the whole table in memory."""
 
+import gzip
 import json
 import math
 import signal
@@ -181,6 +182,11 @@ def test_which_tables_are_fitted_in_parts(tmp_path, folder):
     make_frame().to_csv(path, index=False)
     assert not needs_parts(path)
     assert needs_parts(path, memory=10_000)
+    packed = tmp_path / "table.csv.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    limit = path.stat().st_size * larger_than_memory.BYTES_PER_TEXT_BYTE
+    assert needs_parts(packed, memory=limit - 1)
+    assert not needs_parts(packed, memory=limit)
     assert needs_parts(folder)
     assert needs_parts(folder / "part-0.parquet", memory=400 * 1500)
     assert not needs_parts(folder / "part-0.parquet", memory=10**7)
@@ -287,8 +293,8 @@ def test_a_folder_of_csv_files_and_the_usual_label(tmp_path, capsys):
     folder = tmp_path / "files"
     folder.mkdir()
     frame = make_frame().rename(columns={"tree": "label"})
-    for i in range(3):
-        frame[i * 300 : i * 300 + 300].to_csv(folder / f"{i}.csv", index=False)
+    for i, suffix in enumerate((".csv", ".csv.gz", ".csv")):
+        frame[i * 300 : i * 300 + 300].to_csv(folder / f"{i}{suffix}", index=False)
     whole = pd.concat([part.frame for part in read_parts(folder, size=5000)])
     assert whole.index.tolist() == list(range(900))
     assert (whole["label"] == frame["label"]).all()

@@ -1,6 +1,7 @@
 """Tables read, predicted and resolved in parts give what the whole table gives."""
 
 import csv
+import gzip
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 
 from propall.cli import main
-from propall.tables import arrow_text, streaming
+from propall.tables import arrow_text, file_formats, streaming
 from propall.tables.arrow_text import is_arrow_text
 from propall.tables.features import Features
 from propall.tables.reading import read_table
@@ -56,6 +57,90 @@ def test_parts_of_a_csv_are_the_whole(dirty_file, size):
     assert notes == whole.notes
 
 
+def compress(path):
+    packed = path.with_name(f"{path.name}.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    return packed
+
+
+@pytest.mark.parametrize("size", [300, 5000, 1 << 20])
+def test_parts_of_a_compressed_csv_are_those_of_the_plain_one(dirty_file, size):
+    packed = compress(dirty_file)
+    plain, parts = list(read_parts(dirty_file, size=size)), list(read_parts(packed, size=size))
+    assert len(parts) == len(plain)
+    for part, expected in zip(parts, plain, strict=True):
+        pd.testing.assert_frame_equal(part.frame, expected.frame)
+        assert part.notes == expected.notes
+        assert (part.source, part.separator) == ("birds.csv.gz", expected.separator)
+
+
+def test_errors_about_parts_name_the_compressed_file(tmp_path):
+    text = "x,label\n" + "1,cat\n" * 300 + '2,"dog\n' + "1,cat\n" * 20
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    with pytest.raises(ValueError, match=r"a\.csv\.gz, line 302: a quotation mark is not closed"):
+        list(read_parts(path, size=500))
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"a\.csv\.gz cannot be unpacked .* truncated or damaged"):
+        list(read_parts(path, size=500))
+    path.write_bytes(gzip.compress(gzip.compress(text.encode())))
+    with pytest.raises(ValueError, match=r"a\.csv\.gz is compressed with gzip twice"):
+        list(read_parts(path, size=50))
+
+
+def test_a_compressed_file_is_unpacked_part_by_part(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b"x,label\n" + b"123456,cat\n" * 3_000_000, 1))
+    unpacked = []
+
+    def read(self, size=-1):
+        assert 0 < size <= 1 << 20
+        unpacked.append(block := original(self, size))
+        return block
+
+    original = gzip.GzipFile.read
+    monkeypatch.setattr(gzip.GzipFile, "read", read)
+    parts = read_parts(path, size=10_000)
+    assert sum(len(next(parts).frame) for _ in range(3)) < 3000
+    parts.close()
+    # Of 33 MB: twice a block that decides whether to read in parts, and the parts.
+    assert 30_000 < sum(map(len, unpacked)) < 3 << 20
+
+
+def test_a_compressed_file_is_large_by_what_it_unpacks_to(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv.gz"
+    member = gzip.compress(b"x,label\n1,cat\n" * 100)
+    path.write_bytes(member * 100)  # the size at the end of the file is that of one member
+    monkeypatch.setattr(streaming, "LARGE_BYTES", 100 * 1400)
+    assert is_large(path)
+    monkeypatch.setattr(streaming, "LARGE_BYTES", 100 * 1400 + 1)
+    assert not is_large(path)
+    monkeypatch.setattr(file_formats, "_BLOCK", 1000)
+    path.write_bytes(member * 200 + b"no")  # the damage is behind the limit
+    assert is_large(path)
+    path.write_bytes(b"no" * 10_000)
+    assert not is_large(path)
+
+
+def test_wide_characters_are_not_unpacked_without_limit(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(("x,label\n" + "1,cat\n" * 100).encode("utf-16")))
+    (part,) = read_parts(path, size=100)
+    assert len(part.frame) == 100
+    monkeypatch.setattr(streaming, "LARGE_BYTES", 1000)
+    with pytest.raises(ValueError, match=r"UTF-16 or UTF-32, which is not read in parts\. Save it as UTF-8"):
+        list(read_parts(path, size=100))
+
+
+def test_a_folder_of_compressed_files(tmp_path):
+    for name in "ba":
+        (tmp_path / f"{name}.csv.gz").write_bytes(gzip.compress(f"x,label\n{name},cat\n".encode()))
+    assert [cell for part in read_parts(tmp_path) for cell in part.frame["x"]] == ["a", "b"]
+    (tmp_path / "a.csv").write_text("x,label\na,cat\n")
+    with pytest.raises(ValueError, match=r"holds a\.csv and a\.csv\.gz; the rows of both would be used"):
+        list(read_parts(tmp_path))
+
+
 def test_parts_after_a_line_that_names_the_separator(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"\xef\xbb\xbfsep=;\nx;label\n" + b"".join(b"%d;cat\n" % i for i in range(50)))
@@ -87,7 +172,7 @@ def test_predictions_in_parts(fitted, dirty_file, tmp_path):
     }
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet", ".feather"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet", ".feather", ".csv.gz"])
 def test_resolved_in_parts(fitted, dirty_file, tmp_path, suffix):
     whole = resolve_file(fitted.model, dirty_file)
     write_table(whole.frame(), tmp_path / f"whole{suffix}")

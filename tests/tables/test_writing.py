@@ -18,9 +18,17 @@ from propall.tables.writing import add_columns, format_of, json_lines, write_tab
 
 needs_openpyxl = pytest.mark.skipif(find_spec("openpyxl") is None, reason="needs openpyxl")
 BINARY = {".parquet": "pyarrow", ".feather": "pyarrow", ".xlsx": "openpyxl"}
+COMPRESSED = dict.fromkeys((".csv.gz", ".tsv.gz", ".json.gz", ".jsonl.gz"), "gzip")
 ENDINGS = [
     pytest.param(ending, marks=pytest.mark.skipif(find_spec(library) is None, reason=f"needs {library}"))
-    for ending, library in {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", **BINARY}.items()
+    for ending, library in {
+        ".csv": "csv",
+        ".tsv": "csv",
+        ".json": "json",
+        ".jsonl": "json",
+        **BINARY,
+        **COMPRESSED,
+    }.items()
 ]
 
 #: Any text but lone surrogates, which no file holds, and NUL; white space at the ends is not part of a label.

@@ -28,7 +28,7 @@ TableFile = Annotated[
     Path,
     typer.Argument(
         help="CSV, TSV, Parquet, Feather, JSON lines, Excel, a Label Studio export, or a folder of Parquet "
-        "or CSV files."
+        "or CSV files. Text files may be compressed: .csv.gz."
     ),
 ]
 Encoding = Annotated[

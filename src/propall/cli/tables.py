@@ -539,8 +539,9 @@ def _check_out(out: Path, file: Path, beside: Sequence[Path] = ()) -> None:
 def _page_beside(out: Path) -> Path:
     """Return the path of the report page beside an output; raise an error if another page has its name."""
     from propall.report.page import is_report
+    from propall.tables.file_formats import table_stem
 
-    page = out.with_suffix(".html")
+    page = out.with_name(f"{table_stem(out)}.html")
     check_writable(page)
     if page.exists() and not is_report(page):
         raise ValueError(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from propall import atomic_files
 from propall.labels.annotators import ErrorModel, Posterior, combine_answers
 from propall.tables.consensus import crowd_answers, decide
+from propall.tables.file_formats import table_stem
 from propall.tables.formulas import map_columns
 from propall.tables.label_columns import LabeledRows, LabeledTable
 from propall.tables.label_source import USUAL_NAMES, LabelSource
@@ -132,7 +133,9 @@ def _columns(names: Iterable[str]) -> list[str]:
 
 def crowd_files(out: Path) -> list[Path]:
     """Return the files that `CrowdReport.write` writes next to a file."""
-    return [out.with_name(f"{out.stem}_{name}.csv") for name in ("annotators", "confusions", "questions")]
+    return [
+        out.with_name(f"{table_stem(out)}_{name}.csv") for name in ("annotators", "confusions", "questions")
+    ]
 
 
 def report_crowd(resolved: ResolvedTable, *, most: int = QUESTIONS) -> CrowdReport | None:

@@ -26,12 +26,13 @@ from propall.estimators.workers import ONE_PROCESS, Workers
 from propall.labels.candidates import UninformativeRowsWarning
 from propall.tables.consensus import DOUBTFUL, SetErrors, estimate_set_errors
 from propall.tables.features import Features
+from propall.tables.file_formats import is_larger, kind_of
 from propall.tables.fitting import LISTED_CRITERIA, FitOptions, check_names, plain_value, report_label_copies
 from propall.tables.label_cells import CellReader, NameCounts, NoteLog, check_label_column
 from propall.tables.label_columns import LabeledTable, read_label_columns
 from propall.tables.label_source import LabelSource
 from propall.tables.model import TableModel
-from propall.tables.reading import FORMATS, DataNote, RawTable
+from propall.tables.reading import DataNote, RawTable
 from propall.tables.streaming import table_files
 from propall.tables.trust import Trust
 from propall.wording import duration, plural
@@ -64,11 +65,11 @@ def needs_parts(file: str | Path, memory: int = MEMORY) -> bool:
     path = Path(file)
     if path.is_dir():
         return bool(table_files(path))
-    kind = FORMATS.get(path.suffix.lower())
+    kind = kind_of(path)
     if kind == "Parquet" and path.is_file():
         return _parquet_memory(path) > memory
     if kind in ("CSV", "TSV") and path.is_file():
-        return path.stat().st_size * BYTES_PER_TEXT_BYTE > memory
+        return is_larger(path, memory // BYTES_PER_TEXT_BYTE)
     return False
 
 

@@ -16,11 +16,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from propall.input_files import check_input_file, read_input
+from propall.input_files import check_input_file
 from propall.labels import votes
 from propall.labels.inputs import is_missing
 from propall.tables.arrow_text import split_plain
 from propall.tables.encodings import decode_text
+from propall.tables.file_formats import (
+    MAX_UNPACKED,
+    check_compression,
+    describe_formats,
+    describe_suffix,
+    find_format,
+    is_larger,
+    kind_of,
+    read_text,
+)
 from propall.tables.formulas import find_formulas, may_have_formulas, unguard_answers
 from propall.wording import did_you_mean, list_names
 
@@ -36,26 +46,10 @@ Action = Literal[
 ]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
-#: File formats by suffix.
-FORMATS = {
-    ".csv": "CSV",
-    ".txt": "CSV",
-    ".tsv": "TSV",
-    ".parquet": "Parquet",
-    ".pq": "Parquet",
-    ".feather": "Feather",
-    ".arrow": "Feather",
-    ".jsonl": "JSON lines",
-    ".ndjson": "JSON lines",
-    ".json": "JSON",
-    ".xlsx": "Excel",
-    ".xls": "Excel",
-    ".ods": "Excel",
-}
 #: Libraries that pandas needs to read or write a spreadsheet; other binary formats need pyarrow.
 SPREADSHEET_LIBRARIES = {".xlsx": "openpyxl", ".xls": "xlrd", ".ods": "odfpy"}
-#: Most columns of a table, levels of lists in a JSON cell, and bytes of an unpacked spreadsheet.
-MAX_COLUMNS, MAX_NESTING, MAX_UNPACKED = 50_000, 20, 4 << 30
+#: Most columns of a table, and levels of lists in a JSON cell.
+MAX_COLUMNS, MAX_NESTING = 50_000, 20
 #: Kinds of the notes on sheets of a spreadsheet that are not read, and on rows longer than the header.
 OTHER_SHEETS, TOO_MANY_CELLS = "other sheets", "too many cells"
 #: First line of a CSV file that tells Excel the separator; it is not the header.
@@ -155,6 +149,8 @@ def read_table(
 ) -> RawTable:
     """Read a table from a data frame, a file in one of the `FORMATS`, or a Label Studio export.
 
+    Text files may be compressed with gzip: `table.csv.gz`.
+
     Args:
         source: a data frame or the path of a file.
         encoding: of a text file; by default UTF-8, UTF-16, UTF-32 or Windows-1252, whichever it reads like.
@@ -166,20 +162,21 @@ def read_table(
     path = Path(source)
     if path.is_dir():
         raise ValueError(f"file: {path} is a folder; expected a file with a suffix such as .csv.")
-    kind = FORMATS.get(path.suffix.lower())
-    if kind is None:
-        suffix = f"the suffix {path.suffix}" if path.suffix else "no suffix"
-        raise ValueError(f"file: {path.name} has {suffix}; expected {', '.join(FORMATS)}.")
+    known = find_format(path)
+    if known is None:
+        raise ValueError(f"file: {path.name} has {describe_suffix(path)}; expected {describe_formats()}.")
     check_input_file(path)
+    kind = known.kind
     if kind in ("Excel", "Parquet", "Feather"):
         table = _read_binary(path, kind)
     else:
-        content = read_input(path)
+        content = read_text(path)
         if content.startswith(b"PK\x03\x04"):
             raise ValueError(
                 f"file: {path.name} is a zip file, as spreadsheets are, not {kind}. If it is one, rename "
                 "it to .xlsx or .ods."
             )
+        check_compression(path, content)
         text, remark = decode_text(content, path.name, encoding)
         readers = {"CSV": _read_csv, "TSV": _read_csv, "JSON lines": _read_json_lines, "JSON": _read_json}
         table = readers[kind](path, text)
@@ -198,7 +195,7 @@ def read_table(
 
 def no_rows(path: Path, names: Sequence[str], notes: Sequence[DataNote]) -> ValueError:
     """Return the error about a file of which no row is left."""
-    problem = "has no rows below its header" if path.stat().st_size else "is empty"
+    problem = "has no rows below its header" if is_larger(path, 0) else "is empty"
     if any(note.kind == TOO_MANY_CELLS for note in notes):
         problem = f"has more cells in every row than in its header {list_names(names, 3)}"
         problem += "; expected the names of the columns in the first line. Remove what is above them"
@@ -209,13 +206,14 @@ def no_rows(path: Path, names: Sequence[str], notes: Sequence[DataNote]) -> Valu
 def _read_csv(path: Path, text: str) -> RawTable:
     notes: list[DataNote] = []
     first_line = 1
+    is_tsv = kind_of(path) == "TSV"
     if named := SEPARATOR_LINE.match(text):
         text, first_line = text[named.end() :], 2
-    separator = "\t" if path.suffix.lower() == ".tsv" else named[1] if named else _guess_separator(text)
-    if separator != "," and path.suffix.lower() != ".tsv":
+    separator = "\t" if is_tsv else named[1] if named else _guess_separator(text)
+    if separator != "," and not is_tsv:
         what = {";": "semicolons", "\t": "tabs"}[separator]
         notes.append(DataNote("separator", f"columns are separated by {what}"))
-    csv_separator = None if path.suffix.lower() == ".tsv" else separator
+    csv_separator = None if is_tsv else separator
     plain = split_plain(text, separator)
     if plain is not None:
         notes += _note_formulas(text, plain)

@@ -1,5 +1,6 @@
 """Predict and resolve tables larger than memory, one part after the other."""
 
+import gzip
 import itertools
 import re
 import tempfile
@@ -18,10 +19,19 @@ from propall.estimators.resolution import Resolution
 from propall.tables.arrow_text import write_plain
 from propall.tables.consensus import doubt_at, estimate_rate, set_error_odds
 from propall.tables.evaluation import read_candidates
+from propall.tables.file_formats import (
+    FileFormat,
+    check_compression,
+    compress_into,
+    find_format,
+    is_larger,
+    kind_of,
+    open_text,
+)
 from propall.tables.formulas import guard_answers
 from propall.tables.label_source import LabelSource
 from propall.tables.model import TableModel
-from propall.tables.reading import FORMATS, SEPARATOR_LINE, DataNote, RawTable, no_rows, read_table
+from propall.tables.reading import SEPARATOR_LINE, DataNote, RawTable, no_rows, read_table
 from propall.tables.resolution import (
     LabelCount,
     ResolvedTable,
@@ -43,17 +53,30 @@ def is_large(file: str | Path) -> bool:
     path = Path(file)
     if path.is_dir():
         return bool(table_files(path))
-    kind = FORMATS.get(path.suffix.lower())
-    return kind in ("CSV", "TSV", "Parquet") and path.is_file() and path.stat().st_size >= LARGE_BYTES
+    is_read_in_parts = kind_of(path) in ("CSV", "TSV", "Parquet")
+    return is_read_in_parts and path.is_file() and is_larger(path, LARGE_BYTES - 1)
 
 
 def table_files(folder: Path) -> list[Path]:
     """Return the Parquet files in a folder, by name; if there are none, its CSV or TSV files."""
     files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith((".", "_"))]
     for kinds in (("Parquet",), ("CSV", "TSV")):
-        if chosen := sorted(path for path in files if FORMATS.get(path.suffix.lower()) in kinds):
+        if chosen := sorted(path for path in files if kind_of(path) in kinds):
+            _check_copies(chosen)
             return chosen
     return []
+
+
+def _check_copies(files: list[Path]) -> None:
+    """Raise ValueError if a file is there both compressed and not, since its rows would be read twice."""
+    names = {file.name for file in files}
+    for file in files:
+        known = find_format(file)
+        if known is not None and known.is_compressed and file.stem in names:
+            raise ValueError(
+                f"file: {file.parent} holds {file.stem} and {file.name}; the rows of both would be used. "
+                "Move one of them away."
+            )
 
 
 def read_parts(
@@ -65,26 +88,27 @@ def read_parts(
 ) -> Iterator[RawTable]:
     """Read a table in parts whose rows are numbered through; every part has rows.
 
-    CSV and Parquet files, and folders of such files, are read in parts; other files as a whole.
+    CSV and Parquet files, and folders of such files, are read in parts; other files as a whole. CSV files
+    that are compressed are unpacked part by part.
 
     Args:
         file: the file or folder.
         rows: rows of a part of a Parquet file.
-        size: bytes of a part of a CSV file; its last record is completed.
+        size: bytes of a part of a CSV file, unpacked; its last record is completed.
         read: reader of one file, with the parameter `allow_empty` of `read_table`.
     """
     path = Path(file)
     files = table_files(path) if path.is_dir() else []
-    if files and FORMATS[files[0].suffix.lower()] == "Parquet":
+    if files and kind_of(files[0]) == "Parquet":
         parts = _parquet_parts(files, path.name, rows)
     elif files:
         parts = itertools.chain.from_iterable(_text_parts(file, size, read) for file in files)
-    elif not path.is_file() or path.stat().st_size <= size:
+    elif not path.is_file() or not is_larger(path, size):
         yield read(path)
         return
-    elif FORMATS.get(path.suffix.lower()) == "Parquet":
+    elif kind_of(path) == "Parquet":
         parts = _parquet_parts([path], path.name, rows)
-    elif FORMATS.get(path.suffix.lower()) in ("CSV", "TSV"):
+    elif kind_of(path) in ("CSV", "TSV"):
         parts = _text_parts(path, size, read)
     else:
         yield read(path)
@@ -117,15 +141,29 @@ def read_parts(
 
 def _text_parts(path: Path, size: int, read: Callable[..., RawTable]) -> Iterator[RawTable]:
     """Read a text file in parts, if it is large and its bytes are characters."""
-    if path.stat().st_size <= size or _is_wide_encoding(path):
+    if not is_larger(path, size):
         return iter([read(path)])
-    return _csv_parts(path, size, read)
+    if not _is_wide_encoding(path):
+        return _csv_parts(path, size, read)
+    if _is_compressed(path) and is_larger(path, LARGE_BYTES):
+        # A small file may unpack to any number of zeros, which look like UTF-16.
+        raise ValueError(
+            f"file: {path.name} unpacks to more than {LARGE_BYTES >> 20} MiB of text in UTF-16 or UTF-32, "
+            "which is not read in parts. Save it as UTF-8."
+        )
+    return iter([read(path)])
+
+
+def _is_compressed(path: Path) -> bool:
+    known = find_format(path)
+    return known is not None and known.is_compressed
 
 
 def _is_wide_encoding(path: Path) -> bool:
     """Whether the text is in UTF-16 or UTF-32, in which a byte is not a character."""
-    with path.open("rb") as file:
+    with open_text(path) as file:
         start = file.read(4)
+    check_compression(path, start)
     return b"\0" in start or start[:2] in (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -136,7 +174,9 @@ def _csv_parts(path: Path, size: int, read: Callable[..., RawTable]) -> Iterator
         # Every part is a file of its own, so that there is one reader of CSV files.
         part = Path(folder) / path.name
         for text in records:
-            part.write_bytes(header + text)
+            # A compressed file has parts with the same suffix, since errors name it; level 0 only copies.
+            content = header + text
+            part.write_bytes(gzip.compress(content, 0) if _is_compressed(path) else content)
             try:
                 table = read(part, allow_empty=True)
             except ValueError as error:
@@ -157,7 +197,7 @@ def _later_lines(message: str, lines: int) -> str:
 
 def _records(path: Path, size: int) -> Iterator[bytes]:
     """Yield the header, then whole records of together about `size` bytes."""
-    with path.open("rb") as file:
+    with open_text(path) as file:
         rest, header_found = b"", False
         while block := file.read(size):
             rest += block
@@ -263,10 +303,11 @@ class TableWriter:
     The file stays open: one that is deleted meanwhile is missed at the end, not begun again.
     """
 
-    def __init__(self, path: Path, kind: str, separator: str | None) -> None:
-        self.kind = kind
-        self.separator = "\t" if kind == "TSV" else separator or ","
-        self._file = path.open("wb")
+    def __init__(self, path: Path, known: FileFormat, separator: str | None) -> None:
+        self.kind = known.kind
+        self.separator = "\t" if known.kind == "TSV" else separator or ","
+        self._plain = path.open("wb")
+        self._file = compress_into(self._plain) if known.is_compressed else self._plain
         self._parquet: Any = None
         self._is_new = True
 
@@ -295,7 +336,7 @@ class TableWriter:
 
     def close(self) -> None:
         """Finish the file."""
-        with self._file:
+        with self._plain, self._file:
             if self._parquet is not None:
                 self._parquet.close()
 
@@ -306,14 +347,14 @@ def table_writer(path: Path, separator: str | None) -> Iterator[Callable[[pd.Dat
 
     Formats that cannot be appended to (Excel, Feather, JSON) are kept in memory until the end.
     """
-    kind = format_of(path)
-    if kind not in ("CSV", "TSV", "Parquet", "JSON lines"):
+    known = format_of(path)
+    if known.kind not in ("CSV", "TSV", "Parquet", "JSON lines"):
         frames: list[pd.DataFrame] = []
         yield frames.append
         write_table(pd.concat(frames), path)
         return
     with replacing(path) as part:
-        writer = TableWriter(part, kind, separator)
+        writer = TableWriter(part, known, separator)
         try:
             yield writer.write
         finally:

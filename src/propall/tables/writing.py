@@ -17,8 +17,15 @@ from numpy.typing import NDArray
 from propall.atomic_files import replacing
 from propall.labels.inputs import is_missing
 from propall.labels.parsing import as_text
+from propall.tables.file_formats import (
+    FileFormat,
+    compress_into,
+    describe_formats,
+    describe_suffix,
+    find_format,
+)
 from propall.tables.formulas import PREFIX, guard_answers
-from propall.tables.reading import FORMATS, SPREADSHEET_LIBRARIES
+from propall.tables.reading import SPREADSHEET_LIBRARIES
 
 #: Modules of packages with another name.
 _MODULES = {"odfpy": "odf"}
@@ -49,38 +56,47 @@ def format_alternatives(alternatives: Sequence[tuple[Any, float]]) -> str:
     return "; ".join(f"{name} {probability:.2f}" for name, probability in alternatives)
 
 
-def format_of(path: str | Path) -> str:
+def format_of(path: str | Path) -> FileFormat:
     """The file format by the name's suffix; raise ValueError if it cannot be written."""
     path = Path(path)
-    writable = {suffix: kind for suffix, kind in FORMATS.items() if suffix != ".xls"}
-    if path.suffix.lower() not in writable:
-        suffix = f"suffix {path.suffix!r}" if path.suffix else "no suffix"
-        raise ValueError(f"out: {path.name} has {suffix}; expected {', '.join(writable)}.")
-    kind = writable[path.suffix.lower()]
-    if kind in ("Excel", "Parquet", "Feather"):
-        package = SPREADSHEET_LIBRARIES.get(path.suffix.lower(), "pyarrow")
+    known = find_format(path)
+    if known is None or known.suffix == ".xls":
+        expected = describe_formats(without=".xls")
+        raise ValueError(f"out: {path.name} has {describe_suffix(path)}; expected {expected}.")
+    if known.kind in ("Excel", "Parquet", "Feather"):
+        package = SPREADSHEET_LIBRARIES.get(known.suffix, "pyarrow")
         if find_spec(_MODULES.get(package, package)) is None:
-            raise ValueError(f"out: writing {path.suffix} requires {package}; pip install {package}.")
-    return kind
+            raise ValueError(f"out: writing {known.suffix} requires {package}; pip install {package}.")
+    return known
 
 
 def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None = None) -> Path:
     """Write a table in the format of the file's suffix; a CSV has commas unless `separator` is given."""
-    path, kind = Path(path), format_of(path)
+    path, known = Path(path), format_of(path)
+    kind = known.kind
     with replacing(path) as part:
         if kind in ("CSV", "TSV"):
             text = csv_text(guard_answers(frame), "\t" if kind == "TSV" else separator or ",")
-            part.write_bytes(text.encode())
+            _write_text(part, text, known)
         elif kind == "JSON lines":
-            part.write_bytes("".join(json_lines(frame)).encode())
+            _write_text(part, "".join(json_lines(frame)), known)
         elif kind == "JSON":
-            part.write_bytes(f"[{','.join(json_lines(frame))}]\n".encode())
+            _write_text(part, f"[{','.join(json_lines(frame))}]\n", known)
         elif kind == "Excel":
             _write_excel(frame, part)
         else:
             plain = frame.reset_index(drop=True)
             (plain.to_parquet if kind == "Parquet" else plain.to_feather)(part)
     return path
+
+
+def _write_text(path: Path, text: str, known: FileFormat) -> None:
+    with path.open("wb") as file:
+        if not known.is_compressed:
+            file.write(text.encode())
+            return
+        with compress_into(file) as packed:
+            packed.write(text.encode())
 
 
 def csv_text(frame: pd.DataFrame, separator: str, *, header: bool = True) -> str:

@@ -154,7 +154,7 @@ def _images(count: int, seed: int) -> Iterator[Case]:
 def _specials(count: int, seed: int) -> Iterator[Case]:
     kinds = ("fifo", "folder", "endless", "dangling", "loop")
     suffixes = (".csv", ".json", ".jsonl", ".tsv", ".xlsx", ".parquet", ".feather", ".txt", "")
-    suffixes += (".npy", ".tree", ".toml")
+    suffixes += (".npy", ".tree", ".toml", ".csv.gz")
     for i in range(min(count, len(kinds) * len(suffixes))):
         kind, suffix = kinds[i % len(kinds)], suffixes[i // len(kinds) % len(suffixes)]
         yield Case(f"{kind} as {suffix or 'no suffix'}", kind.encode(), suffix)

@@ -1,7 +1,9 @@
-"""Text tables: CSV, JSON lines and JSON, read by `propall inspect`."""
+"""Text tables: CSV, JSON lines and JSON, plain or compressed, read by `propall inspect`."""
 
 import csv
+import gzip
 import io
+import itertools
 import json
 import random
 import unicodedata
@@ -45,6 +47,57 @@ def _json(count: int, seed: int) -> Iterator[Case]:
     yield from byte_mutations("JSON", json.dumps(records()).encode(), ".json", third, seed)
     lines = "\n".join(map(json.dumps, records()))
     yield from byte_mutations("JSON lines", lines.encode(), ".jsonl", count - 2 * third, seed)
+
+
+def _gzip(count: int, seed: int) -> Iterator[Case]:
+    """Damaged gzip files, damaged tables that are compressed, and files with the wrong suffix."""
+    yield from itertools.islice(_misnamed(), count)
+    rest = max(0, count - 13)
+    half, eighth = rest // 2, rest // 8
+    valid = gzip.compress(csv_text().encode(), mtime=0)
+    yield from byte_mutations("gzip", valid, ".csv.gz", half, seed)
+    lines = "\n".join(map(json.dumps, records())).encode()
+    tabs = csv_text().replace(",", "\t").encode()
+    inner = itertools.chain(
+        text_mutations("compressed CSV", csv_text(), ".csv.gz", rest - half - 2 * eighth, seed),
+        byte_mutations("compressed TSV", tabs, ".tsv.gz", eighth, seed),
+        byte_mutations("compressed JSON lines", lines, ".jsonl.gz", eighth, seed),
+    )
+    for case in inner:
+        yield Case(case.name, gzip.compress(case.content, mtime=0), case.suffix)
+
+
+def _misnamed() -> Iterator[Case]:
+    plain = csv_text().encode()
+    packed = gzip.compress(plain, mtime=0)
+    yield Case("cut in the middle", packed[: len(packed) // 2], ".csv.gz")
+    yield Case("not compressed", plain, ".csv.gz")
+    yield Case("compressed without the suffix", packed, ".csv")
+    yield Case("compressed twice", gzip.compress(packed, mtime=0), ".csv.gz")
+    yield Case("no bytes", b"", ".csv.gz")
+    yield Case("no rows", gzip.compress(b"", mtime=0), ".csv.gz")
+    yield Case("two members", packed + gzip.compress(plain.split(b"\n", 1)[1], mtime=0), ".csv.gz")
+    yield Case("text after the end", packed + plain, ".csv.gz")
+    yield Case("a format that is not text", packed, ".parquet.gz")
+    yield Case("no format", packed, ".gz")
+    yield Case("500 MB of zeros", _repeated(b"\0" * (1 << 20), 500), ".csv.gz")
+    yield Case("500 MB in one cell", _repeated(b"x" * (1 << 20), 500), ".csv.gz")
+    yield Case("3 GB that are read as a whole", _repeated(b"x" * (1 << 20), 3000), ".jsonl.gz")
+
+
+def _repeated(block: bytes, times: int) -> bytes:
+    # One member per block, all the same, so that the blocks are compressed once.
+    return gzip.compress(b"x,species\n", mtime=0) + gzip.compress(block, mtime=0) * times
+
+
+def _inspect_in_parts(path: Path) -> None:
+    """`propall inspect FILE --label species` as for a large file, with parts of 400 bytes if it is small."""
+    from propall.tables import streaming
+
+    streaming.LARGE_BYTES = 1
+    if path.stat().st_size < 100_000:
+        streaming.read_parts.__kwdefaults__["size"] = 400
+    inspect(path)
 
 
 WORDS = {
@@ -174,6 +227,8 @@ def _extremes(count: int, seed: int) -> Iterator[Case]:
 DOORS = [
     Door("CSV", inspect, _csv),
     Door("JSON", inspect, _json),
+    Door("gzip", inspect, _gzip),
+    Door("gzip in parts", _inspect_in_parts, _gzip),
     Door("encodings", _summary, _encodings, _check_letters),
     Door("Unicode labels", _summary, _unicode_labels, _check_classes),
     Door("quotation marks", _summary, _quotes, _check_rows),
