@@ -10,7 +10,13 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 
 from propall.labels import annotators
-from propall.labels.annotators import CrowdAnswers, MismatchedClassesWarning, combine_answers, credible_sets
+from propall.labels.annotators import (
+    CrowdAnswers,
+    MismatchedClassesWarning,
+    combine_answers,
+    count_confusions,
+    credible_sets,
+)
 
 
 def calibrated_model(n, k, sure, draw):
@@ -395,6 +401,46 @@ def test_many_annotators_share_matrices(monkeypatch) -> None:
     np.testing.assert_allclose(gain, np.maximum(joint.max(2).sum(2) - best, 0))
 
 
+@pytest.mark.parametrize("errors", ["shrunk", "dawid_skene", "one_coin"])
+def test_earlier_answers_count_like_answers(errors) -> None:
+    truth, answers, logs, _ = crowd(800, skills=(0.95, 0.5, 0.5))
+    old, new = slice(0, 780), slice(780, 800)
+    whole = combine_answers(logs, answers, errors=errors)
+    before = combine_answers(logs[old], answers[old], errors=errors)
+    earlier = count_confusions(CrowdAnswers.from_matrix(answers[old], 5), before.probabilities)
+    known = combine_answers(logs[new], answers[new], errors=errors, earlier=earlier)
+    alone = combine_answers(logs[new], answers[new], errors=errors)
+    np.testing.assert_allclose(known.accuracy, whole.accuracy, atol=0.02)
+    assert np.abs(alone.accuracy - whole.accuracy).max() > 0.05
+    assert (known.standard_error[1:] < alone.standard_error[1:] / 3).all()
+    assert right(known, truth[new]) >= right(alone, truth[new])
+    np.testing.assert_array_equal(known.n_answers, [20, 20, 20])
+
+
+def test_annotators_without_earlier_answers_are_expected_to_be_like_the_others() -> None:
+    _, answers, logs, _ = crowd(510, skills=(0.9, 0.9, 0.9))
+    old = answers[:500, :2]
+    before = combine_answers(logs[:500], old)
+    counts = count_confusions(CrowdAnswers.from_matrix(old, 5), before.probabilities)
+    earlier = np.concatenate([counts, np.zeros((1, 5, 5))])
+    rows = answers[500:].copy()
+    rows[:, 2] = -1  # somebody new, who has not answered yet
+    known, alone = (combine_answers(logs[500:], rows, earlier=e) for e in (earlier, None))
+    assert abs(known.accuracy[2] - before.accuracy.mean()) < 0.03
+    assert abs(known.accuracy[2] - 0.9) < abs(alone.accuracy[2] - 0.9)
+    zeros = combine_answers(logs[500:], rows, earlier=np.zeros((3, 5, 5)))
+    np.testing.assert_allclose(zeros.log_probabilities, alone.log_probabilities, rtol=1e-9)
+
+
+def test_earlier_answers_of_annotators_who_share_a_matrix(monkeypatch) -> None:
+    _, answers, logs, _ = crowd(200, k=3, skills=(0.9, 0.7, 0.5, 0.6))
+    earlier = np.ones((4, 3, 3))
+    monkeypatch.setattr(annotators, "MAX_ENTRIES", 2 * 9)
+    posterior = combine_answers(logs, answers, earlier=earlier)
+    assert len(posterior.matrices) == 2
+    np.testing.assert_array_equal(posterior.n_earlier, [9, 9, 9, 9])
+
+
 def test_credible_sets() -> None:
     sets = credible_sets(np.array([[0.97, 0.02, 0.01], [0.5, 0.45, 0.05], [0.04, 0.03, 0.93]]))
     assert sets.tolist() == [[True, False, False], [True, True, True], [False, False, True]]
@@ -411,6 +457,9 @@ def test_wrong_input_is_named() -> None:
             combine_answers(None, odd)
     with pytest.raises(ValueError, match="errors: got 'glad'; expected shrunk, dawid_skene, one_coin"):
         combine_answers(None, np.array([[0, 1]]), errors="glad")
+    for earlier in (np.zeros((2, 2)), np.full((2, 2, 2), -1.0), np.full((2, 2, 2), np.nan)):
+        with pytest.raises(ValueError, match=r"earlier: got .* expected \(2, 2, 2\), non-negative"):
+            combine_answers(None, np.array([[0, 1]]), earlier=earlier)
     with pytest.raises(ValueError, match="answers: got float64 of shape"):
         combine_answers(None, np.array([[0, np.nan]]))
     with pytest.raises(ValueError, match="answers: there are no rows"):

@@ -1,5 +1,6 @@
 """Resolving and predicting the labels of a table."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from propall.tables.fitting import fit_table
 from propall.tables.label_columns import open_table
 from propall.tables.label_source import LabelSource
+from propall.tables.model import TableModel
 from propall.tables.reading import read_table
 from propall.tables.resolution import predict_file, resolve_file, resolve_training_rows
 from propall.tables.writing import write_table
@@ -135,3 +137,83 @@ def test_cells_the_model_cannot_use_are_said(fitted, tmp_path) -> None:
         assert reported["unreadable values"] == ("'wing_mm': 'long' is not a number; read as missing", (3,))
         assert reported["unknown category"][1] == (2,)
         assert "'moon'" in reported["unknown category"][0]
+
+
+def answered(n: int, skills: dict[str, float], seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """A table of numbers with the answers of annotators, and the true classes."""
+    draw = np.random.default_rng(seed)
+    names, truth = np.array(["cat", "dog", "emu"]), draw.integers(0, 3, n)
+    frame = pd.DataFrame(1.5 * np.eye(3)[truth] + draw.normal(size=(n, 3)), columns=list("xyz"))
+    for name, skill in skills.items():
+        wrong = (truth + draw.integers(1, 3, n)) % 3
+        frame[name] = names[np.where(draw.random(n) < skill, truth, wrong)]
+    return frame, names[truth]
+
+
+SKILLS = {"ann": 0.95, "bob": 0.55, "eve": 0.55}
+
+
+@pytest.fixture(scope="module")
+def crowd_model(tmp_path_factory) -> tuple[TableModel, pd.DataFrame]:
+    frame, _ = answered(300, SKILLS, seed=0)
+    table = open_table(frame, LabelSource(annotators=tuple(SKILLS)))
+    folder = fit_table(table, QUICK).model.save(tmp_path_factory.mktemp("crowd") / "model")
+    return TableModel.load(folder), frame
+
+
+def without_annotators(model: TableModel) -> TableModel:
+    return replace(model, annotators=None)
+
+
+def test_annotators_of_the_fit_are_known(crowd_model) -> None:
+    model, _ = crowd_model
+    correct: dict[str, list[bool]] = {"known": [], "unknown": []}
+    for seed in range(1, 11):
+        frame, truth = answered(6, SKILLS, seed)
+        known, unknown = resolve_file(model, frame), resolve_file(without_annotators(model), frame)
+        skills = dict(known.annotators)
+        assert skills["ann"] > 0.85
+        assert max(skills["bob"], skills["eve"]) < 0.7
+        correct["known"] += (known.resolution.label == truth).tolist()
+        correct["unknown"] += (unknown.resolution.label == truth).tolist()
+    assert np.mean(correct["known"]) > 0.85
+    assert np.mean(correct["known"]) > np.mean(correct["unknown"])
+
+
+def test_answers_on_training_rows_count_once(crowd_model) -> None:
+    model, frame = crowd_model
+    whole, alone = resolve_file(model, frame), resolve_file(without_annotators(model), frame)
+    np.testing.assert_array_equal(whole.resolution.probabilities, alone.resolution.probabilities)
+    labeled = resolve_file(model, frame[:150]).labeled
+    earlier = model.earlier_answers(labeled, np.ones(150, dtype=bool))
+    assert earlier is not None
+    np.testing.assert_allclose(earlier.sum((1, 2)), 150, rtol=1e-5)  # the other half
+    again = model.earlier_answers(labeled, np.zeros(150, dtype=bool))
+    assert again is not None
+    np.testing.assert_allclose(again.sum((1, 2)), 300, rtol=1e-5)
+
+
+def test_new_annotators_beside_known_ones(crowd_model) -> None:
+    model, _ = crowd_model
+    frame, _ = answered(8, {"zoe": 0.9, "eve": 0.4}, seed=5)
+    resolved = resolve_file(model, frame, LabelSource(annotators=("zoe", "eve")))
+    earlier = model.earlier_answers(resolved.labeled, resolved.seen)
+    assert earlier is not None
+    assert not earlier[0].any()
+    text = "'eve': 300 answers in the fit count for how reliable they are"
+    assert [note.text for note in resolved.notes if note.kind == "known annotators"] == [text]
+    assert earlier[1].sum() == pytest.approx(300, rel=1e-5)
+    frame, _ = answered(8, {"zoe": 0.9, "kim": 0.4}, seed=5)
+    source = LabelSource(annotators=("zoe", "kim"))
+    resolved = resolve_file(model, frame, source)
+    assert model.earlier_answers(resolved.labeled, resolved.seen) is None
+
+
+def test_damaged_counts_of_annotators_are_refused(crowd_model, tmp_path) -> None:
+    model, _ = crowd_model
+    assert model.annotators is not None
+    for counts in (model.annotators.counts[:2], -model.annotators.counts):
+        changed = replace(model, annotators=model.annotators._replace(counts=counts))
+        folder = changed.save(tmp_path / "model")
+        with pytest.raises(ValueError, match=r"annotators\.safetensors is not a valid propall model"):
+            TableModel.load(folder)

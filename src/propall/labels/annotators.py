@@ -158,6 +158,7 @@ class Posterior:
         evidence: what the posterior is computed from.
         held_out: mean log-probability of an answer given everything else on its row, for each kind of
             evidence; empty if nothing was compared.
+        n_earlier: (m,) number of earlier answers of each annotator that count for the accuracy too.
 
     Examples:
         >>> answers = np.array([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]])  # the third one differs
@@ -176,6 +177,7 @@ class Posterior:
     temperature: float | None
     evidence: Evidence
     held_out: dict[str, float]
+    n_earlier: Float[np.ndarray, "m"] | float = 0.0
 
     @property
     def probabilities(self) -> Float[np.ndarray, "n k"]:
@@ -201,7 +203,7 @@ class Posterior:
     @property
     def standard_error(self) -> Float[np.ndarray, "m"]:
         """Standard error of each accuracy."""
-        known = self.n_compared + SKILL_ANSWERS
+        known = self.n_compared + self.n_earlier + SKILL_ANSWERS
         error: NDArray[np.float64] = np.sqrt(self.accuracy * (1 - self.accuracy) / known)
         return error
 
@@ -245,6 +247,7 @@ def combine_answers(
     errors: str = "shrunk",
     accuracy: float | None = None,
     class_priors: ArrayLike | Literal["estimated", "uniform"] = "estimated",
+    earlier: ArrayLike | None = None,
 ) -> Posterior:
     r"""Estimate the true classes, how reliable annotators are, and how far to trust a model, all at once.
 
@@ -274,6 +277,8 @@ def combine_answers(
             estimated, and model and answers are both used.
         class_priors: share of each class, "uniform" if the classes are known to be balanced, or "estimated".
             Used without a model only.
+        earlier: (m, k, k) what is known of the annotators from other rows: how often each one answered z
+            where the true class is y, at [a, y, z], as `count_confusions` returns; zeros for new annotators.
 
     References:
         [dawid1979maximum]; [kim2012bayesian] for the variational form.
@@ -307,7 +312,8 @@ def combine_answers(
         # No two answers can be compared: every accuracy explains them equally well.
         accuracy = (1 + 1 / k) / 2
         priors = np.full(k, 1 / k) if priors is None else priors
-    task = _Task(errors, priors, accuracy)
+    known = None if earlier is None else _check_earlier(earlier, answers)
+    task = _Task(errors, priors, accuracy, None if known is None else _sum_by_group(known, group))
     state = task.fit(grouped, logs)
     temperature = None if logs is None else state.temperature
     evidence: Evidence = "answers" if logs is None else "both"
@@ -334,7 +340,38 @@ def combine_answers(
         temperature,
         evidence,
         held_out,
+        0.0 if known is None else known.sum((1, 2)),
     )
+
+
+def count_confusions(
+    answers: CrowdAnswers, probabilities: Float[np.ndarray, "n k"]
+) -> Float[np.ndarray, "m k k"]:
+    """Return how often each annotator is expected to have answered z where the true class is y, at [a, y, z].
+
+    Examples:
+        >>> answers = CrowdAnswers.from_matrix(np.array([[0, 1], [0, -1]]), 2)
+        >>> count_confusions(answers, np.array([[1.0, 0.0], [0.25, 0.75]])).tolist()
+        [[[1.25, 0.0], [0.75, 0.0]], [[0.0, 1.0], [0.0, 0.0]]]
+    """
+    return _confusion_counts(answers, probabilities)
+
+
+def _check_earlier(earlier: ArrayLike, answers: CrowdAnswers) -> NDArray[np.float64]:
+    values, k = np.asarray(earlier, dtype=np.float64), answers.n_classes
+    shape = (answers.n_annotators, k, k)
+    if values.shape != shape or not (np.isfinite(values) & (values >= 0)).all():
+        raise ValueError(
+            f"earlier: got numbers of shape {values.shape}; expected {shape}, non-negative: how often each "
+            "annotator gave each answer for each class."
+        )
+    return values
+
+
+def _sum_by_group(values: NDArray[np.float64], group: NDArray[np.int64]) -> NDArray[np.float64]:
+    total = np.zeros((int(group.max(initial=-1)) + 1, *values.shape[1:]))
+    np.add.at(total, group, values)
+    return total
 
 
 def credible_sets(probabilities: Float[np.ndarray, "n k"], least: float = 0.05) -> NDArray[np.bool_]:
@@ -428,13 +465,14 @@ class _Task:
     error_model: str
     class_priors: NDArray[np.float64] | None
     accuracy: float | None = None
+    earlier: NDArray[np.float64] | None = None  # (m, k, k) counts from other rows
 
     def fit(self, answers: CrowdAnswers, logs: NDArray[np.float64] | None) -> _State:
         counts = answers.counts
         # Until annotators' errors are estimated, an answer counts as a factor of e^2.
         start = np.log(counts + 0.01) if logs is None else log_softmax(logs, axis=1) + 2 * counts
         posterior = log_softmax(start, axis=1)
-        estimator = _ERROR_MODELS[self.error_model](answers)
+        estimator = _ERROR_MODELS[self.error_model](answers, self.earlier)
         if self.accuracy is not None:
             estimator = _KnownAccuracy(answers, self.accuracy)
         temperature = 1.0
@@ -577,17 +615,32 @@ def _matrix_of(correct: NDArray[np.float64], wrong: NDArray[np.float64]) -> NDAr
     return matrix
 
 
-class _OneCoin:
+class _Counting:
+    """Counts answers by the probable class, in these rows and earlier ones."""
+
+    def __init__(self, answers: CrowdAnswers, earlier: NDArray[np.float64] | None = None) -> None:
+        self.answers, self.earlier = answers, earlier
+
+    def count(self, q: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Expected number (m, k, k) of answers z by annotator a for class y, at [a, y, z]."""
+        counts = _confusion_counts(self.answers, q)
+        return counts if self.earlier is None else counts + self.earlier
+
+
+class _OneCoin(_Counting):
     """Every annotator has one accuracy; wrong answers are uniform."""
 
-    def __init__(self, answers: CrowdAnswers) -> None:
-        self.answers, k = answers, answers.n_classes
+    def __init__(self, answers: CrowdAnswers, earlier: NDArray[np.float64] | None = None) -> None:
+        super().__init__(answers, earlier)
+        k = answers.n_classes
         self.wrong = (1 - np.eye(k)) / (k - 1)
 
     def estimate(self, q: NDArray[np.float64], iteration: int) -> AnnotatorErrors:
         """Maximize the likelihood given the class probabilities q."""
         k, total = self.answers.n_classes, self.answers.n_answers
-        counts = _confusion_counts(self.answers, q)
+        if self.earlier is not None:
+            total = total + self.earlier.sum((1, 2))
+        counts = self.count(q)
         correct = np.einsum("ayy->a", counts)
         # Nobody is expected to be worse than chance: otherwise two opposite explanations would be equal.
         share = np.divide(correct, total, out=np.full(len(total), 0.5), where=total > 0)
@@ -610,31 +663,28 @@ class _KnownAccuracy(_OneCoin):
         return self.errors
 
 
-class _DawidSkene:
+class _DawidSkene(_Counting):
     """Every annotator has a confusion matrix of its own."""
-
-    def __init__(self, answers: CrowdAnswers) -> None:
-        self.answers = answers
 
     def estimate(self, q: NDArray[np.float64], iteration: int) -> AnnotatorErrors:
         """Maximize the likelihood given the class probabilities q."""
-        counts = _confusion_counts(self.answers, q) + 0.01  # so that no answer rules a class out
+        counts = self.count(q) + 0.01  # so that no answer rules a class out
         confusion = counts / counts.sum(2, keepdims=True)
         accuracy = np.einsum("ayy->a", counts) / counts.sum((1, 2))
         return AnnotatorErrors(confusion, np.log(confusion), accuracy)
 
 
-class _Shrunk:
+class _Shrunk(_Counting):
     """Confusion matrices shrunk to one skill, and the matrix of all annotators shrunk to one accuracy."""
 
-    def __init__(self, answers: CrowdAnswers) -> None:
-        self.answers = answers
+    def __init__(self, answers: CrowdAnswers, earlier: NDArray[np.float64] | None = None) -> None:
+        super().__init__(answers, earlier)
         self.concentration = np.full(answers.n_annotators, 10.0)
         self.share = np.full(len(CONCENTRATIONS), 1 / len(CONCENTRATIONS))
 
     def estimate(self, q: NDArray[np.float64], iteration: int) -> AnnotatorErrors:
         """Return the posterior of the confusion matrices given the class probabilities q."""
-        counts = _confusion_counts(self.answers, q)
+        counts = self.count(q)
         same = _always_the_same(counts)
         pooled, overall = _pool(counts[~same] if same.any() else counts)
         k = len(pooled)
@@ -701,7 +751,7 @@ def _log_evidence(counts: NDArray[np.float64], prior: NDArray[np.float64]) -> ND
 
 
 _ErrorEstimator = _Shrunk | _DawidSkene | _OneCoin
-_ERROR_MODELS: dict[str, Callable[[CrowdAnswers], _ErrorEstimator]] = {
+_ERROR_MODELS: dict[str, Callable[[CrowdAnswers, NDArray[np.float64] | None], _ErrorEstimator]] = {
     "shrunk": _Shrunk,
     "dawid_skene": _DawidSkene,
     "one_coin": _OneCoin,

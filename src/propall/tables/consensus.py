@@ -13,6 +13,7 @@ from propall.labels.annotators import (
     CrowdAnswers,
     Posterior,
     combine_answers,
+    count_confusions,
     credible_sets,
 )
 from propall.tables.label_columns import LabeledRows
@@ -104,6 +105,37 @@ def weigh_sets(
     return posterior
 
 
+class KnownAnnotators(NamedTuple):
+    """Annotators of an earlier table, and how they answered."""
+
+    names: tuple[str, ...]
+    counts: NDArray[np.float32]  # (m, k, k) expected answers z on rows of class y, see `count_confusions`
+
+    def earlier(self, names: tuple[str, ...], share: float = 1.0) -> NDArray[np.float64]:
+        """Return the counts of these annotators, zeros for new ones, times a share of the earlier rows."""
+        place = {name: i for i, name in enumerate(self.names)}
+        counts = np.zeros((len(names), *self.counts.shape[1:]))
+        for i, name in enumerate(names):
+            if name in place:
+                counts[i] = share * self.counts[place[name]]
+        return counts
+
+
+#: Most counts of known annotators that are kept.
+MAX_KNOWN_COUNTS = 2_000_000
+
+
+def known_annotators(labeled: LabeledRows, consensus: "Consensus") -> KnownAnnotators | None:
+    """Return how the named annotators of a table answered; None without any, or if they are too many."""
+    answers, posterior = crowd_answers(labeled), consensus.posterior
+    if answers is None or posterior is None or not labeled.annotators:
+        return None
+    if answers.n_annotators * answers.n_classes**2 > MAX_KNOWN_COUNTS:
+        return None
+    counts = count_confusions(answers, posterior.probabilities)
+    return KnownAnnotators(tuple(labeled.annotators), counts.astype(np.float32))
+
+
 class Consensus(NamedTuple):
     """A model's resolution of candidate sets, combined with the annotators' answers."""
 
@@ -129,6 +161,7 @@ def reach_consensus(
     rate: float | None = None,
     *,
     trust: float | None = None,
+    earlier: NDArray[np.float64] | None = None,
     like_0_1_0: bool = False,
 ) -> Consensus:
     """Combine the resolution by a model that was not fitted on these rows with what annotators said.
@@ -141,6 +174,7 @@ def reach_consensus(
         labeled: the labels.
         rate: error rate of candidate sets in an earlier file; see `estimate_set_errors`.
         trust: known accuracy of every annotator; estimated by default.
+        earlier: what is known of the annotators from other rows, see `combine_answers`.
         like_0_1_0: weigh answers as version 0.1.0 did, so that the labels by its models do not change.
     """
     logs, answers = resolution.log_probabilities, crowd_answers(labeled)
@@ -154,7 +188,7 @@ def reach_consensus(
         return Consensus(resolution, errors.doubt, errors.rate)
     if like_0_1_0:
         return _weigh_like_0_1_0(resolution, labeled)
-    posterior = combine_answers(logs, answers, accuracy=trust)
+    posterior = combine_answers(logs, answers, accuracy=trust, earlier=earlier)
     return decide(posterior, labeled, resolution.candidates, resolution.classes)
 
 

@@ -122,7 +122,8 @@ def evaluate(
         place = np.searchsorted(known, labeled.rows)
         mask = labeled.labels.to_numpy()
         resolution = Resolution(predictions.log_probabilities[place], mask, model.classes)
-        consensus = reach_consensus(resolution, labeled, like_0_1_0=model.is_of_0_1_0)
+        earlier = model.earlier_answers(labeled, seen[place])
+        consensus = reach_consensus(resolution, labeled, earlier=earlier, like_0_1_0=model.is_of_0_1_0)
         resolved = consensus.resolution
         evaluation.resolved = float((resolved.column == true[place]).mean())
         evaluation.covered = float(mask[np.arange(len(mask)), true[place]].mean())

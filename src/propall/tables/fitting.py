@@ -28,7 +28,7 @@ from propall.labels.candidates import CandidateLabels, UninformativeRowsWarning
 from propall.methods import METHODS
 from propall.nets import NETS
 from propall.provenance import available_memory, hardware
-from propall.tables.consensus import DOUBTFUL, Consensus, reach_consensus
+from propall.tables.consensus import DOUBTFUL, Consensus, known_annotators, reach_consensus
 from propall.tables.features import Features, report_duplicates
 from propall.tables.images import ImageColumn
 from propall.tables.label_columns import LabeledTable, find_label_copies
@@ -216,6 +216,7 @@ def fit_table(
     model = TableModel(classifier, features, source)
     logs = out_of_fold.log_probabilities.astype(np.float32)
     model.held_out = HeldOut(model.keys(table.frame, embedding, table.raw.folder), logs)
+    model.annotators = known_annotators(labeled, consensus)
     fitted = Fitted(model, table, X, consensus, search, notes, curves)
     fitted.trust = None if tolerant is None else tolerant.report
     fitted.hardware = hardware(search.best_estimator_.ensemble().device)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from propall import __version__, atomic_files, counter_rng
@@ -23,7 +23,9 @@ from propall.estimators.resolution import Resolution
 from propall.labels.parsing import as_text
 from propall.schema import check_json
 from propall.tables.arrow_text import joined
+from propall.tables.consensus import KnownAnnotators
 from propall.tables.features import Features
+from propall.tables.label_columns import LabeledRows
 from propall.tables.label_source import LabelSource
 from propall.training.checkpoint import write_tensors
 
@@ -31,6 +33,8 @@ from propall.training.checkpoint import write_tensors
 LAYOUT = 1
 #: Files of a model; the last one lists the others.
 CLASSIFIER, HELD_OUT, CONTENTS = "classifier.safetensors", "held_out.safetensors", "model.json"
+#: File of a model that was fitted on annotators' answers.
+ANNOTATORS = "annotators.safetensors"
 #: Files that `propall fit` adds: the report page, and the options that repeat the fit.
 PAGE, OPTIONS = "report.html", "options.json"
 
@@ -89,6 +93,7 @@ class TableModel:
     labels: LabelSource  # where they were in the training table
     account: dict[str, Any] = field(default_factory=dict)  # settings and results of the fit, as JSON values
     held_out: HeldOut | None = None
+    annotators: KnownAnnotators | None = None  # of the training table, if it has named ones
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -145,6 +150,21 @@ class TableModel:
             logs[seen] = self.held_out.log_probabilities[rows[seen]]
         return Resolution(logs, self.classifier.candidate_matrix(candidates), self.classes), seen
 
+    def earlier_answers(self, labeled: LabeledRows, seen: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+        """Return what the fit knows of the annotators of a table, see `combine_answers`.
+
+        The answers on training rows that are in the table count there, so the others count for the rest.
+
+        Args:
+            labeled: the labels of the table.
+            seen: (n,) whether each row is a training row.
+        """
+        if self.annotators is None or self.held_out is None or not labeled.annotators:
+            return None
+        share = 1 - min(1.0, seen.sum() / len(self.held_out.keys))
+        counts = self.annotators.earlier(tuple(labeled.annotators), share)
+        return counts if counts.any() else None
+
     def keys(
         self, frame: pd.DataFrame, embedding: NDArray[Any] | None = None, folder: Path | None = None
     ) -> NDArray[np.int64]:
@@ -181,6 +201,10 @@ class TableModel:
                 arrays = {"keys": held_out.keys, "log_probabilities": held_out.log_probabilities}
                 tensors = {name: torch.tensor(array) for name, array in arrays.items()}
                 write_tensors(part / HELD_OUT, tensors)
+            if self.annotators is not None:
+                names = json.dumps(self.annotators.names, ensure_ascii=False)
+                counts = torch.tensor(np.ascontiguousarray(self.annotators.counts))
+                write_tensors(part / ANNOTATORS, {"counts": counts}, {"names": names})
             contents = {
                 "layout": LAYOUT,
                 "version": __version__,
@@ -238,7 +262,12 @@ class TableModel:
             if HELD_OUT in contents["files"]
             else None
         )
-        return cls(classifier, features, labels, contents["account"], held_out)
+        annotators = (
+            _read_annotators(folder / ANNOTATORS, len(classifier.classes_))
+            if ANNOTATORS in contents["files"]
+            else None
+        )
+        return cls(classifier, features, labels, contents["account"], held_out, annotators)
 
 
 def check_model_folder(folder: str | Path) -> Path:
@@ -248,7 +277,7 @@ def check_model_folder(folder: str | Path) -> Path:
         raise ValueError(f"out: {folder} is a file; expected a folder for the model. Use a new folder.")
     if folder.exists():
         names = [path.name for path in folder.iterdir()]
-        foreign = sorted(set(names) - {CLASSIFIER, HELD_OUT, CONTENTS, PAGE, OPTIONS})
+        foreign = sorted(set(names) - {CLASSIFIER, HELD_OUT, ANNOTATORS, CONTENTS, PAGE, OPTIONS})
         if foreign:
             inside = f"{foreign[0]!r}, which is not part of a model"
             raise ValueError(f"out: {folder} contains {inside}. Use a new folder.")
@@ -287,6 +316,21 @@ def _read_held_out(path: Path, n_classes: int) -> HeldOut:
     if keys.ndim != 1 or logs.shape != (len(keys), n_classes) or keys.dtype != np.int64:
         raise _invalid(path, f"shapes {keys.shape} and {logs.shape} do not fit {n_classes} classes")
     return HeldOut(keys, logs)
+
+
+def _read_annotators(path: Path, n_classes: int) -> KnownAnnotators:
+    try:
+        with safe_open(path, framework="pt") as file:
+            counts = file.get_tensor("counts").numpy()
+            names = json.loads((file.metadata() or {})["names"])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"model: {path} cannot be read ({error}). Use an unmodified copy.") from error
+    are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not are_names or counts.shape != (len(names), n_classes, n_classes) or counts.dtype != np.float32:
+        raise _invalid(path, f"counts of shape {counts.shape} do not fit its annotators and classes")
+    if not (np.isfinite(counts) & (counts >= 0)).all():
+        raise _invalid(path, "some counts are negative or no numbers")
+    return KnownAnnotators(tuple(names), counts)
 
 
 def _invalid(path: Path, reason: object) -> ValueError:

@@ -19,6 +19,7 @@ from propall.tables.learning_curves import LearningCurves
 from propall.tables.model import TableModel
 from propall.tables.reading import DataNote, RawTable, read_table
 from propall.tables.writing import add_columns, format_alternatives
+from propall.wording import list_names
 
 #: A resolved label with at least this probability counts as sure.
 SURE = 0.9
@@ -220,18 +221,33 @@ def resolve_file(
     # The fit estimated how often sets lack the true label; labels from another source may differ.
     rate = model.account.get("sets_without_truth") if source is None else None
     curves = model.account.get("curves")
+    earlier = model.earlier_answers(labeled, seen)
     return ResolvedTable(
         raw,
         labeled,
-        reach_consensus(resolution, labeled, rate, like_0_1_0=model.is_of_0_1_0),
+        reach_consensus(resolution, labeled, rate, earlier=earlier, like_0_1_0=model.is_of_0_1_0),
         seen,
         model.account,
-        [*raw.notes, *labeled.notes, *model.features.check_new_rows(frame, prepared)],
+        [
+            *raw.notes,
+            *labeled.notes,
+            *model.features.check_new_rows(frame, prepared),
+            *_note_known_annotators(labeled, earlier),
+        ],
         model.features.images,
         None if curves is None else LearningCurves.from_dict(curves),
         unfinished=model.is_unfinished,
         item=labels.item,
     )
+
+
+def _note_known_annotators(labeled: LabeledRows, earlier: NDArray[np.float64] | None) -> list[DataNote]:
+    if earlier is None:
+        return []
+    answers = earlier.sum((1, 2))
+    known = [name for name, count in zip(labeled.annotators, answers, strict=True) if count]
+    text = f"{list_names(known)}: {answers.sum():.0f} answers in the fit count for how reliable they are"
+    return [DataNote("known annotators", text)]
 
 
 @dataclass
