@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,15 +11,25 @@ import pytest
 from propall.estimators.scorers import CRITERIA
 from propall.report import model_pages
 from propall.report.charts.reliability import ReliabilityChart
-from propall.report.model_pages import CRITERION_WORDS, REVIEWED_ROWS, evaluation_page, fit_page, resolve_page
+from propall.report.model_pages import (
+    CRITERION_WORDS,
+    REVIEWED_ROWS,
+    evaluation_page,
+    fit_in_parts_page,
+    fit_page,
+    resolve_page,
+)
+from propall.report.numbers import format_number
 from propall.report.tables import ReportTable
 from propall.tables.evaluation import evaluate
 from propall.tables.fitting import FitOptions, fit_table
 from propall.tables.images import ImageColumn
 from propall.tables.label_columns import open_table
 from propall.tables.label_source import LabelSource
+from propall.tables.larger_than_memory import fit_in_parts
 from propall.tables.reading import read_table
 from propall.tables.resolution import resolve_file, resolve_training_rows
+from propall.tables.streaming import read_parts
 from tests.fixtures.tables import write_birds
 
 
@@ -38,12 +49,24 @@ def evaluation(fitted, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pages(fitted, evaluation, tmp_path_factory):
+def fitted_in_parts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parts")
+    write_birds(folder / "birds.csv", 400, dirty=True)
+    options = FitOptions(effort="quick", epochs=20)
+    parts = partial(read_parts, folder / "birds.csv", size=10_000)
+    fitted = fit_in_parts(parts, LabelSource(label="species"), folder / "model", options)
+    fitted.model.account["options"] = {"effort": "quick", "epochs": 20}
+    return fitted
+
+
+@pytest.fixture(scope="module")
+def pages(fitted, fitted_in_parts, evaluation, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     page = evaluation_page(evaluation, "birds.csv", fitted.model.account)
     return {
         "evaluation": page.write(folder / "evaluation.html"),
         "fit": fit_page(fitted).write(folder / "fit.html"),
+        "fit in parts": fit_in_parts_page(fitted_in_parts).write(folder / "parts.html"),
         "resolve": resolve_page(resolve_training_rows(fitted)).write(folder / "resolve.html"),
     }
 
@@ -67,6 +90,34 @@ def test_the_page_of_a_fit_says_what_was_found(fitted, outline) -> None:
         fitted.hardware,
     ):
         assert part in text, part
+
+
+def test_the_page_of_a_fit_in_parts_says_what_was_found(fitted_in_parts, outline) -> None:
+    page, account = fit_in_parts_page(fitted_in_parts), fitted_in_parts.model.account
+    parsed = outline(page.to_html())
+    text = " ".join(" ".join(parsed.text).split())
+    assert len(parsed.ids) == len(set(parsed.ids))
+    held_out = account["streamed"]["held_out_rows"]
+    for part in (
+        "A model of birds.csv",
+        f"trained on {account['used']} rows",
+        f"of {account['rows']} rows used",
+        f"Judged by {held_out} held-out rows",
+        f"On training rows, the weighted mean has {format_number(account['streamed']['training_score'], 3)}",
+        "models of 2 tried" if account["members"] > 1 else "1 model of 2 tried",
+        "MLP, 128 units",
+        f"The model uses {len(account['columns'])} columns",
+        "TF-IDF of",
+        "hardest to tell apart",
+        "How to repeat this fit",
+        "to read and fit",
+        fitted_in_parts.hardware,
+    ):
+        assert part in text, part
+    assert text.count("'herrng gull' is read as 'herring gull'") == 1
+    chart = page.sections[0].body
+    assert isinstance(chart, ReliabilityChart)
+    assert sum(each.rows for each in chart.bins) <= held_out
 
 
 def test_the_page_of_a_resolve_says_what_was_found(fitted, outline) -> None:
@@ -201,7 +252,7 @@ def test_rows_with_images_show_them(tmp_path, outline) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1600])
-@pytest.mark.parametrize("which", ["fit", "resolve", "evaluation"])
+@pytest.mark.parametrize("which", ["fit", "fit in parts", "resolve", "evaluation"])
 def test_opens_quietly_and_fits(which, width, theme, visit, pages) -> None:
     with visit(pages[which], width=width, theme=theme) as seen:
         seen.assert_opened_without_errors_and_fits(pages[which], width)

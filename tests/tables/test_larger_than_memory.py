@@ -275,7 +275,9 @@ def test_fit_predict_and_resolve_a_folder(folder, tmp_path, capsys):
         "classifier.safetensors",
         "model.json",
         "options.json",
+        "report.html",
     ]
+    assert printed.out.rstrip().endswith(f"Report: {model / 'report.html'}")
     assert json.loads((model / "options.json").read_text())["seed"] == 1
     assert main(["predict", str(folder), "--model", str(model), "--out", str(tmp_path / "p.parquet")]) == 0
     capsys.readouterr()

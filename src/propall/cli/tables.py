@@ -178,8 +178,9 @@ def _fit_in_parts(
     output: OutputOptions,
 ) -> None:
     """Fit a model to a table that is too large for memory."""
+    from propall.report.model_pages import fit_in_parts_page
     from propall.tables.larger_than_memory import fit_in_parts
-    from propall.tables.model import CONTENTS, OPTIONS
+    from propall.tables.model import CONTENTS, OPTIONS, PAGE
     from propall.tables.reading import read_table
     from propall.tables.streaming import read_parts
 
@@ -204,14 +205,18 @@ def _fit_in_parts(
     )
     account = fitted.model.account
     account["options"] = as_dict(labels, features, training)
-    text = json.dumps(account["options"], indent=1, ensure_ascii=False) + "\n"
-    fitted.model.save(out, attachments={OPTIONS: text})
+    attachments = {OPTIONS: json.dumps(account["options"], indent=1, ensure_ascii=False) + "\n"}
+    page = out / PAGE if output.page else None
+    if page is not None:
+        attachments[PAGE] = fit_in_parts_page(fitted).to_html()
+    fitted.model.save(out, attachments=attachments)
     if output.json:
-        print_json({**account, "model": out, "page": None})
+        print_json({**account, "model": out, "page": page})
         return
     if not output.quiet:
         _print_fit(fitted)
-    print_line(f"{_fit_result(fitted)} Model: {out}{' (replaces the previous one)' * replaces}")
+    where = f"Model: {out}{' (replaces the previous one)' * replaces}{_report_at(page)}"
+    print_line(f"{_fit_result(fitted)} {where}")
 
 
 def _report_at(page: Path | None) -> str:

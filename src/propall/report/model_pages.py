@@ -29,6 +29,7 @@ from propall.tables.evaluation import Evaluation
 from propall.tables.features import Features
 from propall.tables.fitting import Fitted, guessing_rate
 from propall.tables.images import ImageColumn
+from propall.tables.larger_than_memory import FittedInParts
 from propall.tables.reading import DataNote
 from propall.tables.resolution import SURE, ResolvedTable, resolve_training_rows
 from propall.tables.writing import format_alternatives
@@ -79,24 +80,9 @@ CRITERION_WORDS = {
 def fit_page(fitted: Fitted) -> Page:
     """Build the page of a fit: the data, the chosen settings, confused labels, and rows to review."""
     resolved, account = resolve_training_rows(fitted), fitted.model.account
-    covering = 100 * account["held_out"]["covering_rate"]
-    n_classes = len(account["classes"])
-    trained = "A weighted mean of {}" if "portfolio" in account else "{}"
-    kind = "model" if "portfolio" in account else "network"
-    finding = (
-        f"{trained.format(plural(account['members'], kind))} trained on {account['used']} rows with "
-        f"{format_number(account['mean_candidates'], 1)} candidate labels per row; "
-        f"{format_percent(covering, 1)} of the held-out predictions are among the candidates."
-    )
+    judged = "out of bag" if "portfolio" in account else f"{account['folds']} folds"
     figures = [
-        KeyFigure(
-            format_percent(covering, 1),
-            "of held-out predictions are candidates",
-            f"random guessing: {format_percent(100 * guessing_rate(account), 0)}; "
-            + ("out of bag" if "portfolio" in account else f"{account['folds']} folds"),
-        ),
-        KeyFigure(str(account["used"]), f"of {account['rows']} rows used", _n_dropped(fitted.notes)),
-        KeyFigure(format_number(account["mean_candidates"]), f"candidates of {n_classes} classes", "mean"),
+        *_fit_figures(fitted, judged),
         _doubted_figure(resolved),
         KeyFigure(duration(fitted.seconds), "to search and fit", fitted.hardware),
     ]
@@ -107,7 +93,70 @@ def fit_page(fitted: Fitted) -> Page:
         *_table_sections(resolved, fitted.model.features),
         *_options_sections(account.get("options", {})),
     ]
-    return _page(f"A model of {account['source']}", finding, figures, sections, account)
+    return _page(f"A model of {account['source']}", _fit_finding(account), figures, sections, account)
+
+
+def fit_in_parts_page(fitted: FittedInParts) -> Page:
+    """Build the page of a fit in parts: what the held-out rows show, the models and the columns."""
+    account = fitted.model.account
+    streamed, rate = account["streamed"], account["sets_without_truth"]
+    n = streamed["held_out_rows"]
+    figures = [
+        *_fit_figures(fitted, f"{n} held-out rows"),
+        KeyFigure(
+            str(account["doubted"]),
+            "held-out rows whose candidates are probably all wrong",
+            f"estimated for {format_percent(100 * rate, 1)} of all candidate sets",
+        ),
+        KeyFigure(duration(fitted.seconds), "to read and fit", fitted.hardware),
+    ]
+    resolution = Resolution(
+        fitted.portfolio.log_probabilities, fitted.held_out.candidates, fitted.model.classes
+    )
+    how = f"Judged by {n} held-out rows, which also calibrated the model and decided the weights."
+    training, held_out = (
+        format_number(score, 3) for score in (streamed["training_score"], account["portfolio_score"])
+    )
+    models = _portfolio_section(account)
+    compared = f"On training rows, the weighted mean has {training}, on held-out rows {held_out}."
+    ambiguous = resolution.candidates.sum(1) > 1
+    sections = [
+        *_trust_sections(resolution, how),
+        *_confusion_sections(resolution, ambiguous),
+        replace(models, text=f"{models.text} {compared}"),
+        _column_section(fitted.model.features),
+        *([note_section(fitted.notes)] if fitted.notes else []),
+        *_options_sections(account.get("options", {})),
+    ]
+    title, finding = f"A model of {account['source']}", _fit_finding(account)
+    return _page(title, finding, figures, sections, {**account, "folds": None})
+
+
+def _fit_finding(account: Mapping[str, Any]) -> str:
+    covering = 100 * account["held_out"]["covering_rate"]
+    trained = "A weighted mean of {}" if "portfolio" in account else "{}"
+    kind = "model" if "portfolio" in account else "network"
+    return (
+        f"{trained.format(plural(account['members'], kind))} trained on {account['used']} rows with "
+        f"{format_number(account['mean_candidates'], 1)} candidate labels per row; "
+        f"{format_percent(covering, 1)} of the held-out predictions are among the candidates."
+    )
+
+
+def _fit_figures(fitted: Fitted | FittedInParts, judged: str) -> list[KeyFigure]:
+    """The key figures of a fit about its rows; `judged` says which rows are held out."""
+    account = fitted.model.account
+    covering = 100 * account["held_out"]["covering_rate"]
+    n_classes = len(account["classes"])
+    return [
+        KeyFigure(
+            format_percent(covering, 1),
+            "of held-out predictions are candidates",
+            f"random guessing: {format_percent(100 * guessing_rate(account), 0)}; {judged}",
+        ),
+        KeyFigure(str(account["used"]), f"of {account['rows']} rows used", _n_dropped(fitted.notes)),
+        KeyFigure(format_number(account["mean_candidates"]), f"candidates of {n_classes} classes", "mean"),
+    ]
 
 
 def resolve_page(resolved: ResolvedTable) -> Page:
@@ -264,14 +313,18 @@ def _table_sections(resolved: ResolvedTable, features: Features | None) -> list[
     heading = f"{plural(single, 'row')} with one label, {resolved.ambiguous} with several candidates"
     sections = [PageSection(heading, chart, f"As written in the file: {written}.")]
     if features is not None:
-        rows = [TableRow.of(*described) for described in features.describe()]
-        table = _table("column", [_text("kind"), _text("encoding")], rows, "Inputs of the model.")
-        if len(rows) > MOST_COLUMNS:
-            table = replace(table, first=MOST_COLUMNS)
-        sections.append(PageSection(f"The model uses {plural(len(rows), 'column')}", table))
+        sections.append(_column_section(features))
     if resolved.notes:
         sections.append(note_section(resolved.notes))
     return sections
+
+
+def _column_section(features: Features) -> PageSection:
+    rows = [TableRow.of(*described) for described in features.describe()]
+    table = _table("column", [_text("kind"), _text("encoding")], rows, "Inputs of the model.")
+    if len(rows) > MOST_COLUMNS:
+        table = replace(table, first=MOST_COLUMNS)
+    return PageSection(f"The model uses {plural(len(rows), 'column')}", table)
 
 
 # The fit.
@@ -379,22 +432,23 @@ def _options_sections(options: Mapping[str, Any]) -> list[PageSection]:
 
 
 def _resolution_sections(resolved: ResolvedTable) -> list[PageSection]:
-    sections = [*_trust_sections(resolved), _confidence_section(resolved), *_review_sections(resolved)]
     return [
-        *sections,
-        *_confusion_sections(resolved),
+        *_trust_sections(resolved.resolution, _answered_by(resolved)),
+        _confidence_section(resolved),
+        *_review_sections(resolved),
+        *_confusion_sections(resolved.resolution, resolved.is_ambiguous),
         _count_section(resolved),
         *annotator_sections(resolved),
     ]
 
 
-def _trust_sections(resolved: ResolvedTable) -> list[PageSection]:
+def _trust_sections(resolution: Resolution, answered_by: str) -> list[PageSection]:
     """What can be checked without true labels: whether the most probable of all classes is a candidate."""
-    informative = ~resolved.resolution.candidates.all(1)
+    informative = ~resolution.candidates.all(1)
     if not informative.any():
         return []
-    probabilities = resolved.resolution.probabilities[informative]
-    candidates = resolved.resolution.candidates[informative]
+    probabilities = resolution.probabilities[informative]
+    candidates = resolution.candidates[informative]
     is_candidate = candidates[np.arange(len(candidates)), probabilities.argmax(1)]
     stated = probabilities.max(1)
     place = _bin(stated)
@@ -419,7 +473,7 @@ def _trust_sections(resolved: ResolvedTable) -> list[PageSection]:
     if gap > TOLERATED_GAP:
         heading = f"The probabilities are too high by {format_number(100 * gap, 1)} points on average"
     text = (
-        f"{_answered_by(resolved)} A class predicted with probability p should be a candidate in at least a "
+        f"{answered_by} A class predicted with probability p should be a candidate in at least a "
         "fraction p of the rows. Wrong classes can be candidates too, so this reveals overconfidence but "
         "does not rule it out: `propall evaluate` measures accuracy where true labels are known."
     )
@@ -465,9 +519,8 @@ def _answered_by(resolved: ResolvedTable) -> str:
     return "Training rows are resolved by models that did not see them, all other rows by the final model."
 
 
-def _confusion_sections(resolved: ResolvedTable) -> list[PageSection]:
-    resolution = resolved.resolution
-    rows = resolved.is_ambiguous & ~resolution.candidates.all(1)
+def _confusion_sections(resolution: Resolution, is_ambiguous: NDArray[np.bool_]) -> list[PageSection]:
+    rows = is_ambiguous & ~resolution.candidates.all(1)
     if not rows.any():
         return []
     mask, probabilities = resolution.candidates[rows], resolution.among_candidates[rows]

@@ -24,6 +24,7 @@ from propall.estimators.scorers import CRITERIA
 from propall.estimators.stored_fitting import Rows, StoredPortfolio, StoredSettings, fit_stored_portfolio
 from propall.estimators.workers import ONE_PROCESS, Workers
 from propall.labels.candidates import UninformativeRowsWarning
+from propall.provenance import hardware
 from propall.tables.consensus import DOUBTFUL, SetErrors, estimate_set_errors
 from propall.tables.features import Features
 from propall.tables.file_formats import is_larger, kind_of
@@ -92,6 +93,7 @@ class FittedInParts:
     held_out: Rows
     notes: list[DataNote] = field(default_factory=list)
     seconds: float = 0.0
+    hardware: str = ""
     trust: None = None  # every label is believed
 
 
@@ -144,7 +146,11 @@ def fit_in_parts(
                 _settings(options, workers),
             )
     fitted = FittedInParts(TableModel(portfolio.mixture, features, source), portfolio, encoded.held_out)
-    fitted.notes = [*survey.notes, *encoded.notes, *notes]
+    # The second pass repeats some notes of the first, such as on typos, with the rows.
+    said = {(note.kind, note.text, note.action) for note in encoded.notes}
+    first = [note for note in survey.notes if (note.kind, note.text, note.action) not in said]
+    fitted.notes = [*first, *encoded.notes, *notes]
+    fitted.hardware = hardware("cpu")
     fitted.seconds = time.perf_counter() - start
     fitted.model.account = _account(fitted, survey, encoded, options)
     return fitted
