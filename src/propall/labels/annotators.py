@@ -354,7 +354,9 @@ def count_confusions(
         >>> count_confusions(answers, np.array([[1.0, 0.0], [0.25, 0.75]])).tolist()
         [[[1.25, 0.0], [0.75, 0.0]], [[0.0, 1.0], [0.0, 0.0]]]
     """
-    return _confusion_counts(answers, probabilities)
+    k = answers.n_classes
+    counts: NDArray[np.float64] = (answers.votes.T @ probabilities).reshape(-1, k, k).transpose(0, 2, 1)
+    return counts
 
 
 def _check_earlier(earlier: ArrayLike, answers: CrowdAnswers) -> NDArray[np.float64]:
@@ -599,13 +601,6 @@ def _predict_answers(answers: CrowdAnswers, state: _State, *, use_others: bool =
     return predicted
 
 
-def _confusion_counts(answers: CrowdAnswers, q: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Expected number (m, k, k) of answers z by annotator a for class y, at [a, y, z]."""
-    k = answers.n_classes
-    counts: NDArray[np.float64] = (answers.votes.T @ q).reshape(-1, k, k).transpose(0, 2, 1)
-    return counts
-
-
 def _matrix_of(correct: NDArray[np.float64], wrong: NDArray[np.float64]) -> NDArray[np.float64]:
     """Confusion matrices with a diagonal (..., k) and a distribution (k, k) of the wrong answers."""
     k = correct.shape[-1]
@@ -623,7 +618,7 @@ class _Counting:
 
     def count(self, q: NDArray[np.float64]) -> NDArray[np.float64]:
         """Expected number (m, k, k) of answers z by annotator a for class y, at [a, y, z]."""
-        counts = _confusion_counts(self.answers, q)
+        counts = count_confusions(self.answers, q)
         return counts if self.earlier is None else counts + self.earlier
 
 
