@@ -44,7 +44,10 @@ PAGES: dict[str, tuple[str, str, tuple[Module, ...]]] = {
         "Candidate sets from labels, votes, annotators, hierarchies and predictions.",
         (
             Module("propall.labels"),
-            Module("propall.labels.annotators", ("combine_answers", "count_confusions", "credible_sets", "Posterior")),
+            Module(
+                "propall.labels.annotators",
+                ("combine_answers", "count_confusions", "credible_sets", "Posterior"),
+            ),
             Module("propall.labels.predictions", ("Conformal",)),
             Module("propall.labels.hierarchy", ("Tree", "read_tree")),
         ),

@@ -53,7 +53,7 @@ def published_tables() -> str:
 
 
 def methods_table() -> str:
-    """Methods under one recipe, for every setting with at least two results; methods without one come last."""
+    """Methods under one recipe, for every setting with at least two results; those without one come last."""
     compared: dict[str, list[RowResult]] = {}
     for result in _rows():
         if result.row.setting in modern.COMPARED:
