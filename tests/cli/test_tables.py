@@ -325,6 +325,7 @@ def test_errors_are_one_line(run, dirty_birds, tmp_path) -> None:
         (("fit", dirty_birds, "--label", "species", "--out", tmp_path), "which is not part of a model"),
         (("resolve", dirty_birds, "-m", "m", "--out", tmp_path / "r.docx"), "has the suffix .docx"),
         (("predict", dirty_birds, "--model", "m", "--out", dirty_birds), "is the input file"),
+        (("predict", tmp_path, "--model", "m", "--out", tmp_path / "x.csv.gz"), "is in the input folder"),
     ]:
         code, _, err = run(*words)
         assert code == 1
@@ -488,7 +489,13 @@ def test_consensus_of_answers(run, tmp_path) -> None:
     assert "Ask again first: row" in out
     assert "300 rows labeled" in out
     names = {path.name for path in tmp_path.iterdir()} - {"wide.csv"}
-    assert names == {"out.csv", "out.html", "out_annotators.csv", "out_confusions.csv", "out_questions.csv"}
+    beside = {"out.html", "out_annotators.csv", "out_confusions.csv", "out_questions.csv"}
+    assert names == {"out.csv", *beside}
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    code, _, _ = run("consensus", wide_file, "--annotators", "a,b,c", "--out", packed / "out.csv.gz")
+    assert code == 0
+    assert {path.name for path in packed.iterdir()} == {"out.csv.gz", *beside}
     long_form(wide).to_csv(long_file, index=False)
     code, out, _ = run("consensus", long_file, "--out", tmp_path / "long_out.csv", "--json", *NO_PAGE)
     assert code == 0

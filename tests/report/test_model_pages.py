@@ -100,10 +100,13 @@ def test_the_page_of_a_fit_in_parts_says_what_was_found(fitted_in_parts, outline
     held_out = account["streamed"]["held_out_rows"]
     for part in (
         "A model of birds.csv",
-        f"trained on {account['used']} rows",
+        f"trained on {account['used'] - held_out} rows",
         f"of {account['rows']} rows used",
+        f"held-out rows whose candidates are probably all wrong {account['doubted']}",
+        "more cells than the 8 columns",  # from the first pass over the file
         f"Judged by {held_out} held-out rows",
-        f"On training rows, the weighted mean has {format_number(account['streamed']['training_score'], 3)}",
+        "The log-likelihood of the weighted mean on training rows is "
+        + format_number(account["streamed"]["training_score"], 3),
         "models of 2 tried" if account["members"] > 1 else "1 model of 2 tried",
         "MLP, 128 units",
         f"The model uses {len(account['columns'])} columns",
@@ -118,6 +121,7 @@ def test_the_page_of_a_fit_in_parts_says_what_was_found(fitted_in_parts, outline
     chart = page.sections[0].body
     assert isinstance(chart, ReliabilityChart)
     assert sum(each.rows for each in chart.bins) <= held_out
+    assert " folds" not in text
 
 
 def test_the_page_of_a_resolve_says_what_was_found(fitted, outline) -> None:

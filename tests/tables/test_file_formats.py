@@ -8,7 +8,7 @@ import pytest
 from propall.tables import file_formats
 from propall.tables.file_formats import describe_suffix, find_format, is_larger, read_text, table_stem
 from propall.tables.reading import read_table
-from propall.tables.writing import format_of, write_table
+from propall.tables.writing import writable_format, write_table
 
 TABLE = b"x,label\n1,cat|dog\n2,emu\n"
 
@@ -53,7 +53,7 @@ def test_other_names_are_refused(tmp_path, name, suffix) -> None:
     with pytest.raises(ValueError, match=f"file: {name} has {suffix}; expected .csv, .* such as .csv.gz"):
         read_table(path)
     with pytest.raises(ValueError, match=f"out: {name} has {suffix}; expected .csv"):
-        format_of(path)
+        writable_format(path)
 
 
 def test_names_of_files_beside_a_table() -> None:
@@ -129,6 +129,11 @@ def test_what_is_too_large_for_memory_is_not_unpacked(tmp_path, monkeypatch) -> 
     ):
         read_text(path)
     assert len(blocks) == 4  # three fit
+    monkeypatch.setattr(file_formats, "available_memory", lambda: 1 << 20)
+    blocks.clear()
+    with pytest.raises(ValueError, match="which do not fit in memory"):
+        read_text(path)
+    assert len(blocks) == 2
 
 
 def _counting(read, blocks):

@@ -333,6 +333,9 @@ def test_square_roots_of_embeddings_are_tried() -> None:
     for values, tries_roots in ((embedding, True), (embedding - 1, False)):
         names = [row["name"] for row in fit_table(table, options, embedding=values).search.results_]
         assert ("IPAL, square root" in names) == tries_roots
+    table = open_table(counts().assign(w0=lambda f: f["w0"] - 1.0), LABELS)
+    fitted = fit_table(table, options, columns=["w0", "w1"], embedding=embedding[:, :4])  # five of six
+    assert "IPAL, square root" not in [row["name"] for row in fitted.search.results_]
 
 
 def test_square_roots_are_tried_again_if_labels_are_doubted() -> None:

@@ -139,6 +139,9 @@ def test_a_folder_of_compressed_files(tmp_path):
     (tmp_path / "a.csv").write_text("x,label\na,cat\n")
     with pytest.raises(ValueError, match=r"holds a\.csv and a\.csv\.gz; the rows of both would be used"):
         list(read_parts(tmp_path))
+    (tmp_path / "a.csv").rename(tmp_path / "A.CSV")
+    with pytest.raises(ValueError, match=r"holds A\.CSV and a\.csv\.gz"):
+        list(read_parts(tmp_path))
 
 
 def test_parts_after_a_line_that_names_the_separator(tmp_path):

@@ -14,7 +14,7 @@ from propall.labels.parsing import as_text
 from propall.tables.formulas import is_answer_column
 from propall.tables.reading import read_table
 from propall.tables.streaming import table_writer
-from propall.tables.writing import add_columns, format_of, json_lines, write_table
+from propall.tables.writing import add_columns, json_lines, writable_format, write_table
 
 needs_openpyxl = pytest.mark.skipif(find_spec("openpyxl") is None, reason="needs openpyxl")
 BINARY = {".parquet": "pyarrow", ".feather": "pyarrow", ".xlsx": "openpyxl"}
@@ -86,7 +86,7 @@ def test_columns_of_the_table_are_never_replaced() -> None:
 @pytest.mark.skipif(find_spec("odf") is not None, reason="odfpy is installed")
 def test_a_missing_library_is_noticed_before_the_work() -> None:
     with pytest.raises(ValueError, match=r"out: writing .ods requires odfpy; pip install odfpy"):
-        format_of("t.ods")
+        writable_format("t.ods")
 
 
 NUMBERS = [

@@ -529,10 +529,14 @@ def _check_workers(embeddings: Path | None, encoding: str | None) -> None:
 
 def _check_out(out: Path, file: Path, beside: Sequence[Path] = ()) -> None:
     """Raise an error for an unusable output file before any work is done."""
-    from propall.tables.writing import format_of
+    from propall.tables.writing import writable_format
 
-    format_of(out)
+    writable_format(out)
     check_writable(out)
+    if file.is_dir() and out.resolve().parent == file.resolve():
+        raise ValueError(
+            f"out: {out} is in the input folder, whose files are read as one table; choose another folder."
+        )
     for path in (out, *beside):
         if path.exists() and path.resolve() == file.resolve():
             what = "" if path == out else f", which a report beside {out} would replace"

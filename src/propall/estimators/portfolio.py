@@ -330,7 +330,7 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
         members = self.members or standard_portfolio(
             self.effort,
             len(features),
-            histograms=self._has_histograms(features),
+            histograms=self._tried_histograms(features),
             dependent=dependent,
             n_classes=labels.n_classes,
         )
@@ -355,7 +355,7 @@ class PartialLabelPortfolio(CandidateMixin, BaseEstimator):
         self._weigh(fitting, labels, weight)
         return self
 
-    def _has_histograms(self, features: NDArray[Any]) -> Histograms:
+    def _tried_histograms(self, features: NDArray[Any]) -> Histograms:
         if self.histograms is not None:
             return self.histograms
         return features.ndim == 2 and are_histograms(features.min(0))

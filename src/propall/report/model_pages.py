@@ -93,7 +93,8 @@ def fit_page(fitted: Fitted) -> Page:
         *_table_sections(resolved, fitted.model.features),
         *_options_sections(account.get("options", {})),
     ]
-    return _page(f"A model of {account['source']}", _fit_finding(account), figures, sections, account)
+    title, finding = f"A model of {account['source']}", _fit_finding(account, account["used"])
+    return _page(title, finding, figures, sections, account)
 
 
 def fit_in_parts_page(fitted: FittedInParts) -> Page:
@@ -114,11 +115,9 @@ def fit_in_parts_page(fitted: FittedInParts) -> Page:
         fitted.portfolio.log_probabilities, fitted.held_out.candidates, fitted.model.classes
     )
     how = f"Judged by {n} held-out rows, which also calibrated the model and decided the weights."
-    training, held_out = (
-        format_number(score, 3) for score in (streamed["training_score"], account["portfolio_score"])
-    )
+    training = format_number(streamed["training_score"], 3)
     models = _portfolio_section(account)
-    compared = f"On training rows, the weighted mean has {training}, on held-out rows {held_out}."
+    compared = f"The log-likelihood of the weighted mean on training rows is {training}."
     ambiguous = resolution.candidates.sum(1) > 1
     sections = [
         *_trust_sections(resolution, how),
@@ -128,16 +127,17 @@ def fit_in_parts_page(fitted: FittedInParts) -> Page:
         *([note_section(fitted.notes)] if fitted.notes else []),
         *_options_sections(account.get("options", {})),
     ]
-    title, finding = f"A model of {account['source']}", _fit_finding(account)
+    title, finding = f"A model of {account['source']}", _fit_finding(account, account["used"] - n)
     return _page(title, finding, figures, sections, {**account, "folds": None})
 
 
-def _fit_finding(account: Mapping[str, Any]) -> str:
+def _fit_finding(account: Mapping[str, Any], n_training: int) -> str:
     covering = 100 * account["held_out"]["covering_rate"]
-    trained = "A weighted mean of {}" if "portfolio" in account else "{}"
+    is_mean = "portfolio" in account and account["members"] > 1
+    trained = "A weighted mean of {}" if is_mean else "{}"
     kind = "model" if "portfolio" in account else "network"
     return (
-        f"{trained.format(plural(account['members'], kind))} trained on {account['used']} rows with "
+        f"{trained.format(plural(account['members'], kind))} trained on {n_training} rows with "
         f"{format_number(account['mean_candidates'], 1)} candidate labels per row; "
         f"{format_percent(covering, 1)} of the held-out predictions are among the candidates."
     )

@@ -66,8 +66,14 @@ def find_format(path: str | Path) -> FileFormat | None:
 
 def kind_of(path: str | Path) -> str | None:
     """Return the kind of a table file, as in `FORMATS`, by its name; None if it is not that of a table."""
-    known = find_format(path)
-    return None if known is None else known.kind
+    found = find_format(path)
+    return None if found is None else found.kind
+
+
+def is_compressed(path: str | Path) -> bool:
+    """Whether a table file is compressed, by its name."""
+    found = find_format(path)
+    return found is not None and found.is_compressed
 
 
 def describe_suffix(path: Path) -> str:
@@ -89,15 +95,13 @@ def table_stem(path: Path) -> str:
         >>> table_stem(Path("out/birds.csv.gz")), table_stem(Path("birds.v2.csv"))
         ('birds', 'birds.v2')
     """
-    known = find_format(path)
-    return Path(path.stem).stem if known is not None and known.is_compressed else path.stem
+    return Path(path.stem).stem if is_compressed(path) else path.stem
 
 
 @contextmanager
 def open_text(path: Path) -> Iterator[BinaryIO]:
     """Open a text file for its bytes, unpacked if it is compressed; raise ValueError if it is damaged."""
-    known = find_format(path)
-    if known is None or not known.is_compressed:
+    if not is_compressed(path):
         with path.open("rb") as file:
             yield file
         return
@@ -127,8 +131,7 @@ def check_compression(path: Path, start: bytes) -> None:
     """Raise ValueError if the unpacked contents of a text file begin as a gzip file does."""
     if not start.startswith(GZIP_START):
         return
-    known = find_format(path)
-    if known is not None and known.is_compressed:
+    if is_compressed(path):
         raise ValueError(f"file: {path.name} is compressed with gzip twice. Unpack it once.")
     raise ValueError(f"file: {path.name} is compressed with gzip. Rename it to {path.name}{GZIP}.")
 
@@ -139,8 +142,8 @@ def is_larger(path: Path, limit: int) -> bool:
     The size that a gzip file states is that of its last member, modulo 4 GiB, so bytes are counted up to the
     limit. A damaged or unreadable file ends where reading fails: reading it says what is wrong.
     """
-    size, known = path.stat().st_size, find_format(path)
-    if known is None or not known.is_compressed:
+    size = path.stat().st_size
+    if not is_compressed(path):
         return size > limit
     if size * MAX_RATIO <= limit:
         return False
@@ -153,8 +156,7 @@ def is_larger(path: Path, limit: int) -> bool:
 
 def read_text(path: Path) -> bytes:
     """Read a text file whole, unpacked if it is compressed."""
-    known = find_format(path)
-    if known is None or not known.is_compressed:
+    if not is_compressed(path):
         return read_input(path)
     check_input_file(path)
     limit = min(MAX_UNPACKED, available_memory() or MAX_UNPACKED)

@@ -147,9 +147,9 @@ def fit_in_parts(
             )
     fitted = FittedInParts(TableModel(portfolio.mixture, features, source), portfolio, encoded.held_out)
     # The second pass repeats some notes of the first, such as on typos, with the rows.
-    said = {(note.kind, note.text, note.action) for note in encoded.notes}
-    first = [note for note in survey.notes if (note.kind, note.text, note.action) not in said]
-    fitted.notes = [*first, *encoded.notes, *notes]
+    repeated = {(note.kind, note.text, note.action) for note in encoded.notes}
+    others = [note for note in survey.notes if (note.kind, note.text, note.action) not in repeated]
+    fitted.notes = [*others, *encoded.notes, *notes]
     fitted.hardware = hardware("cpu")
     fitted.seconds = time.perf_counter() - start
     fitted.model.account = _account(fitted, survey, encoded, options)

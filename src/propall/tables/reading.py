@@ -147,7 +147,7 @@ class RawTable:
 def read_table(
     source: str | Path | pd.DataFrame, *, encoding: str | None = None, allow_empty: bool = False
 ) -> RawTable:
-    """Read a table from a data frame, a file in one of the `FORMATS`, or a Label Studio export.
+    """Read a table from a data frame, a file in one of the formats of `FORMATS`, or a Label Studio export.
 
     Text files may be compressed with gzip: `table.csv.gz`.
 
@@ -162,11 +162,11 @@ def read_table(
     path = Path(source)
     if path.is_dir():
         raise ValueError(f"file: {path} is a folder; expected a file with a suffix such as .csv.")
-    known = find_format(path)
-    if known is None:
+    file_format = find_format(path)
+    if file_format is None:
         raise ValueError(f"file: {path.name} has {describe_suffix(path)}; expected {describe_formats()}.")
     check_input_file(path)
-    kind = known.kind
+    kind = file_format.kind
     if kind in ("Excel", "Parquet", "Feather"):
         table = _read_binary(path, kind)
     else:

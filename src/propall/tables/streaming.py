@@ -23,7 +23,7 @@ from propall.tables.file_formats import (
     FileFormat,
     check_compression,
     compress_into,
-    find_format,
+    is_compressed,
     is_larger,
     kind_of,
     open_text,
@@ -38,7 +38,7 @@ from propall.tables.resolution import (
     predict_file,
     resolve_file,
 )
-from propall.tables.writing import csv_text, format_of, json_lines, write_table
+from propall.tables.writing import csv_text, json_lines, writable_format, write_table
 
 #: Rows of a Parquet file and bytes of a text file that are read at once.
 PART_ROWS, PART_BYTES = 1 << 15, 1 << 23
@@ -69,12 +69,11 @@ def table_files(folder: Path) -> list[Path]:
 
 def _check_copies(files: list[Path]) -> None:
     """Raise ValueError if a file is there both compressed and not, since its rows would be read twice."""
-    names = {file.name for file in files}
+    names = {file.name.lower(): file.name for file in files}
     for file in files:
-        known = find_format(file)
-        if known is not None and known.is_compressed and file.stem in names:
+        if is_compressed(file) and (copy := names.get(file.stem.lower())) is not None:
             raise ValueError(
-                f"file: {file.parent} holds {file.stem} and {file.name}; the rows of both would be used. "
+                f"file: {file.parent} holds {copy} and {file.name}; the rows of both would be used. "
                 "Move one of them away."
             )
 
@@ -145,18 +144,13 @@ def _text_parts(path: Path, size: int, read: Callable[..., RawTable]) -> Iterato
         return iter([read(path)])
     if not _is_wide_encoding(path):
         return _csv_parts(path, size, read)
-    if _is_compressed(path) and is_larger(path, LARGE_BYTES):
+    if is_compressed(path) and is_larger(path, LARGE_BYTES):
         # A small file may unpack to any number of zeros, which look like UTF-16.
         raise ValueError(
             f"file: {path.name} unpacks to more than {LARGE_BYTES >> 20} MiB of text in UTF-16 or UTF-32, "
             "which is not read in parts. Save it as UTF-8."
         )
     return iter([read(path)])
-
-
-def _is_compressed(path: Path) -> bool:
-    known = find_format(path)
-    return known is not None and known.is_compressed
 
 
 def _is_wide_encoding(path: Path) -> bool:
@@ -176,7 +170,7 @@ def _csv_parts(path: Path, size: int, read: Callable[..., RawTable]) -> Iterator
         for text in records:
             # A compressed file has parts with the same suffix, since errors name it; level 0 only copies.
             content = header + text
-            part.write_bytes(gzip.compress(content, 0) if _is_compressed(path) else content)
+            part.write_bytes(gzip.compress(content, 0) if is_compressed(path) else content)
             try:
                 table = read(part, allow_empty=True)
             except ValueError as error:
@@ -303,11 +297,11 @@ class TableWriter:
     The file stays open: one that is deleted meanwhile is missed at the end, not begun again.
     """
 
-    def __init__(self, path: Path, known: FileFormat, separator: str | None) -> None:
-        self.kind = known.kind
-        self.separator = "\t" if known.kind == "TSV" else separator or ","
+    def __init__(self, path: Path, file_format: FileFormat, separator: str | None) -> None:
+        self.kind = file_format.kind
+        self.separator = "\t" if self.kind == "TSV" else separator or ","
         self._plain = path.open("wb")
-        self._file = compress_into(self._plain) if known.is_compressed else self._plain
+        self._file = compress_into(self._plain) if file_format.is_compressed else self._plain
         self._parquet: Any = None
         self._is_new = True
 
@@ -347,14 +341,14 @@ def table_writer(path: Path, separator: str | None) -> Iterator[Callable[[pd.Dat
 
     Formats that cannot be appended to (Excel, Feather, JSON) are kept in memory until the end.
     """
-    known = format_of(path)
-    if known.kind not in ("CSV", "TSV", "Parquet", "JSON lines"):
+    file_format = writable_format(path)
+    if file_format.kind not in ("CSV", "TSV", "Parquet", "JSON lines"):
         frames: list[pd.DataFrame] = []
         yield frames.append
         write_table(pd.concat(frames), path)
         return
     with replacing(path) as part:
-        writer = TableWriter(part, known, separator)
+        writer = TableWriter(part, file_format, separator)
         try:
             yield writer.write
         finally:

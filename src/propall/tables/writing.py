@@ -56,32 +56,32 @@ def format_alternatives(alternatives: Sequence[tuple[Any, float]]) -> str:
     return "; ".join(f"{name} {probability:.2f}" for name, probability in alternatives)
 
 
-def format_of(path: str | Path) -> FileFormat:
+def writable_format(path: str | Path) -> FileFormat:
     """The file format by the name's suffix; raise ValueError if it cannot be written."""
     path = Path(path)
-    known = find_format(path)
-    if known is None or known.suffix == ".xls":
+    found = find_format(path)
+    if found is None or found.suffix == ".xls":
         expected = describe_formats(without=".xls")
         raise ValueError(f"out: {path.name} has {describe_suffix(path)}; expected {expected}.")
-    if known.kind in ("Excel", "Parquet", "Feather"):
-        package = SPREADSHEET_LIBRARIES.get(known.suffix, "pyarrow")
+    if found.kind in ("Excel", "Parquet", "Feather"):
+        package = SPREADSHEET_LIBRARIES.get(found.suffix, "pyarrow")
         if find_spec(_MODULES.get(package, package)) is None:
-            raise ValueError(f"out: writing {known.suffix} requires {package}; pip install {package}.")
-    return known
+            raise ValueError(f"out: writing {found.suffix} requires {package}; pip install {package}.")
+    return found
 
 
 def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None = None) -> Path:
     """Write a table in the format of the file's suffix; a CSV has commas unless `separator` is given."""
-    path, known = Path(path), format_of(path)
-    kind = known.kind
+    path, file_format = Path(path), writable_format(path)
+    kind = file_format.kind
     with replacing(path) as part:
         if kind in ("CSV", "TSV"):
             text = csv_text(guard_answers(frame), "\t" if kind == "TSV" else separator or ",")
-            _write_text(part, text, known)
+            _write_text(part, text, file_format)
         elif kind == "JSON lines":
-            _write_text(part, "".join(json_lines(frame)), known)
+            _write_text(part, "".join(json_lines(frame)), file_format)
         elif kind == "JSON":
-            _write_text(part, f"[{','.join(json_lines(frame))}]\n", known)
+            _write_text(part, f"[{','.join(json_lines(frame))}]\n", file_format)
         elif kind == "Excel":
             _write_excel(frame, part)
         else:
@@ -90,9 +90,9 @@ def write_table(frame: pd.DataFrame, path: str | Path, *, separator: str | None 
     return path
 
 
-def _write_text(path: Path, text: str, known: FileFormat) -> None:
+def _write_text(path: Path, text: str, file_format: FileFormat) -> None:
     with path.open("wb") as file:
-        if not known.is_compressed:
+        if not file_format.is_compressed:
             file.write(text.encode())
             return
         with compress_into(file) as packed:
