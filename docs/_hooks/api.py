@@ -46,7 +46,7 @@ PAGES: dict[str, tuple[str, str, tuple[Module, ...]]] = {
             Module("propall.labels"),
             Module(
                 "propall.labels.annotators",
-                ("combine_answers", "count_confusions", "credible_sets", "Posterior"),
+                ("combine_answers", "credible_sets", "Posterior", "CrowdAnswers", "EarlierAnswers"),
             ),
             Module("propall.labels.predictions", ("Conformal",)),
             Module("propall.labels.hierarchy", ("Tree", "read_tree")),

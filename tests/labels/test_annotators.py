@@ -1,6 +1,7 @@
 """Estimating the truth and the annotators from answers, with and without a model."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ from scipy.special import log_softmax, logsumexp
 from propall.labels import annotators
 from propall.labels.annotators import (
     CrowdAnswers,
+    EarlierAnswers,
     MismatchedClassesWarning,
     combine_answers,
-    count_confusions,
     credible_sets,
 )
 
@@ -327,15 +328,15 @@ def test_single_answers_are_labels_but_not_certain(n_annotators, errors) -> None
     assert (posterior.probabilities.argmax(1) == labels).all()
     np.testing.assert_allclose(posterior.probabilities.max(1), 2 / 3)  # halfway between chance and 1
     np.testing.assert_allclose(posterior.accuracy, 2 / 3)
-    assert not posterior.n_compared.any()
+    assert posterior.is_assumed
     assert posterior.standard_error.min() > 0.2
 
 
 def test_answers_that_can_be_compared_with_more_others_say_more() -> None:
     answers = np.array([[0, -1, -1], [1, 1, -1], [0, 1, 0], [1, 1, 1]])
-    crowd_answers = CrowdAnswers.from_matrix(answers, 2)
-    np.testing.assert_allclose(crowd_answers.n_compared(model=False), [11 / 6, 11 / 6, 4 / 3])
-    np.testing.assert_allclose(crowd_answers.n_compared(model=True), [8 / 3, 13 / 6, 1.5])
+    alone, with_model = (combine_answers(logs, answers).n_compared for logs in (None, np.zeros((4, 2))))
+    np.testing.assert_allclose(alone, [11 / 6, 11 / 6, 4 / 3])
+    np.testing.assert_allclose(with_model, [8 / 3, 13 / 6, 1.5])
 
 
 def test_standard_errors_hold_for_rows_with_few_answers() -> None:
@@ -401,44 +402,103 @@ def test_many_annotators_share_matrices(monkeypatch) -> None:
     np.testing.assert_allclose(gain, np.maximum(joint.max(2).sum(2) - best, 0))
 
 
+def earlier_of(logs, answers, k, **options) -> EarlierAnswers:
+    crowd_answers = CrowdAnswers.from_matrix(answers, k)
+    return EarlierAnswers.from_posterior(crowd_answers, combine_answers(logs, crowd_answers, **options))
+
+
+@pytest.mark.parametrize("with_model", [True, False])
 @pytest.mark.parametrize("errors", ["shrunk", "dawid_skene", "one_coin"])
-def test_earlier_answers_count_like_answers(errors) -> None:
-    truth, answers, logs, _ = crowd(800, skills=(0.95, 0.5, 0.5))
-    old, new = slice(0, 780), slice(780, 800)
-    whole = combine_answers(logs, answers, errors=errors)
-    before = combine_answers(logs[old], answers[old], errors=errors)
-    earlier = count_confusions(CrowdAnswers.from_matrix(answers[old], 5), before.probabilities)
-    known = combine_answers(logs[new], answers[new], errors=errors, earlier=earlier)
-    alone = combine_answers(logs[new], answers[new], errors=errors)
+def test_earlier_answers_count_like_answers(errors, with_model) -> None:
+    truth, answers, logs, _ = crowd(1000, skills=(0.95, 0.5, 0.5), focus=0.4)
+    old, new = slice(0, 980), slice(980, 1000)
+
+    def estimate(rows, earlier=None):
+        rows_answers = CrowdAnswers.from_matrix(answers[rows], 5)
+        return combine_answers(
+            logs[rows] if with_model else None, rows_answers, errors=errors, earlier=earlier
+        )
+
+    earlier = earlier_of(logs[old] if with_model else None, answers[old], 5, errors=errors)
+    whole, known, alone = estimate(slice(0, 1000)), estimate(new, earlier), estimate(new)
     np.testing.assert_allclose(known.accuracy, whole.accuracy, atol=0.02)
-    assert np.abs(alone.accuracy - whole.accuracy).max() > 0.05
+    np.testing.assert_allclose(known.n_compared, whole.n_compared, rtol=1e-12)
+    np.testing.assert_allclose(known.standard_error, whole.standard_error, rtol=0.08)
     assert (known.standard_error[1:] < alone.standard_error[1:] / 3).all()
     assert right(known, truth[new]) >= right(alone, truth[new])
     np.testing.assert_array_equal(known.n_answers, [20, 20, 20])
+    np.testing.assert_array_equal(known.n_earlier, [980, 980, 980])
+
+
+@pytest.mark.parametrize(("sure", "close"), [(1.5, 0.02), (100.0, 2e-3)])  # a mediocre model, the truth
+def test_annotators_who_answered_different_rows_are_as_in_one_table(sure, close) -> None:
+    _, answers, logs, _ = crowd(1200, skills=(0.9, 0.6, 0.75), sure=sure)
+    half = np.arange(1200) < 600
+    answers[~half, 0] = -1
+    answers[half, 1] = -1
+    whole = combine_answers(logs, answers)
+    known = combine_answers(logs[half], answers[half], earlier=earlier_of(logs[~half], answers[~half], 5))
+    np.testing.assert_array_equal(known.n_earlier, [0, 600, 600])
+    np.testing.assert_array_equal(known.n_answers, [600, 0, 600])
+    np.testing.assert_allclose(known.accuracy, whole.accuracy, atol=close)
+    np.testing.assert_allclose(known.n_compared, whole.n_compared, rtol=1e-12)
+    np.testing.assert_allclose(known.confusion, whole.confusion, atol=5 * close)
+    np.testing.assert_allclose(known.probabilities, whole.probabilities[half], atol=10 * close)
 
 
 def test_annotators_without_earlier_answers_are_expected_to_be_like_the_others() -> None:
     _, answers, logs, _ = crowd(510, skills=(0.9, 0.9, 0.9))
-    old = answers[:500, :2]
-    before = combine_answers(logs[:500], old)
-    counts = count_confusions(CrowdAnswers.from_matrix(old, 5), before.probabilities)
-    earlier = np.concatenate([counts, np.zeros((1, 5, 5))])
-    rows = answers[500:].copy()
-    rows[:, 2] = -1  # somebody new, who has not answered yet
+    old, rows = answers[:500].copy(), answers[500:].copy()
+    old[:, 2] = rows[:, 2] = -1  # somebody new, who has not answered yet
+    earlier = earlier_of(logs[:500], old, 5)
     known, alone = (combine_answers(logs[500:], rows, earlier=e) for e in (earlier, None))
-    assert abs(known.accuracy[2] - before.accuracy.mean()) < 0.03
+    assert abs(known.accuracy[2] - known.accuracy[:2].mean()) < 0.03
     assert abs(known.accuracy[2] - 0.9) < abs(alone.accuracy[2] - 0.9)
-    zeros = combine_answers(logs[500:], rows, earlier=np.zeros((3, 5, 5)))
-    np.testing.assert_allclose(zeros.log_probabilities, alone.log_probabilities, rtol=1e-9)
+
+
+def test_single_answers_of_known_annotators() -> None:
+    _, answers, logs, _ = crowd(900, k=3, skills=(0.95, 0.5))
+    single = CrowdAnswers.from_matrix(np.where(np.arange(20)[:, None] % 2 == [0, 1], answers[:20], -1), 3)
+    by_model = earlier_of(logs[20:], answers[20:], 3)
+    known = combine_answers(None, single, earlier=by_model)
+    assert not known.is_assumed
+    assert known.accuracy[0] > 0.9
+    assert known.accuracy[1] < 0.6
+    assert known.standard_error.max() < 0.03
+    confident = known.probabilities.max(1)
+    assert confident[::2].min() > confident[1::2].max()
+    # Single answers in the earlier rows, too, and no model: still nothing is known.
+    unknown = combine_answers(None, single)
+    alone = combine_answers(None, single, earlier=earlier_of(None, np.array([[0, -1], [-1, 2]] * 50), 3))
+    assert alone.is_assumed
+    np.testing.assert_array_equal(alone.standard_error, unknown.standard_error)
+    np.testing.assert_array_equal(alone.log_probabilities, unknown.log_probabilities)
+
+
+def test_a_given_accuracy_needs_no_earlier_answers() -> None:
+    _, answers, logs, _ = crowd(300)
+    earlier = earlier_of(logs[20:], answers[20:], 5)
+    one, other = (combine_answers(logs[:20], answers[:20], accuracy=0.7, earlier=e) for e in (earlier, None))
+    np.testing.assert_array_equal(one.log_probabilities, other.log_probabilities)
+    np.testing.assert_array_equal(one.standard_error, other.standard_error)
+    assert not one.n_earlier.any()
 
 
 def test_earlier_answers_of_annotators_who_share_a_matrix(monkeypatch) -> None:
-    _, answers, logs, _ = crowd(200, k=3, skills=(0.9, 0.7, 0.5, 0.6))
-    earlier = np.ones((4, 3, 3))
-    monkeypatch.setattr(annotators, "MAX_ENTRIES", 2 * 9)
-    posterior = combine_answers(logs, answers, earlier=earlier)
-    assert len(posterior.matrices) == 2
-    np.testing.assert_array_equal(posterior.n_earlier, [9, 9, 9, 9])
+    _, answers, logs, _ = crowd(200, k=3, skills=(0.5, 0.9, 0.6, 0.7))
+    answers[:, 3] = -1  # no new answers, but most earlier ones
+    old = answers[20:].copy()
+    old[:, 3], old[::2, 1], old[::3, 2] = np.arange(180) % 3, -1, -1
+    new, earlier = CrowdAnswers.from_matrix(answers[:20], 3), earlier_of(logs[20:], old, 3)
+    group = np.array([0, 2, 2, 1])  # by the number of all answers: 200, 110, 140, 180
+    merged = replace(earlier, answers=earlier.answers.of_groups(group))
+    expected = combine_answers(logs[:20], new.of_groups(group), earlier=merged)
+    monkeypatch.setattr(annotators, "MAX_ENTRIES", 3 * 9)
+    shared = combine_answers(logs[:20], new, earlier=earlier)
+    np.testing.assert_array_equal(shared.matrix_of, group)
+    np.testing.assert_allclose(shared.matrices, expected.matrices, rtol=1e-9)
+    np.testing.assert_allclose(shared.log_probabilities, expected.log_probabilities, rtol=1e-9)
+    np.testing.assert_array_equal(shared.n_earlier, [180, 90, 120, 180])
 
 
 def test_credible_sets() -> None:
@@ -457,9 +517,17 @@ def test_wrong_input_is_named() -> None:
             combine_answers(None, odd)
     with pytest.raises(ValueError, match="errors: got 'glad'; expected shrunk, dawid_skene, one_coin"):
         combine_answers(None, np.array([[0, 1]]), errors="glad")
-    for earlier in (np.zeros((2, 2)), np.full((2, 2, 2), -1.0), np.full((2, 2, 2), np.nan)):
-        with pytest.raises(ValueError, match=r"earlier: got .* expected \(2, 2, 2\), non-negative"):
-            combine_answers(None, np.array([[0, 1]]), earlier=earlier)
+    earlier = earlier_of(None, np.array([[0, 1], [1, 1]]), 2)
+    with pytest.raises(ValueError, match="earlier: got answers of 2 annotators with 2 classes; expected"):
+        combine_answers(None, np.array([[0, 1, 1]]), earlier=earlier)
+    for wrong in (
+        {"probabilities": earlier.probabilities[:1], "weights": earlier.weights[:1]},
+        {"probabilities": np.full((2, 2), np.nan)},
+        {"weights": np.array([0.5, -1.0])},
+    ):
+        name = next(iter(wrong))
+        with pytest.raises(ValueError, match=rf"earlier: got {name} of shape .* expected shape \(2,"):
+            combine_answers(None, np.array([[0, 1]]), earlier=replace(earlier, **wrong))
     with pytest.raises(ValueError, match="answers: got float64 of shape"):
         combine_answers(None, np.array([[0, np.nan]]))
     with pytest.raises(ValueError, match="answers: there are no rows"):

@@ -1,10 +1,14 @@
 """Labels from answers alone, and what they say about annotators."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from propall.labels.annotators import CrowdAnswers, EarlierAnswers, combine_answers
 from propall.report.annotator_pages import consensus_page
+from propall.tables.consensus import crowd_answers, decide
 from propall.tables.crowd import (
     ASKABLE,
     combine_table,
@@ -281,3 +285,24 @@ def test_one_answer_per_row_shows_nobody_s_accuracy() -> None:
     page = consensus_page(resolved).to_html()
     assert "Nothing shows who is reliable: no row has two answers" in page
     assert "most accurate annotator" not in page
+
+
+def test_one_answer_per_row_of_known_annotators() -> None:
+    draw = np.random.default_rng(0)
+    old = np.where(draw.random((200, 3)) < (0.95, 0.6, 0.9), (np.arange(200) % 3)[:, None], 1)
+    old = CrowdAnswers.from_matrix(old, 3)
+    earlier = EarlierAnswers.from_posterior(old, combine_answers(None, old))
+    rows = [(i, ("ann", "bob", "eve")[i % 3], ("cat", "dog", "emu")[i // 3 % 3]) for i in range(180)]
+    resolved = combine_table(long_table(rows))
+    labeled = resolved.labeled
+    assert labeled.annotators == ("ann", "bob", "eve")
+    posterior = combine_answers(None, crowd_answers(labeled), earlier=earlier)
+    known = decide(posterior, labeled, labeled.labels.to_numpy(), resolved.resolution.classes)
+    resolved = replace(resolved, consensus=known, notes=[])
+    report = report_crowd(resolved)
+    assert "bob" in report.confusions["annotator"].to_list()
+    assert report.annotators["annotator"].iloc[-1] == "bob"
+    page = consensus_page(resolved).to_html()
+    assert "Nothing shows who is reliable" not in page
+    assert "Assumed, since" not in page
+    assert "Answers to other rows in the fit count, too." in page

@@ -25,8 +25,8 @@ def test_the_same_after_loading(fitted, saved, birds_file) -> None:
     assert model.account == json.loads(json.dumps(fitted.model.account))
     assert model.labels == fitted.model.labels
     labels = fitted.table.labeled.labels
-    one, seen = model.resolve(fitted.table.frame, labels)
-    assert seen.all()
+    one, rows = model.resolve(fitted.table.frame, labels)
+    np.testing.assert_array_equal(rows, np.arange(len(labels)))
     np.testing.assert_allclose(
         one.log_probabilities, fitted.consensus.resolution.log_probabilities, rtol=1e-5, atol=1e-6
     )
@@ -38,8 +38,8 @@ def test_new_rows_are_predicted_by_the_final_model(fitted, saved) -> None:
     frame = fitted.table.frame.head(6).copy()
     frame.loc[frame.index[:2], "wing_mm"] = "333"
     everything = np.ones((6, len(model.classes)), dtype=bool)
-    resolution, seen = model.resolve(frame, everything)
-    assert seen.tolist() == [False, False, True, True, True, True]
+    resolution, rows = model.resolve(frame, everything)
+    assert rows.tolist() == [-1, -1, 2, 3, 4, 5]
     np.testing.assert_allclose(
         resolution.log_probabilities[:2], model.log_probabilities(frame)[:2], rtol=1e-12
     )

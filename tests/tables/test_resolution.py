@@ -1,19 +1,28 @@
 """Resolving and predicting the labels of a table."""
 
+import tracemalloc
 from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+from propall.labels.annotators import CrowdAnswers, EarlierAnswers, combine_answers
+from propall.report.annotator_pages import annotator_sections
+from propall.report.page import Page
+from propall.tables import consensus, evaluation
+from propall.tables.consensus import KnownAnnotators
+from propall.tables.crowd import report_crowd
 from propall.tables.fitting import fit_table
 from propall.tables.label_columns import open_table
 from propall.tables.label_source import LabelSource
-from propall.tables.model import TableModel
+from propall.tables.model import ANNOTATORS, TableModel
 from propall.tables.reading import read_table
 from propall.tables.resolution import predict_file, resolve_file, resolve_training_rows
 from propall.tables.writing import write_table
+from propall.training.checkpoint import write_tensors
 from tests.fixtures.tables import QUICK, write_birds
 
 
@@ -180,40 +189,199 @@ def test_annotators_of_the_fit_are_known(crowd_model) -> None:
     assert np.mean(correct["known"]) > np.mean(correct["unknown"])
 
 
+def earlier_answers(model: TableModel, frame: pd.DataFrame, **changes) -> EarlierAnswers | None:
+    """What the fit knows beside the rows of a table."""
+    table = resolve_file(model, frame, LabelSource(annotators=tuple(SKILLS)))
+    _, rows = model.resolve(frame, table.labeled.labels)
+    return model.earlier_answers(replace(table.labeled, **changes), rows)
+
+
 def test_answers_on_training_rows_count_once(crowd_model) -> None:
     model, frame = crowd_model
     whole, alone = resolve_file(model, frame), resolve_file(without_annotators(model), frame)
     np.testing.assert_array_equal(whole.resolution.probabilities, alone.resolution.probabilities)
-    labeled = resolve_file(model, frame[:150]).labeled
-    earlier = model.earlier_answers(labeled, np.ones(150, dtype=bool))
-    assert earlier is not None
-    np.testing.assert_allclose(earlier.sum((1, 2)), 150, rtol=1e-5)  # the other half
-    again = model.earlier_answers(labeled, np.zeros(150, dtype=bool))
-    assert again is not None
-    np.testing.assert_allclose(again.sum((1, 2)), 300, rtol=1e-5)
+    assert earlier_answers(model, frame) is None
+    half = frame[:150].assign(bob="")  # whose answers are elsewhere
+    copies = pd.concat([half, half], ignore_index=True)  # of the same rows
+    earlier = earlier_answers(model, copies)
+    np.testing.assert_array_equal(earlier.answers.n_answers, [150, 300, 150])
+    assert earlier.answers.votes.nonzero()[0].min() == 0
+    assert earlier.answers.of_rows(np.arange(150)).n_answers.tolist() == [0, 150, 0]
+    corrected = frame.assign(ann="emu", eve=np.where(np.arange(300) % 2, frame["eve"], ""))
+    earlier = earlier_answers(model, corrected[:100])
+    np.testing.assert_array_equal(earlier.answers.n_answers, [200, 200, 250])
+
+
+def test_a_table_in_two_parts_is_resolved_as_a_whole(crowd_model) -> None:
+    """One annotator answered only rows of the first part, another one only rows of the second."""
+    _, frame = crowd_model
+    first = np.arange(300) < 150
+    frame = frame.assign(ann=frame["ann"].where(first, ""), bob=frame["bob"].where(~first, ""))
+    model = fit_table(open_table(frame, LabelSource(annotators=tuple(SKILLS))), QUICK).model
+    whole = resolve_file(model, frame)
+    for part, n_earlier in ((first, [0, 150, 150]), (~first, [150, 0, 150])):
+        resolved = resolve_file(model, frame[part])
+        posterior = resolved.consensus.posterior
+        np.testing.assert_array_equal(posterior.n_earlier, n_earlier)
+        np.testing.assert_allclose(posterior.accuracy, whole.consensus.posterior.accuracy, atol=0.05)
+        np.testing.assert_allclose(posterior.n_compared, whole.consensus.posterior.n_compared, rtol=1e-6)
+        assert (resolved.resolution.label == whole.resolution.label[part]).mean() > 0.95
+
+
+def test_new_rows_that_equal_training_rows(crowd_model) -> None:
+    """With few columns, other rows have the same values: at most one earlier answer is left out for each."""
+    frame, _ = answered(300, SKILLS, seed=0)
+    frame[["x", "y", "z"]] = np.where(frame[["x", "y", "z"]] > 0.8, "high", "low")
+    model = fit_table(open_table(frame, LabelSource(annotators=tuple(SKILLS))), QUICK).model
+    new, _ = answered(30, SKILLS, seed=1)
+    new[["x", "y", "z"]] = np.where(new[["x", "y", "z"]] > 0.8, "high", "low")
+    resolved = resolve_file(model, new)
+    assert resolved.seen.sum() >= 28
+    n_earlier = resolved.consensus.posterior.n_earlier
+    assert n_earlier.tolist() == [300 - resolved.seen.sum()] * 3
+    assert dict(resolved.annotators)["ann"] > 0.85
+    # Of rows of the fit itself, exactly those answers are left out.
+    part = np.random.default_rng(0).permutation(300)[:120]
+    earlier = earlier_answers(model, frame.iloc[part])
+    rest = frame.drop(index=part)
+    for a, name in enumerate(SKILLS):
+        entries = earlier.answers.votes.tocoo()
+        of_annotator = entries.col // 3 == a
+        kept = frame.iloc[entries.row[of_annotator]][["x", "y", "z"]]
+        kept = kept.assign(answer=model.classes[entries.col[of_annotator] % 3]).value_counts().to_dict()
+        assert kept == rest[["x", "y", "z", name]].value_counts().to_dict()
 
 
 def test_new_annotators_beside_known_ones(crowd_model) -> None:
     model, _ = crowd_model
     frame, _ = answered(8, {"zoe": 0.9, "eve": 0.4}, seed=5)
     resolved = resolve_file(model, frame, LabelSource(annotators=("zoe", "eve")))
-    earlier = model.earlier_answers(resolved.labeled, resolved.seen)
-    assert earlier is not None
-    assert not earlier[0].any()
+    posterior = resolved.consensus.posterior
+    assert posterior.n_earlier.tolist() == [0, 300]
+    # An answer that was compared with those of ann, bob and a model, none of whom is in this table.
+    assert posterior.n_compared[1] == pytest.approx(300 * (1 - 1 / 4) + 8 * (1 - 1 / 3), rel=1e-6)
     text = "'eve': 300 answers in the fit count for how reliable they are"
     assert [note.text for note in resolved.notes if note.kind == "known annotators"] == [text]
-    assert earlier[1].sum() == pytest.approx(300, rel=1e-5)
     frame, _ = answered(8, {"zoe": 0.9, "kim": 0.4}, seed=5)
-    source = LabelSource(annotators=("zoe", "kim"))
-    resolved = resolve_file(model, frame, source)
-    assert model.earlier_answers(resolved.labeled, resolved.seen) is None
+    resolved = resolve_file(model, frame, LabelSource(annotators=("zoe", "kim")))
+    assert not resolved.consensus.posterior.n_earlier.any()
+    assert not [note for note in resolved.notes if note.kind == "known annotators"]
 
 
-def test_damaged_counts_of_annotators_are_refused(crowd_model, tmp_path) -> None:
+def test_answers_of_a_repeated_name_count_once(crowd_model) -> None:
     model, _ = crowd_model
-    assert model.annotators is not None
-    for counts in (model.annotators.counts[:2], -model.annotators.counts):
-        changed = replace(model, annotators=model.annotators._replace(counts=counts))
-        folder = changed.save(tmp_path / "model")
-        with pytest.raises(ValueError, match=r"annotators\.safetensors is not a valid propall model"):
-            TableModel.load(folder)
+    frame, _ = answered(8, SKILLS, seed=5)
+    earlier = earlier_answers(model, frame, annotators=("ann", "ann", "eve"))
+    np.testing.assert_array_equal(earlier.answers.n_answers, [0, 300, 300])
+
+
+def test_unknown_annotators_need_no_memory() -> None:
+    table = EarlierAnswers(
+        CrowdAnswers.from_lists([0], [0], [0], (1, 2000, 200)), np.full((1, 200), 0.005), np.zeros(1)
+    )
+    known = KnownAnnotators(tuple(f"old {i}" for i in range(2000)), table)
+    frame = pd.DataFrame({"x": ["1", "2"], **{f"new {i}": ["cat", "dog"] for i in range(2000)}})
+    labeled = open_table(frame, LabelSource(annotators=tuple(frame.columns[1:]))).labeled
+    tracemalloc.start()
+    assert known.answers_elsewhere(labeled, np.zeros(2, dtype=int), np.zeros(1, dtype=int)) is None
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2e6
+
+
+def test_evaluation_knows_the_annotators_of_the_fit(crowd_model, monkeypatch) -> None:
+    model, frame = crowd_model
+    n_earlier = []
+
+    def reach_consensus(*arguments, earlier, **options):
+        n_earlier.append(None if earlier is None else earlier.answers.n_answers.tolist())
+        return consensus.reach_consensus(*arguments, earlier=earlier, **options)
+
+    monkeypatch.setattr(evaluation, "reach_consensus", reach_consensus)
+    new, truth = answered(12, SKILLS, seed=4)
+    result = evaluation.evaluate(model, read_table(new.assign(truth=truth)), "truth")
+    assert result.resolved == (resolve_file(model, new).resolution.label == truth).mean()
+    for rows, true in ((frame, 300), (frame, 100)):
+        checked = rows.assign(truth=np.where(np.arange(300) < true, rows["ann"], ""))
+        evaluation.evaluate(model, read_table(checked), "truth")
+    assert n_earlier == [[300] * 3, None, [200] * 3]
+
+
+def test_a_given_accuracy_is_not_what_the_fit_knows(crowd_model) -> None:
+    _, frame = crowd_model
+    table = open_table(frame, LabelSource(annotators=tuple(SKILLS)))
+    fitted = fit_table(table, replace(QUICK, trust=0.7))
+    np.testing.assert_allclose(fitted.consensus.posterior.accuracy, 0.7)
+    new, _ = answered(10, SKILLS, seed=3)
+    skills = dict(resolve_file(fitted.model, new).annotators)
+    assert skills["ann"] > 0.85
+    assert max(skills["bob"], skills["eve"]) < 0.7
+    answers = consensus.crowd_answers(table.labeled)
+    expected = combine_answers(fitted.model.held_out.log_probabilities, answers).probabilities
+    np.testing.assert_allclose(fitted.model.annotators.table.probabilities, expected, atol=1e-3)
+    given = fitted.consensus.posterior.probabilities
+    assert np.abs(fitted.model.annotators.table.probabilities - given).max() > 0.1
+
+
+def test_known_annotators_are_on_the_page(crowd_model, tmp_path) -> None:
+    model, frame = crowd_model
+    new, _ = answered(10, SKILLS, seed=3)
+    resolved, whole = resolve_file(model, new), resolve_file(model, frame)
+    report = report_crowd(resolved)
+    assert report.annotators["answers_in_fit"].tolist() == [300, 300, 300]
+    assert "answers_in_fit" not in report_crowd(whole).annotators
+    report.write(tmp_path / "labels.csv")
+    report_crowd(whole).check_files(tmp_path / "labels.csv")  # an older report of the same file
+    said = "Answers to other rows in the fit count, too."
+    pages = [Page("", "", [], annotator_sections(table)).to_html() for table in (resolved, whole)]
+    assert [said in page for page in pages] == [True, False]
+    assert ["answers to other rows in the fit" in page for page in pages] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"probabilities": np.zeros((299, 3), np.float32)}, "are not"),
+        ({"probabilities": np.full((300, 3), np.nan, np.float32)}, "are not"),
+        ({"weights": np.full(300, -1, np.float32)}, "are not"),
+        ({"weights": np.zeros(299, np.float32)}, "are not"),
+        ({"answers": np.array([[300, 0, 0]], np.int32)}, "rows: got index 300"),
+        ({"answers": np.array([[0, 3, 0]], np.int32)}, "annotators: got index 3"),
+        ({"answers": np.array([[0, 0, -1]], np.int32)}, "labels: got index -1"),
+        ({"answers": np.zeros((3, 2), np.int32)}, r"shape \(3, 2\)"),
+        ({"answers": np.zeros((3, 3), np.float32)}, "float32"),
+        ({"names": '{"ann": 1}'}, "names"),
+        ({"names": "[1, 2, 3]"}, "names"),
+        ({"names": "["}, "cannot be read"),
+    ],
+)
+def test_damaged_answers_of_annotators_are_refused(
+    crowd_model, tmp_path, monkeypatch, change, reason
+) -> None:
+    def write(path, tensors, metadata=None):
+        if path.name == ANNOTATORS:
+            arrays = {name: torch.tensor(change[name]) for name in tensors if name in change}
+            tensors, metadata = tensors | arrays, {"names": change.get("names", metadata["names"])}
+        write_tensors(path, tensors, metadata)
+
+    monkeypatch.setattr("propall.tables.model.write_tensors", write)
+    folder = crowd_model[0].save(tmp_path / "model")
+    with pytest.raises(ValueError, match=rf"model: .*annotators\.safetensors .*{reason}.* unmodified copy"):
+        TableModel.load(folder)
+
+
+def test_answers_of_annotators_without_training_rows_are_refused(crowd_model, tmp_path) -> None:
+    folder = replace(crowd_model[0], held_out=None).save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"annotators\.safetensors is not a valid propall model"):
+        TableModel.load(folder)
+
+
+def test_models_are_saved_over_older_ones(crowd_model, tmp_path) -> None:
+    model, frame = crowd_model
+    model.save(tmp_path / "model")
+    again = TableModel.load(model.save(tmp_path / "model"))
+    new, _ = answered(10, SKILLS, seed=3)
+    for table in (new, frame):
+        probabilities = [resolve_file(m, table).resolution.probabilities for m in (again, model)]
+        np.testing.assert_array_equal(*probabilities)
+    assert ANNOTATORS not in [p.name for p in without_annotators(model).save(tmp_path / "model").iterdir()]

@@ -55,6 +55,12 @@ class CrowdAnswers:
         votes: (n, m k) how often annotator a gave row i the class z, in column a k + z.
         n_annotators: number of annotators m.
         n_classes: number of classes k.
+
+    Examples:
+        >>> rows, annotators, labels = [0, 0, 1], [0, 2, 1], [1, 1, 0]
+        >>> answers = CrowdAnswers.from_lists(rows, annotators, labels, (2, 3, 2))
+        >>> answers.n_answers.tolist(), answers.counts.tolist()
+        ([1.0, 1.0, 1.0], [[0.0, 2.0], [1.0, 0.0]])
     """
 
     votes: csr_array
@@ -100,15 +106,17 @@ class CrowdAnswers:
     @property
     def n_answers(self) -> Float[np.ndarray, "m"]:
         """Number of answers of each annotator."""
-        per_column = np.asarray(self.votes.sum(0), dtype=np.float64)
-        total: NDArray[np.float64] = per_column.reshape(self.n_annotators, self.n_classes).sum(1)
-        return total
+        return self.weighted_sum(np.ones(len(self)))
 
-    def n_compared(self, *, model: bool) -> Float[np.ndarray, "m"]:
-        """Number of answers of each annotator; one of c on a row, a model included, counts as 1 - 1 / c."""
+    def weights(self, *, model: bool) -> Float[np.ndarray, "n"]:
+        """What an answer on each row counts for an accuracy: 1 - 1 / c with c answers, a model included."""
         size = np.asarray(self.votes.sum(1), dtype=np.float64) + model
-        weight = 1 - 1 / np.maximum(size, 1)
-        per_column = np.asarray(self.votes.T @ weight, dtype=np.float64)
+        weights: NDArray[np.float64] = 1 - 1 / np.maximum(size, 1)
+        return weights
+
+    def weighted_sum(self, weights: Float[np.ndarray, "n"]) -> Float[np.ndarray, "m"]:
+        """Sum of the weights of the rows that each annotator answered."""
+        per_column = np.asarray(self.votes.T @ weights, dtype=np.float64)
         total: NDArray[np.float64] = per_column.reshape(self.n_annotators, self.n_classes).sum(1)
         return total
 
@@ -123,6 +131,39 @@ class CrowdAnswers:
         columns, m = group[annotator] * self.n_classes + label, int(group.max(initial=-1)) + 1
         votes = csr_array((entries.data, (entries.row, columns)), shape=(len(self), m * self.n_classes))
         return type(self)(votes, m, self.n_classes)
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierAnswers:
+    """Answers of annotators to other rows, whose classes were estimated before.
+
+    Attributes:
+        answers: who answered what on these rows; annotators are numbered as in the answers to combine.
+        probabilities: (r, k) probability of every class of these rows.
+        weights: (r,) what an answer on each row counts for an accuracy, see `CrowdAnswers.weights`.
+
+    Examples:
+        >>> old = CrowdAnswers.from_matrix(np.array([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]]), 2)
+        >>> earlier = EarlierAnswers.from_posterior(old, combine_answers(None, old))
+        >>> new = np.array([[0, -1, 1]])  # two answers that differ
+        >>> combine_answers(None, new, earlier=earlier).probabilities.round(2).tolist()
+        [[0.89, 0.11]]
+    """
+
+    answers: CrowdAnswers
+    probabilities: Float[np.ndarray, "r k"]
+    weights: Float[np.ndarray, "r"]
+
+    @classmethod
+    def from_posterior(cls, answers: CrowdAnswers, posterior: "Posterior") -> Self:
+        """Build from answers and what `combine_answers` estimated from them, without a given accuracy."""
+        weights = answers.weights(model=posterior.evidence != "answers")
+        return cls(answers, posterior.probabilities, weights)
+
+    @property
+    def n_compared(self) -> Float[np.ndarray, "m"]:
+        """How many answers of each annotator count for the accuracy, see `Posterior`."""
+        return self.answers.weighted_sum(self.weights)
 
 
 class AnnotatorErrors(NamedTuple):
@@ -150,15 +191,14 @@ class Posterior:
         matrix_of: (m,) which of the matrices describes each annotator. Everybody has their own, unless there
             are so many annotators and classes that those with few answers share one.
         n_answers: (m,) number of answers of each annotator.
-        n_compared: (m,) how many of these count for the annotator's accuracy: an answer that can be compared
-            with c - 1 others, or with c - 2 and a model, counts as 1 - 1 / c. If this is 0 for everybody,
-            the accuracies are not estimated but assumed.
+        n_compared: (m,) how many answers, earlier ones included, count for the annotator's accuracy: one that
+            can be compared with c - 1 others, or with c - 2 and a model, counts as 1 - 1 / c.
         class_priors: (k,) estimated share of each class.
         temperature: divisor of the model's log-probabilities; None without a model.
         evidence: what the posterior is computed from.
         held_out: mean log-probability of an answer given everything else on its row, for each kind of
             evidence; empty if nothing was compared.
-        n_earlier: (m,) number of earlier answers of each annotator that count for the accuracy too.
+        n_earlier: (m,) number of earlier answers of each annotator that the estimates are based on, too.
 
     Examples:
         >>> answers = np.array([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]])  # the third one differs
@@ -177,7 +217,7 @@ class Posterior:
     temperature: float | None
     evidence: Evidence
     held_out: dict[str, float]
-    n_earlier: Float[np.ndarray, "m"] | float = 0.0
+    n_earlier: Float[np.ndarray, "m"]
 
     @property
     def probabilities(self) -> Float[np.ndarray, "n k"]:
@@ -201,9 +241,14 @@ class Posterior:
         return mean
 
     @property
+    def is_assumed(self) -> bool:
+        """Whether no answer could be compared with anything, so that accuracies are not estimated."""
+        return not self.n_compared.any()
+
+    @property
     def standard_error(self) -> Float[np.ndarray, "m"]:
         """Standard error of each accuracy."""
-        known = self.n_compared + self.n_earlier + SKILL_ANSWERS
+        known = self.n_compared + SKILL_ANSWERS
         error: NDArray[np.float64] = np.sqrt(self.accuracy * (1 - self.accuracy) / known)
         return error
 
@@ -247,7 +292,7 @@ def combine_answers(
     errors: str = "shrunk",
     accuracy: float | None = None,
     class_priors: ArrayLike | Literal["estimated", "uniform"] = "estimated",
-    earlier: ArrayLike | None = None,
+    earlier: EarlierAnswers | None = None,
 ) -> Posterior:
     r"""Estimate the true classes, how reliable annotators are, and how far to trust a model, all at once.
 
@@ -259,8 +304,8 @@ def combine_answers(
     :math:`\kappa_a` maximize the evidence, so that someone with few answers is described by a skill and
     someone with many by a matrix. The temperature maximizes the likelihood of the answers. Without a model,
     the class priors :math:`\pi_y` take the place of :math:`p_i`. Answers are assumed to be independent given
-    the class. Without a model and without two answers on any row, every accuracy explains the answers equally
-    well; halfway between chance and 1 is assumed.
+    the class. Without a model, earlier answers and two answers on any row, every accuracy explains the
+    answers equally well; halfway between chance and 1 is assumed.
 
     With a model, each answer is also predicted from the rest of its row, with parameters estimated on other
     rows: by model and answers together, by the model alone, and by the answers alone. The posterior is
@@ -277,8 +322,8 @@ def combine_answers(
             estimated, and model and answers are both used.
         class_priors: share of each class, "uniform" if the classes are known to be balanced, or "estimated".
             Used without a model only.
-        earlier: (m, k, k) what is known of the annotators from other rows: how often each one answered z
-            where the true class is y, at [a, y, z], as `count_confusions` returns; zeros for new annotators.
+        earlier: answers of the same annotators to other rows, which show how they err. They are ignored if
+            nothing could be compared with them, or if `accuracy` is given.
 
     References:
         [dawid1979maximum]; [kim2012bayesian] for the variational form.
@@ -304,16 +349,24 @@ def combine_answers(
     if accuracy is not None and not 0 < accuracy < 1:
         raise ValueError(f"accuracy: got {accuracy}; expected a number between 0 and 1.")
     _check_input(answers, logs)
-    group = _share_matrices(answers)
+    if earlier is not None:
+        _check_earlier(earlier, answers)
+        if accuracy is not None or not earlier.n_compared.any():
+            earlier = None
+    nothing = np.zeros(answers.n_annotators)
+    n_earlier = nothing if earlier is None else earlier.answers.n_answers
+    group = _share_matrices(answers.n_answers + n_earlier, answers.n_classes)
     grouped = answers.of_groups(group)
     k = answers.n_classes
     priors = _fixed_priors(class_priors, k)
-    if logs is None and accuracy is None and not answers.n_compared(model=False).any():
+    if logs is None and accuracy is None and earlier is None and not answers.weights(model=False).any():
         # No two answers can be compared: every accuracy explains them equally well.
         accuracy = (1 + 1 / k) / 2
         priors = np.full(k, 1 / k) if priors is None else priors
-    known = None if earlier is None else _check_earlier(earlier, answers)
-    task = _Task(errors, priors, accuracy, None if known is None else _sum_by_group(known, group))
+    counts = None
+    if earlier is not None:
+        counts = _count_confusions(earlier.answers.of_groups(group), earlier.probabilities)
+    task = _Task(errors, priors, accuracy, counts)
     state = task.fit(grouped, logs)
     temperature = None if logs is None else state.temperature
     evidence: Evidence = "answers" if logs is None else "both"
@@ -335,45 +388,42 @@ def combine_answers(
         state.errors.confusion,
         group,
         answers.n_answers,
-        answers.n_compared(model=evidence != "answers"),
+        answers.weighted_sum(answers.weights(model=evidence != "answers"))
+        + (nothing if earlier is None else earlier.n_compared),
         np.exp(posterior).mean(0),
         temperature,
         evidence,
         held_out,
-        0.0 if known is None else known.sum((1, 2)),
+        n_earlier,
     )
 
 
-def count_confusions(
+def _count_confusions(
     answers: CrowdAnswers, probabilities: Float[np.ndarray, "n k"]
 ) -> Float[np.ndarray, "m k k"]:
-    """Return how often each annotator is expected to have answered z where the true class is y, at [a, y, z].
-
-    Examples:
-        >>> answers = CrowdAnswers.from_matrix(np.array([[0, 1], [0, -1]]), 2)
-        >>> count_confusions(answers, np.array([[1.0, 0.0], [0.25, 0.75]])).tolist()
-        [[[1.25, 0.0], [0.75, 0.0]], [[0.0, 1.0], [0.0, 0.0]]]
-    """
+    """Expected number of answers z by annotator a for class y, at [a, y, z]."""
     k = answers.n_classes
     counts: NDArray[np.float64] = (answers.votes.T @ probabilities).reshape(-1, k, k).transpose(0, 2, 1)
     return counts
 
 
-def _check_earlier(earlier: ArrayLike, answers: CrowdAnswers) -> NDArray[np.float64]:
-    values, k = np.asarray(earlier, dtype=np.float64), answers.n_classes
-    shape = (answers.n_annotators, k, k)
-    if values.shape != shape or not (np.isfinite(values) & (values >= 0)).all():
+def _check_earlier(earlier: EarlierAnswers, answers: CrowdAnswers) -> None:
+    shape = earlier.answers.n_annotators, earlier.answers.n_classes
+    if shape != (answers.n_annotators, answers.n_classes):
         raise ValueError(
-            f"earlier: got numbers of shape {values.shape}; expected {shape}, non-negative: how often each "
-            "annotator gave each answer for each class."
+            f"earlier: got answers of {shape[0]} annotators with {shape[1]} classes; expected the same "
+            f"{answers.n_annotators} annotators and {answers.n_classes} classes as in answers."
         )
-    return values
-
-
-def _sum_by_group(values: NDArray[np.float64], group: NDArray[np.int64]) -> NDArray[np.float64]:
-    total = np.zeros((int(group.max(initial=-1)) + 1, *values.shape[1:]))
-    np.add.at(total, group, values)
-    return total
+    n = len(earlier.answers)
+    for name, values, size in (
+        ("probabilities", earlier.probabilities, (n, answers.n_classes)),
+        ("weights", earlier.weights, (n,)),
+    ):
+        if values.shape != size or not ((values >= 0) & (values <= 1)).all():
+            raise ValueError(
+                f"earlier: got {name} of shape {values.shape}, from {values.min(initial=np.inf)} to "
+                f"{values.max(initial=-np.inf)}; expected shape {size}, numbers from 0 to 1."
+            )
 
 
 def credible_sets(probabilities: Float[np.ndarray, "n k"], least: float = 0.05) -> NDArray[np.bool_]:
@@ -439,14 +489,14 @@ def _warn_of_mismatch(answers: CrowdAnswers, accuracy: NDArray[np.float64]) -> N
         )
 
 
-def _share_matrices(answers: CrowdAnswers) -> NDArray[np.int64]:
+def _share_matrices(n_answers: NDArray[np.float64], n_classes: int) -> NDArray[np.int64]:
     """Group annotators with few answers if all confusion matrices would not fit into memory."""
-    m = answers.n_annotators
-    most = max(1, MAX_ENTRIES // answers.n_classes**2)
+    m = len(n_answers)
+    most = max(1, MAX_ENTRIES // n_classes**2)
     if m <= most:
         return np.arange(m)
     rank = np.empty(m, dtype=np.int64)
-    rank[np.argsort(-answers.n_answers, kind="stable")] = np.arange(m)
+    rank[np.argsort(-n_answers, kind="stable")] = np.arange(m)
     return np.minimum(rank, most - 1)
 
 
@@ -618,7 +668,7 @@ class _Counting:
 
     def count(self, q: NDArray[np.float64]) -> NDArray[np.float64]:
         """Expected number (m, k, k) of answers z by annotator a for class y, at [a, y, z]."""
-        counts = count_confusions(self.answers, q)
+        counts = _count_confusions(self.answers, q)
         return counts if self.earlier is None else counts + self.earlier
 
 

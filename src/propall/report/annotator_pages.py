@@ -13,7 +13,7 @@ from propall.report.charts.heat import Grid, HeatMap
 from propall.report.numbers import format_number, format_percent
 from propall.report.page import KeyFigure, Page, PageSection
 from propall.report.tables import Column, ReportTable, TableRow
-from propall.tables.crowd import CrowdReport, report_crowd
+from propall.tables.crowd import EARLIER, CrowdReport, report_crowd
 from propall.tables.reading import ACTIONS, DataNote
 from propall.tables.resolution import SURE, ResolvedTable
 from propall.wording import plural
@@ -114,10 +114,12 @@ def _reliability_section(resolved: ResolvedTable, report: CrowdReport) -> PageSe
         if len(frame) <= ANNOTATORS
         else frame.iloc[[*range(ANNOTATORS // 2), *range(-ANNOTATORS // 2, 0)]]
     )
+    counts = {"answers": "answers", EARLIER: "answers to other rows in the fit"}
+    counts = {name: title for name, title in counts.items() if name in frame}
     rows = [
         TableRow.of(
             str(row["annotator"]),
-            int(row["answers"]),
+            *(int(row[name]) for name in counts),
             100 * row["accuracy"],
             100 * row["standard_error"],
             row["most_frequent_confusion"],
@@ -125,7 +127,7 @@ def _reliability_section(resolved: ResolvedTable, report: CrowdReport) -> PageSe
         for row in shown.to_dict("records")
     ]
     columns = [
-        Column("answers", decimals=0),
+        *(Column(title, decimals=0) for title in counts.values()),
         Column("estimated accuracy (%)", decimals=1),
         Column("standard error", decimals=1),
         Column("most frequent confusion", kind="text", wraps=True),
@@ -137,6 +139,8 @@ def _reliability_section(resolved: ResolvedTable, report: CrowdReport) -> PageSe
         else "a model and the other annotators' answers"
     )
     caption = f"Estimated without true labels, from {others}."
+    if EARLIER in counts:
+        caption += " Answers to other rows in the fit count, too."
     if len(shown) < len(frame):
         caption += f" The {ANNOTATORS // 2} most and least accurate of {len(frame)} annotators."
     table = ReportTable(columns, rows, caption, "annotator", formats=("CSV",))
@@ -144,7 +148,7 @@ def _reliability_section(resolved: ResolvedTable, report: CrowdReport) -> PageSe
     heading = f"{name} is the most accurate annotator, with {share} correct answers"
     if len(frame) == 1:
         heading = f"{share} of the answers are estimated to be correct"
-    if posterior is not None and not posterior.n_compared.any():
+    if posterior is not None and posterior.is_assumed:
         heading = "Nothing shows who is reliable: no row has two answers"
         caption = "Assumed, since no two answers can be compared."
         table = replace(table, caption=caption)

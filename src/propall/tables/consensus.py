@@ -1,8 +1,10 @@
 """Combine a model's probabilities with the labels of a table, and estimate how reliable these are."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit, log_softmax, logit
 
@@ -11,9 +13,9 @@ from propall.estimators.resolution import Resolution
 from propall.labels.annotators import (
     MAX_ACCURACY,
     CrowdAnswers,
+    EarlierAnswers,
     Posterior,
     combine_answers,
-    count_confusions,
     credible_sets,
 )
 from propall.tables.label_columns import LabeledRows
@@ -106,34 +108,67 @@ def weigh_sets(
 
 
 class KnownAnnotators(NamedTuple):
-    """Annotators of an earlier table, and how they answered."""
+    """Annotators of an earlier table by name, and their answers to its rows."""
 
     names: tuple[str, ...]
-    counts: NDArray[np.float32]  # (m, k, k) expected answers z on rows of class y, see `count_confusions`
+    table: EarlierAnswers
 
-    def earlier(self, names: tuple[str, ...], share: float = 1.0) -> NDArray[np.float64]:
-        """Return the counts of these annotators, zeros for new ones, times a share of the earlier rows."""
-        place = {name: i for i, name in enumerate(self.names)}
-        counts = np.zeros((len(names), *self.counts.shape[1:]))
-        for i, name in enumerate(names):
-            if name in place:
-                counts[i] = share * self.counts[place[name]]
-        return counts
+    def answers_elsewhere(
+        self, labeled: LabeledRows, rows: NDArray[np.int64], equal: NDArray[np.int64]
+    ) -> EarlierAnswers | None:
+        """Return the answers of a new table's annotators that are not in that table; None if there are none.
+
+        For every answer in the new table, one by the same annotator to an equal row is left out: the same
+        answer if there is one.
+
+        Args:
+            labeled: the labels of the new table.
+            rows: (n,) an equal row of the earlier table for each of its rows, -1 if there is none.
+            equal: the same for each row of the earlier table; the same one for all rows that are equal.
+        """
+        place = {name: a for a, name in enumerate(labeled.annotators)}
+        annotator_of = np.array([place.get(name, -1) for name in self.names], dtype=np.int64)
+        if labeled.answers is None or (annotator_of < 0).all():
+            return None
+        m, k = len(labeled.annotators), self.table.answers.n_classes
+        entries = self.table.answers.votes.tocoo()
+        annotator, label = np.divmod(entries.col.astype(np.int64), k)
+        annotator = annotator_of[annotator]
+        row, annotator, label = (part[annotator >= 0] for part in (entries.row, annotator, label))
+        i, a = np.nonzero((labeled.answers >= 0) & (rows >= 0)[:, None])
+        earlier, new = equal[row] * m + annotator, rows[i] * m + a
+        earlier_answer, new_answer = earlier * k + label, new * k + labeled.answers[i, a]
+        kept = _without(earlier_answer, new_answer)
+        kept[kept] = _without(earlier[kept], new[_without(new_answer, earlier_answer)])
+        if not kept.any():
+            return None
+        shape = len(self.table.answers), m, k
+        answers = CrowdAnswers.from_lists(row[kept], annotator[kept], label[kept], shape)
+        return replace(self.table, answers=answers)
 
 
-#: Most counts of known annotators that are kept.
-MAX_KNOWN_COUNTS = 2_000_000
+def _without(values: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of the values are left if each of the others takes one that is equal to it."""
+    series = pd.Series(values)
+    taken = series.map(pd.Series(others).value_counts()).fillna(0)
+    return np.array(series.groupby(series).cumcount() >= taken)
 
 
-def known_annotators(labeled: LabeledRows, consensus: "Consensus") -> KnownAnnotators | None:
-    """Return how the named annotators of a table answered; None without any, or if they are too many."""
-    answers, posterior = crowd_answers(labeled), consensus.posterior
-    if answers is None or posterior is None or not labeled.annotators:
+def known_annotators(
+    labeled: LabeledRows, out_of_fold: Resolution, posterior: Posterior | None
+) -> KnownAnnotators | None:
+    """Return what the named annotators of a table answered; None if there are none.
+
+    Args:
+        labeled: the labels of the table.
+        out_of_fold: by models that were not fitted on the row.
+        posterior: of these; None if the annotators were not estimated, as with a known accuracy.
+    """
+    answers = crowd_answers(labeled)
+    if answers is None or not labeled.annotators:
         return None
-    if answers.n_annotators * answers.n_classes**2 > MAX_KNOWN_COUNTS:
-        return None
-    counts = count_confusions(answers, posterior.probabilities)
-    return KnownAnnotators(tuple(labeled.annotators), counts.astype(np.float32))
+    posterior = posterior or combine_answers(out_of_fold.log_probabilities, answers)
+    return KnownAnnotators(labeled.annotators, EarlierAnswers.from_posterior(answers, posterior))
 
 
 class Consensus(NamedTuple):
@@ -161,7 +196,7 @@ def reach_consensus(
     rate: float | None = None,
     *,
     trust: float | None = None,
-    earlier: NDArray[np.float64] | None = None,
+    earlier: EarlierAnswers | None = None,
     like_0_1_0: bool = False,
 ) -> Consensus:
     """Combine the resolution by a model that was not fitted on these rows with what annotators said.
@@ -174,7 +209,7 @@ def reach_consensus(
         labeled: the labels.
         rate: error rate of candidate sets in an earlier file; see `estimate_set_errors`.
         trust: known accuracy of every annotator; estimated by default.
-        earlier: what is known of the annotators from other rows, see `combine_answers`.
+        earlier: answers of the same annotators to other rows.
         like_0_1_0: weigh answers as version 0.1.0 did, so that the labels by its models do not change.
     """
     logs, answers = resolution.log_probabilities, crowd_answers(labeled)

@@ -37,6 +37,8 @@ MAX_PRODUCTS = 10**9
 SOMEBODY = "somebody new"
 #: A confusion with fewer expected answers than this may be chance.
 MIN_CONFUSED = 2.0
+#: Column of the number of answers to other rows of the fit, if there are any.
+EARLIER = "answers_in_fit"
 
 
 def guess_answer_columns(
@@ -77,7 +79,7 @@ def combine_table(
     consensus = decide(posterior, labeled, labeled.labels.to_numpy(), classes)
     nothing = np.zeros(len(labeled.rows), dtype=bool)
     notes = list(table.notes)
-    if not posterior.n_compared.any():
+    if posterior.is_assumed:
         text = (
             "no row has two answers, so nothing shows who is reliable; an accuracy of "
             f"{100 * posterior.accuracy[0]:.0f} % is assumed. Ask a second annotator about some rows, or fit "
@@ -128,7 +130,7 @@ def _header(path: Path) -> list[str]:
 
 
 def _columns(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name != "item"]  # which not every report has
+    return [name for name in names if name not in ("item", EARLIER)]  # which not every report has
 
 
 def crowd_files(out: Path) -> list[Path]:
@@ -161,11 +163,14 @@ def _reliability(posterior: Posterior, names: list[str], confusions: pd.DataFram
         {
             "annotator": names,
             "answers": posterior.n_answers.astype(int),
+            EARLIER: posterior.n_earlier.astype(int),
             "accuracy": posterior.accuracy,
             "standard_error": posterior.standard_error,
             "most_frequent_confusion": [texts.get(name, "") for name in names],
         }
     )
+    if not posterior.n_earlier.any():
+        frame = frame.drop(columns=EARLIER)
     return frame.sort_values(["accuracy", "answers"], ascending=False, kind="stable", ignore_index=True)
 
 
@@ -179,7 +184,7 @@ def _confusions(
     """Pairs of classes that an annotator confuses, with the expected number of such answers."""
     q, k = posterior.probabilities, len(classes)
     rows: list[tuple[Any, ...]] = []
-    if not posterior.n_compared.any():
+    if posterior.is_assumed:
         names = []  # confusions that follow from an assumption are not shown
     for a, name in enumerate(names):
         if answers is None:

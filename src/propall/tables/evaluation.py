@@ -105,7 +105,9 @@ def evaluate(
     frame = raw.frame.iloc[known]
     known_embedding = None if embedding is None else raw.select_rows(embedding)[known]
     all_classes = np.ones((len(known), len(model.classes)), dtype=bool)
-    predictions, seen = model.resolve(frame, all_classes, embedding=known_embedding, folder=raw.folder)
+    predictions, training_rows = model.resolve(
+        frame, all_classes, embedding=known_embedding, folder=raw.folder
+    )
     true, predicted = columns[known], predictions.column
     evaluation = Evaluation(
         tuple(map(str, model.classes)),
@@ -113,7 +115,7 @@ def evaluate(
         float((predicted == true).mean()),
         confusion_matrix(true, predicted, labels=np.arange(len(model.classes))),
         reliability(predictions.probability, predicted == true),
-        seen=int(seen.sum()),
+        seen=int((training_rows >= 0).sum()),
         notes=notes,
     )
     labeled = read_candidates(model, raw)
@@ -122,7 +124,7 @@ def evaluate(
         place = np.searchsorted(known, labeled.rows)
         mask = labeled.labels.to_numpy()
         resolution = Resolution(predictions.log_probabilities[place], mask, model.classes)
-        earlier = model.earlier_answers(labeled, seen[place])
+        earlier = model.earlier_answers(labeled, training_rows[place])
         consensus = reach_consensus(resolution, labeled, earlier=earlier, like_0_1_0=model.is_of_0_1_0)
         resolved = consensus.resolution
         evaluation.resolved = float((resolved.column == true[place]).mean())

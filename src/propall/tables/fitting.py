@@ -216,7 +216,9 @@ def fit_table(
     model = TableModel(classifier, features, source)
     logs = out_of_fold.log_probabilities.astype(np.float32)
     model.held_out = HeldOut(model.keys(table.frame, embedding, table.raw.folder), logs)
-    model.annotators = known_annotators(labeled, consensus)
+    # A given accuracy would be all that the answers show.
+    estimated = consensus.posterior if known is None else None
+    model.annotators = known_annotators(labeled, out_of_fold, estimated)
     fitted = Fitted(model, table, X, consensus, search, notes, curves)
     fitted.trust = None if tolerant is None else tolerant.report
     fitted.hardware = hardware(search.best_estimator_.ensemble().device)

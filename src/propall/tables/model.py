@@ -20,6 +20,7 @@ from propall.estimators.classifier import PartialLabelClassifier
 from propall.estimators.mixture import ClassifierMixture
 from propall.estimators.persistence import load_fitted
 from propall.estimators.resolution import Resolution
+from propall.labels.annotators import CrowdAnswers, EarlierAnswers
 from propall.labels.parsing import as_text
 from propall.schema import check_json
 from propall.tables.arrow_text import joined
@@ -133,37 +134,33 @@ class TableModel:
         embedding: NDArray[Any] | None = None,
         folder: Path | None = None,
         prepared: pd.DataFrame | None = None,
-    ) -> tuple[Resolution, NDArray[np.bool_]]:
+    ) -> tuple[Resolution, NDArray[np.int64]]:
         """Select the most probable candidate of every row.
 
         Training rows are resolved by the cross-validation models that were not fitted on them, so that
         probabilities of all rows are comparable.
 
         Returns:
-            The resolution, and (n,) whether each row is a training row.
+            The resolution, and (n,) the training row that each row equals, -1 for new rows.
         """
         logs = self.log_probabilities(frame, embedding=embedding, folder=folder, prepared=prepared)
-        seen = np.zeros(len(frame), dtype=bool)
+        rows = np.full(len(frame), -1)
         if self.held_out is not None:
             rows = self.held_out.rows_of(self.keys(frame, embedding, folder))
             seen = rows >= 0
             logs[seen] = self.held_out.log_probabilities[rows[seen]]
-        return Resolution(logs, self.classifier.candidate_matrix(candidates), self.classes), seen
+        return Resolution(logs, self.classifier.candidate_matrix(candidates), self.classes), rows
 
-    def earlier_answers(self, labeled: LabeledRows, seen: NDArray[np.bool_]) -> NDArray[np.float64] | None:
-        """Return what the fit knows of the annotators of a table, see `combine_answers`.
-
-        The answers on training rows that are in the table count there, so the others count for the rest.
+    def earlier_answers(self, labeled: LabeledRows, rows: NDArray[np.int64]) -> EarlierAnswers | None:
+        """Return the answers of a table's annotators in the fit, except for those that are in the table.
 
         Args:
             labeled: the labels of the table.
-            seen: (n,) whether each row is a training row.
+            rows: (n,) the training row that each row equals, see `resolve`.
         """
-        if self.annotators is None or self.held_out is None or not labeled.annotators:
+        if self.annotators is None or self.held_out is None:
             return None
-        share = 1 - min(1.0, seen.sum() / len(self.held_out.keys))
-        counts = self.annotators.earlier(tuple(labeled.annotators), share)
-        return counts if counts.any() else None
+        return self.annotators.answers_elsewhere(labeled, rows, self.held_out.rows_of(self.held_out.keys))
 
     def keys(
         self, frame: pd.DataFrame, embedding: NDArray[Any] | None = None, folder: Path | None = None
@@ -202,9 +199,7 @@ class TableModel:
                 tensors = {name: torch.tensor(array) for name, array in arrays.items()}
                 write_tensors(part / HELD_OUT, tensors)
             if self.annotators is not None:
-                names = json.dumps(self.annotators.names, ensure_ascii=False)
-                counts = torch.tensor(np.ascontiguousarray(self.annotators.counts))
-                write_tensors(part / ANNOTATORS, {"counts": counts}, {"names": names})
+                _write_annotators(part / ANNOTATORS, self.annotators)
             contents = {
                 "layout": LAYOUT,
                 "version": __version__,
@@ -262,11 +257,10 @@ class TableModel:
             if HELD_OUT in contents["files"]
             else None
         )
-        annotators = (
-            _read_annotators(folder / ANNOTATORS, len(classifier.classes_))
-            if ANNOTATORS in contents["files"]
-            else None
-        )
+        annotators = None
+        if ANNOTATORS in contents["files"]:
+            n = 0 if held_out is None else len(held_out.keys)
+            annotators = _read_annotators(folder / ANNOTATORS, n, len(classifier.classes_))
         return cls(classifier, features, labels, contents["account"], held_out, annotators)
 
 
@@ -318,19 +312,40 @@ def _read_held_out(path: Path, n_classes: int) -> HeldOut:
     return HeldOut(keys, logs)
 
 
-def _read_annotators(path: Path, n_classes: int) -> KnownAnnotators:
+def _write_annotators(path: Path, annotators: KnownAnnotators) -> None:
+    table, entries = annotators.table, annotators.table.answers.votes.tocoo()
+    annotator, label = np.divmod(entries.col, table.answers.n_classes)
+    answers = np.stack([entries.row, annotator, label], axis=1).astype(np.int32)
+    arrays = {
+        "answers": answers,
+        "probabilities": table.probabilities.astype(np.float32),
+        "weights": table.weights.astype(np.float32),
+    }
+    names = json.dumps(annotators.names)
+    write_tensors(path, {name: torch.tensor(array) for name, array in arrays.items()}, {"names": names})
+
+
+def _read_annotators(path: Path, n_rows: int, n_classes: int) -> KnownAnnotators:
     try:
         with safe_open(path, framework="pt") as file:
-            counts = file.get_tensor("counts").numpy()
+            arrays = [file.get_tensor(name).numpy() for name in ("answers", "probabilities", "weights")]
             names = json.loads((file.metadata() or {})["names"])
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"model: {path} cannot be read ({error}). Use an unmodified copy.") from error
-    are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if not are_names or counts.shape != (len(names), n_classes, n_classes) or counts.dtype != np.float32:
-        raise _invalid(path, f"counts of shape {counts.shape} do not fit its annotators and classes")
-    if not (np.isfinite(counts) & (counts >= 0)).all():
-        raise _invalid(path, "some counts are negative or no numbers")
-    return KnownAnnotators(tuple(names), counts)
+    answers, probabilities, weights = arrays
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise _invalid(path, "its names of annotators are not a list of texts")
+    if answers.ndim != 2 or answers.shape[1] != 3 or answers.dtype != np.int32:
+        raise _invalid(path, f"answers are {answers.dtype} of shape {answers.shape}")
+    for values, shape in ((probabilities, (n_rows, n_classes)), (weights, (n_rows,))):
+        if values.dtype != np.float32 or values.shape != shape or not ((values >= 0) & (values <= 1)).all():
+            raise _invalid(path, f"{values.dtype} of shape {values.shape} are not {shape} shares")
+    try:
+        rows, annotators, labels = answers.T
+        crowd = CrowdAnswers.from_lists(rows, annotators, labels, (n_rows, len(names), n_classes))
+    except ValueError as error:
+        raise _invalid(path, error) from error
+    return KnownAnnotators(tuple(names), EarlierAnswers(crowd, probabilities, weights))
 
 
 def _invalid(path: Path, reason: object) -> ValueError:

@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from propall.estimators.resolution import Resolution
+from propall.labels.annotators import EarlierAnswers
 from propall.tables.consensus import DOUBTFUL, Consensus, reach_consensus
 from propall.tables.evaluation import read_candidates
 from propall.tables.fitting import Fitted
@@ -215,18 +216,18 @@ def resolve_file(
     frame = raw.frame.iloc[labeled.rows]
     kept_embedding = None if embedding is None else raw.select_rows(embedding)[labeled.rows]
     prepared = model.features.prepared(frame)
-    resolution, seen = model.resolve(
+    resolution, training_rows = model.resolve(
         frame, labeled.labels, embedding=kept_embedding, folder=raw.folder, prepared=prepared
     )
     # The fit estimated how often sets lack the true label; labels from another source may differ.
     rate = model.account.get("sets_without_truth") if source is None else None
     curves = model.account.get("curves")
-    earlier = model.earlier_answers(labeled, seen)
+    earlier = model.earlier_answers(labeled, training_rows)
     return ResolvedTable(
         raw,
         labeled,
         reach_consensus(resolution, labeled, rate, earlier=earlier, like_0_1_0=model.is_of_0_1_0),
-        seen,
+        training_rows >= 0,
         model.account,
         [
             *raw.notes,
@@ -241,10 +242,10 @@ def resolve_file(
     )
 
 
-def _note_known_annotators(labeled: LabeledRows, earlier: NDArray[np.float64] | None) -> list[DataNote]:
+def _note_known_annotators(labeled: LabeledRows, earlier: EarlierAnswers | None) -> list[DataNote]:
     if earlier is None:
         return []
-    answers = earlier.sum((1, 2))
+    answers = earlier.answers.n_answers
     known = [name for name, count in zip(labeled.annotators, answers, strict=True) if count]
     text = f"{list_names(known)}: {answers.sum():.0f} answers in the fit count for how reliable they are"
     return [DataNote("known annotators", text)]
