@@ -79,9 +79,9 @@ def test_each_law_has_its_views():
     assert rows["instance-public"].spec.teacher.scoring == "public"
     # The headline rows have the candidate sets of the short ones.
     for name in ("instance", "instance-public"):
-        for net in ("resnet18", "wrn"):
-            assert rows[f"{name}-{net}"].spec.teacher == rows[name].spec.teacher
-    long = rows["complementary-resnet18"].spec.recipe
+        for ending in ("200", "wrn"):
+            assert rows[f"{name}-{ending}"].spec.teacher == rows[name].spec.teacher
+    long = rows["complementary-200"].spec.recipe
     assert (long.epochs, long.views.n_strong, long.views.balance) == (200, 2, 0.5)
     assert rows["uniform-0.5/propall-one-view"].spec.recipe.views.n_strong == 0
     assert [rows[f"clean{net}"].spec.net for net in ("", "-resnet18", "-wrn")] == [

@@ -50,7 +50,7 @@ RECIPES: Registry[NamedRecipe] = Registry(
     "recipe",
     [
         ("fast", NamedRecipe("fast_convnet", _FAST)),
-        ("resnet18", NamedRecipe("resnet18", _COSINE)),
+        ("resnet18", NamedRecipe("resnet18", replace(_COSINE, epochs=100))),
         ("wrn", NamedRecipe("wrn28_10", replace(_COSINE, epochs=100))),
     ],
 )
