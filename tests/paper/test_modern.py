@@ -140,6 +140,12 @@ def test_training_time_leaves_compiling_out(result):
     timed = replace(result(), times={1: 60.0, 2: 61.0, 3: 62.0, 4: 63.0, 14: 73.0})
     assert modern.training_time(timed) == modern.TrainingTime(14.0, 59.0)
     assert modern.training_time(replace(timed, times={})) is None
+    # The same if fewer epochs are stored, also if their pace changes.
+    slower = {1: 60.0, 2: 61.0, 3: 62.0, 4: 63.0, 14: 90.0}
+    fewer = {epoch: slower[epoch] for epoch in (1, 4, 14)}
+    assert modern.training_time(replace(timed, times=slower)) == modern.training_time(
+        replace(timed, times=fewer)
+    )
 
 
 def fill(store, levels):

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -170,17 +169,15 @@ def _row_result(runs: RowRuns, by_key: Mapping[str, RunResult]) -> RowResult:
 def training_time(result: RunResult) -> TrainingTime | None:
     """Return the training time of a run that was trained alone; None for runs of a stack.
 
-    Compiling happens in the first epoch of a process, so training is the median time of an epoch after the
-    first, times the number of epochs, and the rest is preparation.
+    Compiling happens in the first epoch of a process, so training is the mean time of an epoch after the
+    first, times the number of epochs, and the rest is preparation. The mean, unlike a median, does not depend
+    on which epochs are stored.
     """
-    epochs = sorted(result.times)
-    if len(epochs) < 2:
+    if len(result.times) < 2:
         return None
-    pace = statistics.median(
-        (result.times[end] - result.times[start]) / (end - start) for start, end in pairwise(epochs)
-    )
-    training = pace * epochs[-1]
-    return TrainingTime(training, max(0.0, result.times[epochs[-1]] - training))
+    first, last = min(result.times), max(result.times)
+    training = (result.times[last] - result.times[first]) / (last - first) * last
+    return TrainingTime(training, max(0.0, result.times[last] - training))
 
 
 def method_ranks(results: Sequence[RowResult]) -> dict[str, dict[str, float]]:
