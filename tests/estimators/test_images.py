@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from torch import nn
 
 from propall import (
     CandidateLabels,
     PartialLabelClassifier,
     PartialLabelClassifierCV,
-    Views,
     resolve_out_of_fold,
 )
 from propall.data.augmentation import Augmentation
@@ -124,7 +124,10 @@ def test_a_list_of_images_is_an_array():
         model().fit([images[0], images[1][1:], *images[2:]], mask)
 
 
-@pytest.mark.parametrize("views", [True, "glws", Views(n_strong=2, balance=0.5, prior=(0.1,) * 10, ramp=0.5)])
+@pytest.mark.parametrize(
+    "views",
+    [True, "glws", replace(default_views((1, 8, 8)), n_strong=2, balance=0.5, prior=(0.1,) * 10, ramp=0.5)],
+)
 def test_models_with_views_are_saved(views, tmp_path):
     images, mask = digits()
     fitted = model(views=views, n_estimators=2).fit(images, mask)
@@ -270,7 +273,29 @@ def test_errors_say_what_to_do():
         ValueError, match=r"X: rows have shape \(3, 8, 8\); the model was fitted on \(1, 8, 8\)"
     ):
         fitted.predict(np.stack([images] * 3, -1))
+    with pytest.raises(
+        ValueError, match=r"X: got shape \(8, 8\), one image; .* \(1, 8, 8\)\. Pass X\[None\]"
+    ):
+        fitted.predict(images[0])
+    with pytest.raises(ValueError, match=r"rows of shape \(64,\); .* Reshape X to \(n, 1, 8, 8\)"):
+        fitted.predict(table)
     with pytest.raises(ValueError, match=r"views: unknown name 'yes'"):
         model(views="yes").fit(images, mask)
     with pytest.raises(TypeError, match=r"views: got 2; expected True, None, a name or a Views"):
         model(views=2).fit(images, mask)
+
+
+@pytest.mark.parametrize("shape", [(3, 12, 10), (12, 10, 3)])
+def test_one_color_image_is_answered_with_what_to_pass(shape):
+    X = np.random.default_rng(0).random((8, *shape))
+    fitted = model(epochs=1).fit(X, ["a", "b"] * 4)
+    with pytest.raises(ValueError, match=r"one image; the model was fitted on images of shape \(3, 12, 10\)"):
+        fitted.predict(X[0])
+    assert len(fitted.predict(X[0][None])) == 1
+
+
+def test_a_module_that_cannot_take_the_images_is_named():
+    images, mask = digits()
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 10))
+    with pytest.raises(ValueError, match=r"net: it cannot take rows of shape \(1, 8, 8\) \(.*3 channels"):
+        PartialLabelClassifier(net=net, views=True, epochs=1).fit(images, mask)

@@ -276,8 +276,14 @@ def _root(features: NDArray[Any], floor: NDArray[Any]) -> NDArray[Any]:
 
 def check_outputs(net: nn.Module, run: Run) -> None:
     """Raise an error if a module does not return one score per class."""
-    with torch.no_grad():
-        outputs = build(net, run).eval()(run.train.x[:1])
+    try:
+        with torch.no_grad():
+            outputs = build(net, run).eval()(run.train.x[:1])
+    except RuntimeError as error:
+        raise ValueError(
+            f"net: it cannot take rows of shape {tuple(run.train.in_shape)} ({error}). Reshape X, or change "
+            "the network."
+        ) from error
     expected = (1, run.train.n_classes)
     if outputs.shape != expected:
         raise ValueError(

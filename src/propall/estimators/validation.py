@@ -74,6 +74,8 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> NDArray[Any]:
     """
     if takes_images(estimator) and isinstance(X, list | tuple) and np.ndim(X[0] if len(X) else 0) > 1:
         X = _joined_images(X)
+    if not reset:
+        _check_layout(X, estimator.in_shape_)
     is_image = getattr(X, "ndim", 2) > 2
     is_pixels = is_image and takes_images(estimator)
     fitted_pixels = None if reset else getattr(estimator, "pixels_", None)
@@ -112,6 +114,20 @@ def _describe_text(X: Any, problem: str) -> str:
         f"X: got {what}; expected numbers ({problem}). Encode them, for example by a pipeline with "
         "make_column_transformer((OneHotEncoder(), [...])), or use `propall fit`, which does it itself."
     )
+
+
+def _check_layout(X: Any, fitted: tuple[int, ...]) -> None:
+    """Raise an error for one image, or a table, where the model was fitted on an array of images."""
+    shape = tuple(getattr(X, "shape", ()))
+    if len(fitted) != 3 or len(shape) not in (2, 3) or (1, *shape[1:]) == fitted:
+        return
+    one_image = channels_first(np.broadcast_to(False, (1, *shape))).shape[1:] == fitted
+    if one_image or len(shape) == 2:  # scikit-learn would count the channels as features
+        what = "one image" if one_image else f"rows of shape {shape[1:]}"
+        advice = "Pass X[None]." if one_image else f"Reshape X to {('n', *fitted)}.".replace("'", "")
+        raise ValueError(
+            f"X: got shape {shape}, {what}; the model was fitted on images of shape {fitted}. {advice}"
+        )
 
 
 def _check_shape(shape: tuple[int, ...], fitted: tuple[int, ...]) -> None:
