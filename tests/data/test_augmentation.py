@@ -121,7 +121,8 @@ def test_saturation_leaves_gray_images_alone():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("crop", -1), ("operations", 1.5), ("cutout", -3), ("strength", -1.0)]
+    ("name", "value"),
+    [("crop", -1), ("operations", 1.5), ("cutout", -3), ("strength", -1.0), ("strength", "high")],
 )
 def test_bad_values_are_named(name, value):
     # With PROPALL_CHECK_SHAPES=1, the wrong type is refused first.
@@ -144,3 +145,13 @@ def test_images_smaller_than_the_shift_are_refused():
     with pytest.raises(ValueError, match="crop: got 4 for images of 3 x 8 pixels"):
         augmentation(torch.rand(2, 1, 3, 8), torch.rand(2, augmentation.n_draws), low=torch.zeros(1, 1, 1),
                      high=torch.ones(1, 1, 1))  # fmt: skip
+
+
+def test_images_smaller_than_the_hole_are_refused():
+    # The defaults are for 32 pixels; on 8 x 8 pixels, every strong view would be empty.
+    strong = Augmentation.strong()
+    with pytest.raises(
+        ValueError, match=r"cutout: got 16 for images of 8 x 8 pixels.*Augmentation\.strong\(8\)"
+    ):
+        strong(torch.rand(2, 1, 8, 8), torch.rand(2, strong.n_draws), low=torch.zeros(1, 1, 1),
+               high=torch.ones(1, 1, 1))  # fmt: skip

@@ -1,7 +1,9 @@
+import math
 from dataclasses import replace
 
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 
 from propall.methods.cc import CC
 from propall.methods.proden import PRODEN
@@ -145,3 +147,35 @@ def test_the_temperature_divides_the_logits_of_targets():
     logits, sets = torch.tensor([[2.0, 1.0, 5.0]]), torch.tensor([[True, True, False]])
     target = soft_target(logits, sets, Views(temperature=0.5))
     torch.testing.assert_close(target, torch.tensor([[4.0, 2.0, -torch.inf]]).softmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            ("weight", -1.0),
+            ("weight", math.nan),
+            ("ramp", -0.1),
+            ("balance", -0.5),
+            ("base_weight", math.inf),
+        ),
+        *(("temperature", 0.0), ("momentum", 1.5), ("teacher_momentum", -1.0), ("tolerance_from", 2.0)),
+        *(("tolerance", -1.0), ("tolerance", 3.0), ("tolerance", "soon"), ("tolerance", None)),
+        *(
+            ("prior", (2.0, 2.0)),
+            ("prior", (1.5, -0.5)),
+            ("weak", None),
+            ("strong", "flip"),
+            ("cleaning", "pop"),
+        ),
+    ],
+)
+def test_bad_values_are_named(name, value):
+    # With PROPALL_CHECK_SHAPES=1, the wrong type is refused first.
+    with pytest.raises((ValueError, TypeError, TypeCheckError), match=rf"^{name}: got |parameter '{name}'"):
+        Views(**{name: value})
+
+
+def test_a_prior_has_a_share_for_each_class():
+    with pytest.raises(ValueError, match="prior: got 2 shares for 4 classes; expected one for each class"):
+        balance_term(torch.zeros(6, 4), (0.5, 0.5))

@@ -7,7 +7,8 @@ operations can be captured in a CUDA graph.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from numbers import Real
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -54,8 +55,9 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         check_integers(self, crop=0, operations=0, cutout=0)
-        if not self.strength >= 0:
-            raise ValueError(f"strength: got {self.strength!r}; expected 0 or more.")
+        strength: Any = self.strength
+        if not isinstance(strength, Real) or not float(strength) >= 0:
+            raise ValueError(f"strength: got {self.strength!r}; expected a number, 0 or more.")
 
     @classmethod
     def weak(cls, size: int = 32, *, flip: bool = True) -> Self:
@@ -150,6 +152,12 @@ def cut_out(
     images: Float[Tensor, "n c h w"], draws: Float[Tensor, "n 2"], size: int
 ) -> Float[Tensor, "n c h w"]:
     """Set a square hole of every image to 0, centered anywhere in the image and clipped at its border."""
+    height, width = images.shape[-2:]
+    if size > max(height, width):
+        raise ValueError(
+            f"cutout: got {size} for images of {height} x {width} pixels, which such holes would hide; expected "
+            f"at most the longer side. Use Augmentation.strong({min(height, width)})."
+        )
     inside = []
     for side, chance in zip(images.shape[-2:], draws.unbind(1), strict=True):
         start = (chance * side).floor() - size // 2

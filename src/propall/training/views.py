@@ -1,8 +1,10 @@
 """Views of a training row: how they are augmented, and the soft targets that one view gives the others."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Literal, Self
 
 import torch
@@ -21,6 +23,8 @@ ADDED_FIELDS = (
 )
 #: Smallest mean prediction of a class in the balance term.
 SMALLEST_SHARE = 1e-6
+#: Shares of classes that were rounded may add up to 1 only nearly.
+PRIOR_ROUNDING = 0.01
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,9 @@ class Views:
     """Weak and strong views of every row, and what is learned from their agreement.
 
     Attributes:
-        weak: augmentation of the view that targets are computed from.
-        strong: augmentation of the other views; draws its own flip and shift.
+        weak: augmentation of the view that targets are computed from. By default, for color images of 32
+            pixels; `propall.training.image_views.default_views` has views for images of other shapes.
+        strong: augmentation of the other views, likewise; draws its own flip and shift.
         n_strong: number of strong views per row.
         targets: where the soft label of a row comes from: "weak" is the softmax of this step's weak logits,
             "memory" a running mean of it (over visits, see `momentum`), "teacher" the logits of an
@@ -107,8 +112,8 @@ class Views:
     def __post_init__(self) -> None:
         check_choices(self)
         check_integers(self, n_strong=0, mixup=0)
-        if isinstance(self.tolerance, str) and self.tolerance != "auto":
-            raise ValueError(f"tolerance: got {self.tolerance!r}; expected a number or 'auto'.")
+        self._check_parts()
+        self._check_numbers()
         if not 0 <= self.memory_from < 1:
             raise ValueError(
                 f"memory_from: got {self.memory_from!r}; expected a share of 0 or more, below 1."
@@ -120,6 +125,38 @@ class Views:
         for name, needs in (("teacher_view", self.teacher_view == "strong"), ("mixup", self.mixup > 0)):
             if needs and self.n_strong == 0:
                 raise ValueError(f"{name}: got {getattr(self, name)!r} with n_strong=0; expected 1 or more.")
+
+    def _check_parts(self) -> None:
+        for name in ("weak", "strong"):
+            if not isinstance(value := getattr(self, name), Augmentation):
+                raise TypeError(
+                    f"{name}: got {value!r}; expected an Augmentation, such as Augmentation.{name}(32)."
+                )
+        if not isinstance(self.cleaning, Cleaning | None):
+            raise TypeError(
+                f"cleaning: got {self.cleaning!r}; expected a rule of propall.training.cleaning, such as "
+                "Purification(), or None."
+            )
+
+    def _check_numbers(self) -> None:
+        for name in ("weight", "ramp", "balance", "base_weight", "temperature"):
+            value = getattr(self, name)
+            positive = name == "temperature"
+            if not _is_number(value, math.inf) or value == math.inf or (positive and value == 0):
+                expected = "above 0" if positive else "of at least 0"
+                raise ValueError(f"{name}: got {value!r}; expected a finite number {expected}.")
+        for name in ("momentum", "teacher_momentum", "tolerance_from"):
+            if not _is_number(value := getattr(self, name), 1):
+                raise ValueError(f"{name}: got {value!r}; expected a number from 0 to 1.")
+        if self.tolerance != "auto" and not _is_number(self.tolerance, 1):
+            raise ValueError(f"tolerance: got {self.tolerance!r}; expected a number from 0 to 1, or 'auto'.")
+        if self.prior is not None and not (
+            all(_is_number(share, 1) for share in self.prior) and abs(sum(self.prior) - 1) < PRIOR_ROUNDING
+        ):
+            raise ValueError(
+                f"prior: got {self.prior!r}; expected the share of each class, which add up to 1. Divide "
+                "counts by their sum."
+            )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -175,6 +212,11 @@ class Views:
     def remembers_predictions(self) -> bool:
         """Whether the latest prediction of every row is stored."""
         return self.cleaning is not None or self.estimates_tolerance or self.targets == "peers"
+
+
+def _is_number(value: Any, highest: float) -> bool:
+    """Whether a value is a number from 0 to the highest one allowed."""
+    return isinstance(value, Real) and 0 <= float(value) <= highest
 
 
 def rectified(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
@@ -286,5 +328,10 @@ def balance_term(logits: Float[Tensor, "b k"], prior: tuple[float, ...] | None) 
     shares = full_precision(logits).softmax(-1).mean(0).clamp(SMALLEST_SHARE, 1).log()
     if prior is None:
         return -shares.mean()
+    if len(prior) != len(shares):
+        raise ValueError(
+            f"prior: got {len(prior)} shares for {len(shares)} classes; expected one for each class, in the "
+            "order of the classes."
+        )
     # Not a tensor of the prior: a captured graph cannot copy it to the device.
     return -torch.stack([weight * share for weight, share in zip(prior, shares, strict=True)]).sum()
