@@ -87,6 +87,12 @@ def test_unknown_names_are_answered_with_near_ones():
         choose_setting("cifar10", "fas")
     with pytest.raises(ValueError, match="resnet18"):
         choose_setting("cifar10", net="resnet_18")
+    with pytest.raises(ValueError, match="corruption: unknown name 'unifrom'; did you mean 'uniform'"):
+        build_specs("digits", methods=["cc"], corruption="unifrom")
+    with pytest.raises(
+        ValueError, match="corruption: unknown name 'noise'; expected one of uniform, instance,"
+    ):
+        build_specs("digits", methods=["cc"], corruption="noise")
 
 
 def test_views_train_on_flattened_images_and_survive_json(tmp_path):
@@ -105,6 +111,23 @@ def test_a_network_that_does_not_fit_the_data_is_answered_with_what_to_type():
     assert choose_setting("digits", "fast", net="small_cnn").net == "small_cnn"
     with pytest.raises(ValueError, match=r"net: fast_convnet takes images; lost has none\. Use --net mlp"):
         choose_setting("lost", "fast")
+    with pytest.raises(ValueError, match=r"net: small_cnn takes images; blobs has none\. Use --net mlp"):
+        choose_setting("blobs", "fast", net="small_cnn")
+
+
+@pytest.mark.parametrize("data", ["blobs", "lost"])
+def test_views_of_rows_that_are_no_images_are_refused(data):
+    with pytest.raises(ValueError, match=rf"views: {data} has no images\. Leave out --recipe and --views"):
+        choose_setting(data, views="crdpll")
+    assert choose_setting(data).recipe.views is None
+
+
+def test_a_network_trained_without_views_is_refused_in_a_recipe_with_views():
+    setting = choose_setting("digits", "fast", net="small_cnn")
+    with pytest.raises(ValueError, match="method: VALEN has its own training loop, without views"):
+        build_specs("digits", methods=["valen"], setting=setting)
+    assert len(build_specs("digits", methods=["pico", "pl_knn"], seeds=1, setting=setting)) == 2
+    assert len(build_specs("digits", methods=["valen"], seeds=1)) == 1
 
 
 def test_complementary_labels_get_a_balance_term():

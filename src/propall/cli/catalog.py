@@ -314,7 +314,7 @@ def train(
     drawn_by = "its own candidate sets" if first.corruption is None else repr(first.corruption)
     print_line(
         f"{data}: {drawn_by}; {results[0].candidates:.2f} candidates on average; {first.net}, "
-        f"{first.recipe.epochs} epochs\n"
+        f"{plural(first.recipe.epochs, 'epoch')}\n"
     )
     rows = []
     for row in custom_runs.summarize(results):

@@ -20,6 +20,7 @@ from propall.nets.network import ImageNetwork
 from propall.paper.results import RunResult
 from propall.paper.runner import RunTask, run_specs, square_images
 from propall.paper.specs import Spec, Split
+from propall.registry import Registry
 from propall.report.charts.views import ViewSheet
 from propall.report.numbers import mean_and_std
 from propall.training.contract import Algorithm, Monitor, Objective
@@ -30,6 +31,8 @@ from propall.training.recipe import Recipe
 
 #: Data sets whose images change their meaning in a mirror.
 NOT_MIRRORED = ("digits", "mnist", "kmnist")
+#: Built-in data sets whose rows are points, not images.
+WITHOUT_IMAGES = ("blobs",)
 #: Factor of the balance term for complementary labels: one excluded label leaves the class shares open.
 COMPLEMENTARY_BALANCE = 0.5
 #: ProPaLL with views: augmentation and consistency take the place of the paper's noise on the logits.
@@ -98,7 +101,7 @@ def choose_setting(
             )
         recipe = dataclasses.replace(recipe, views=dataclasses.replace(recipe.views, n_strong=strong_views))
     chosen = net or default_net
-    _check_net(chosen, data, size)
+    _check_images(chosen, recipe, data, size)
     if name is not None and chosen != default_net:
         # The rates of a named recipe are tuned for its network; these suit any other.
         recipe = dataclasses.replace(recipe, batch_size=64, learning_rate=0.05, momentum=0.9, norm_rate=1.0)
@@ -109,14 +112,15 @@ def choose_setting(
     return NamedRecipe(chosen, dataclasses.replace(recipe, **(changes or {})))
 
 
-def _check_net(name: str, data: str, size: int) -> None:
-    """Raise an error that says what to type if a network cannot take the rows of a data set."""
+def _check_images(name: str, recipe: Recipe, data: str, size: int) -> None:
+    """Raise an error that says what to type if a network or views cannot take the rows of a data set."""
     net = NETS[name]
-    if not issubclass(net, ImageNetwork):
-        return
-    if DATASETS[data].kind == "real-world":
+    has_images = DATASETS[data].kind != "real-world" and data not in WITHOUT_IMAGES
+    if issubclass(net, ImageNetwork) and not has_images:
         raise ValueError(f"net: {name} takes images; {data} has none. Use --net mlp, without --recipe.")
-    if size < net.min_pixels:
+    if recipe.views is not None and not has_images:
+        raise ValueError(f"views: {data} has no images. Leave out --recipe and --views.")
+    if issubclass(net, ImageNetwork) and size < net.min_pixels:
         raise ValueError(
             f"net: {name} needs images of at least {net.min_pixels} x {net.min_pixels} pixels; those of "
             f"{data} have {size} x {size}. Use --net {SmallCNN.name}."
@@ -170,6 +174,14 @@ def build_specs(
     """
     loader = DATASETS[data]
     net, recipe = setting or choose_setting(data)
+    chosen = [METHODS[name]() if isinstance(name, str) else name for name in methods]
+    for method in chosen:
+        own_loop = isinstance(method, Algorithm) and method.trains_network and not method.uses_views
+        if recipe.views is not None and own_loop:
+            raise ValueError(
+                f"method: {method.title} has its own training loop, without views. Leave out --recipe and "
+                "--views, or use another method."
+            )
     has_candidates = loader.kind in ("real-world", "human annotations")
     drawn_by = _corruption(has_candidates, corruption, corruption_fields or {})
     if folds is None and not loader.n_test:
@@ -177,14 +189,17 @@ def build_specs(
     splits = [Split()] if folds is None else [Split(fold=i, folds=folds) for i in range(folds)]
     return [
         Spec(data, method, net, recipe, drawn_by, split, seed=seed)
-        for method in (METHODS[name]() if isinstance(name, str) else name for name in methods)
+        for method in chosen
         for split in splits
         for seed in range(seeds)
     ]
 
 
 #: What people call a corruption where the catalog has a more exact name.
-_SHORT_NAMES = {"uniform": IndependentFlip.name, "instance": InstanceDependent.name}
+_SHORT_NAMES = {"uniform": IndependentFlip, "instance": InstanceDependent}
+_CORRUPTIONS_BY_ANY_NAME: Registry[Any] = Registry(
+    "corruption", [*_SHORT_NAMES.items(), *CORRUPTIONS.items()]
+)
 
 
 def _corruption(has_candidates: bool, name: str | None, fields: Mapping[str, Any]) -> Corruption | None:
@@ -193,12 +208,13 @@ def _corruption(has_candidates: bool, name: str | None, fields: Mapping[str, Any
         if has_candidates and not settings:
             return None
         name = "exactly" if "n" in settings else "proden_binomial_min2"
-    corruption = CORRUPTIONS[_SHORT_NAMES.get(name, name)]
-    known = {f.name for f in dataclasses.fields(corruption)}  # type: ignore[arg-type]
+    corruption = _CORRUPTIONS_BY_ANY_NAME[name]
+    known = {f.name for f in dataclasses.fields(corruption)}
     for key in settings.keys() - known:
         expected = ", ".join(sorted(known)) or "no settings"
         raise ValueError(f"{key}: {name} has no such setting; expected {expected}.")
-    return corruption(**settings)
+    drawn_by: Corruption = corruption(**settings)
+    return drawn_by
 
 
 def train_runs(
