@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 from torch import nn
 
 from propall import (
@@ -462,5 +463,12 @@ def test_views_are_checked():
         ConsistencyLoss(CC(), Views(targets="teacher"))(weak, strong[0], candidates)
     with pytest.raises(ValueError, match=r"candidates: .* keeps a memory of the training set"):
         ConsistencyLoss(CC(), Views(targets="memory"))(weak, strong[0], candidates)
+    with pytest.raises(ValueError, match=r"first: ConsistencyLoss\(\.\.\., candidates=train_candidates\)"):
+        ConsistencyLoss(PRODEN())(weak, strong[0], candidates)
+    for views in (True, "crdpll"):
+        with pytest.raises(
+            (TypeError, TypeCheckError), match=rf"views: got {views!r}; expected|parameter 'views'"
+        ):
+            ConsistencyLoss(CC(), views)
     with pytest.raises(TypeError, match=r"objective: got 'cc'; expected an objective"):
         ConsistencyLoss("cc")

@@ -184,7 +184,7 @@ class PartialLabelLoss(nn.Module):
         if any(self.objective.init(sets)):
             raise ValueError(
                 f"candidates: {self.objective.title} keeps a memory of the training set, so it needs all of "
-                "it first: PartialLabelLoss(objective, candidates=train_candidates)."
+                f"it first: {type(self).__name__}(..., candidates=train_candidates)."
             )
         self._validated = sets.device.type != "cpu"  # checking every batch would wait for the GPU
 
@@ -193,7 +193,7 @@ class PartialLabelLoss(nn.Module):
         if self._names["rows"] and index is None:
             raise ValueError(
                 f"index: missing, but {self.objective.title} keeps a memory of every training instance. Pass "
-                "the positions of the rows in the training set: criterion(logits, candidates, index=index)."
+                "the positions of the rows in the training set: criterion(..., index=index)."
             )
         if self._names["rows"]:
             index = torch.as_tensor(index)
@@ -417,7 +417,12 @@ class ConsistencyLoss(PartialLabelLoss):
         dim: int = 1,
     ) -> None:
         check_objective(objective)
-        views = views or Views()
+        views = Views() if views is None else views
+        if not isinstance(views, Views):
+            raise TypeError(
+                f"views: got {views!r}; expected a Views, or None for the defaults. To look one up by name, use "
+                "propall.training.named_views.VIEWS[name].views."
+            )
         views.check_own_loop()
         super().__init__(ConsistentObjective(objective, views), candidates, dim=dim)
 

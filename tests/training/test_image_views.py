@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 
 from propall.data.augmentation import Augmentation
 from propall.data.dataset import PartialDataset
@@ -69,3 +70,15 @@ def test_errors_say_what_is_expected():
         ImageViews(x)(x, torch.arange(2))
     with pytest.raises(ValueError, match=r"images: got shape \(2, 8, 8, 3\), whose channels seem to be last"):
         ImageViews(torch.zeros(2, 8, 8, 3))
+    refused = (TypeError, TypeCheckError)  # with PROPALL_CHECK_SHAPES=1, by the annotation
+    with pytest.raises(
+        refused, match=r"images: got ndarray; .* torch.as_tensor\(images\)|parameter 'images'"
+    ):
+        ImageViews(x.numpy())
+    with pytest.raises(refused, match=r"views: got 'crdpll'; expected a Views|parameter 'views'"):
+        ImageViews(x, "crdpll")
+    with pytest.raises(ValueError, match=r"images: got none; expected the training images"):
+        ImageViews(x[:0])
+    for index in (list(range(12)), torch.arange(12.0)):
+        with pytest.raises(refused, match=r"index: got .*; expected a tensor of integers|parameter 'index'"):
+            ImageViews(x)(x, index)

@@ -101,6 +101,15 @@ class ImageViews:
         self, images: Float[Tensor, "n c h w"], views: Views | None = None, *, seed: int = 0
     ) -> None:
         check_images(images)
+        if not isinstance(views, Views | None):
+            raise TypeError(
+                f"views: got {views!r}; expected a Views, or None for the defaults. To look one up by name, use "
+                "propall.training.named_views.VIEWS[name].views."
+            )
+        if not len(images):
+            raise ValueError(
+                "images: got none; expected the training images, for the values of their pixels."
+            )
         channels, last = images.shape[1], images.shape[-1]
         if channels > MOST_CHANNELS and last <= MOST_CHANNELS:
             raise ValueError(
@@ -122,6 +131,9 @@ class ImageViews:
             epoch: number of completed epochs.
         """
         check_images(images)
+        if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
+            kind = index.dtype if isinstance(index, Tensor) else type(index).__name__
+            raise TypeError(f"index: got {kind}; expected a tensor of integers. Use torch.as_tensor(index).")
         if index.shape != images.shape[:1]:
             raise ValueError(
                 f"index: got shape {tuple(index.shape)} for {len(images)} images; expected the position of "
@@ -135,6 +147,8 @@ class ImageViews:
 
 def check_images(x: Tensor) -> None:
     """Raise an error unless x is a batch of floating-point images."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"images: got {type(x).__name__}; expected a tensor. Use torch.as_tensor(images).")
     if x.dim() != 4:
         raise ValueError(
             f"views: augmented views need images of shape (n, c, h, w); x has shape {tuple(x.shape)}. "
