@@ -154,6 +154,8 @@ def test_images(tmp_path) -> None:
     assert with_views.search.best_estimator_.views is True
     probabilities = [f.consensus.resolution.probabilities for f in (fitted, with_views)]
     assert not np.allclose(*probabilities)
+    with pytest.raises(ValueError, match="images: the table has no column 'fil'; did you mean 'file'"):
+        fit_table(table, options, images=ImageColumn("fil", 12))
     with pytest.raises(ValueError, match=r"^views: the features are not images"):
         fit_table(table, replace(options, views=True), columns=["file"])
     (tmp_path / "3.png").write_bytes(b"broken")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from propall.input_files import check_input_file
 from propall.labels.parsing import as_text
 from propall.tables.reading import DataNote, note_rows
-from propall.wording import list_names
+from propall.wording import did_you_mean, list_names
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,9 @@ class ImageColumn:
     def paths(self, frame: pd.DataFrame, folder: Path) -> list[tuple[int, Path]]:
         """Row number and image file of every row."""
         if self.name not in frame.columns:
-            raise ValueError(f"images: the table has no column {self.name!r}.")
+            names = [str(name) for name in frame.columns]
+            hint = did_you_mean(self.name, names) or f"it has {list_names(names, 12)}."
+            raise ValueError(f"images: the table has no column {self.name!r}; {hint}")
         cells = zip(frame.index.tolist(), frame[self.name], strict=True)
         return [(int(row), folder / as_text(cell)) for row, cell in cells]
 
