@@ -1,5 +1,6 @@
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 
 from propall.training.recipe import Recipe
 
@@ -64,3 +65,12 @@ def test_additions_that_are_not_used_do_not_show():
     )
     assert repr(Recipe(nesterov=True)).endswith("precision='float32', nesterov=True)")
     assert "nesterov" not in Recipe().to_dict()
+
+
+@pytest.mark.parametrize("views", [True, "crdpll"])
+def test_views_of_another_kind_are_refused(views):
+    # With PROPALL_CHECK_SHAPES=1, the annotation refuses them first.
+    with pytest.raises(
+        (TypeError, TypeCheckError), match=rf"views: got {views!r}; expected|parameter 'views'"
+    ):
+        Recipe(views=views)

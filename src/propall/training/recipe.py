@@ -82,6 +82,11 @@ class Recipe:
             if not 0 <= value < float("inf"):
                 raise ValueError(f"{name}: got {value!r}; expected a finite number of at least 0.")
         check_choices(self)
+        if not isinstance(self.views, Views | None):
+            raise TypeError(
+                f"views: got {self.views!r}; expected a Views or None. Use default_views(shape) of "
+                "propall.training.image_views."
+            )
 
     @property
     def has_constant_rate(self) -> bool:
