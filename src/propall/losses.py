@@ -420,8 +420,8 @@ class ConsistencyLoss(PartialLabelLoss):
         views = Views() if views is None else views
         if not isinstance(views, Views):
             raise TypeError(
-                f"views: got {views!r}; expected a Views, or None for the defaults. To look one up by name, use "
-                "propall.training.named_views.VIEWS[name].views."
+                f"views: got {views!r}; expected a Views, or None for the defaults. To look one up by name, "
+                "use propall.training.named_views.VIEWS[name].views."
             )
         views.check_own_loop()
         super().__init__(ConsistentObjective(objective, views), candidates, dim=dim)

@@ -155,8 +155,8 @@ def cut_out(
     height, width = images.shape[-2:]
     if size > max(height, width):
         raise ValueError(
-            f"cutout: got {size} for images of {height} x {width} pixels, which such holes would hide; expected "
-            f"at most the longer side. Use Augmentation.strong({min(height, width)})."
+            f"cutout: got {size} for images of {height} x {width} pixels, which such holes would hide; "
+            f"expected at most the longer side. Use Augmentation.strong({min(height, width)})."
         )
     inside = []
     for side, chance in zip(images.shape[-2:], draws.unbind(1), strict=True):

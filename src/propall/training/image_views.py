@@ -103,8 +103,8 @@ class ImageViews:
         check_images(images)
         if not isinstance(views, Views | None):
             raise TypeError(
-                f"views: got {views!r}; expected a Views, or None for the defaults. To look one up by name, use "
-                "propall.training.named_views.VIEWS[name].views."
+                f"views: got {views!r}; expected a Views, or None for the defaults. To look one up by name, "
+                "use propall.training.named_views.VIEWS[name].views."
             )
         if not len(images):
             raise ValueError(
