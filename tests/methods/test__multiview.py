@@ -233,9 +233,11 @@ def test_the_balance_of_the_views_is_added_for_every_network(method, prior) -> N
         method.name
     ]
     logits = torch.randn(rows, width, generator=g)
-    step = Step(torch.tensor(0.5), torch.tensor(1.0), uniform=torch.rand(rows, k, generator=g))
+    weight = torch.tensor([1.0, 0.0, 2.0, 1.0, 0.0, 1.0])
+    uniform = torch.rand(rows, k, generator=g)
+    step = Step(torch.tensor(0.5), torch.tensor(1.0), uniform=uniform, weight=weight)
     state = plain.init(candidates)
     networks = [logits, logits[:, 5 * k :]] if method.name == "crosel" else [logits]
-    term = sum(balance_term(outputs[:, :k], prior) for outputs in networks)
+    term = sum(balance_term(outputs[:, :k], prior, weight) for outputs in networks)
     added = balanced.loss(logits, candidates, state, step) - plain.loss(logits, candidates, state, step)
     torch.testing.assert_close(added, 0.5 * term, rtol=1e-4, atol=1e-5)

@@ -122,6 +122,17 @@ def test_balance_is_least_at_the_prior():
     torch.testing.assert_close(balance_term(tilted, (0.25,) * 4), balance_term(tilted, None))
 
 
+@pytest.mark.parametrize("prior", [None, (0.4, 0.3, 0.2, 0.1)])
+def test_balance_counts_rows_by_their_weights(prior):
+    logits, _ = batch(1)
+    weight, times = torch.tensor([1.0, 0.0, 2.0, 0.0, 3.0]), torch.tensor([1, 0, 2, 0, 3])
+    expected = balance_term(logits.repeat_interleave(times, 0), prior)
+    torch.testing.assert_close(balance_term(logits, prior, weight), expected)
+    logits.requires_grad_()
+    (gradient,) = torch.autograd.grad(balance_term(logits, prior, torch.zeros(5)), logits)
+    assert not gradient.any()
+
+
 @pytest.mark.parametrize("mask", ["candidates", "rectified", "widened"])
 def test_classes_can_be_renamed(mask):
     logits, sets = batch()

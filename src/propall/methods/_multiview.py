@@ -21,6 +21,7 @@ from propall.training.contract import (
     Objective,
     Run,
     State,
+    Step,
     TrainingSetup,
 )
 from propall.training.networks import NetClassifier
@@ -119,9 +120,9 @@ class Balance(NamedTuple):
         """That of a recipe; none without views."""
         return cls() if recipe.views is None else cls(recipe.views.balance, recipe.views.prior)
 
-    def add_to(self, loss: Float[Tensor, ""], weak: Float[Tensor, "b k"]) -> Float[Tensor, ""]:
+    def add_to(self, loss: Float[Tensor, ""], weak: Float[Tensor, "b k"], step: Step) -> Float[Tensor, ""]:
         """A loss with the term on the logits of the weak view."""
-        return loss + self.factor * balance_term(weak, self.prior) if self.factor else loss
+        return loss + self.factor * balance_term(weak, self.prior, step.weight) if self.factor else loss
 
 
 NO_BALANCE = Balance()

@@ -113,7 +113,7 @@ class AmbiguityPhase(Objective):
             classified = weighted_mean(weighted_cross_entropy(weak, weights), step.weight)
         else:
             classified = self.base.loss(weak, candidates, state_of(state), step)
-        return self.balance.add_to(classified + self.contrast * contrast, weak)
+        return self.balance.add_to(classified + self.contrast * contrast, weak, step)
 
     def update(
         self, logits: Float[Tensor, "b m"], candidates: Bool[Tensor, "b k"], state: State, step: Step

@@ -185,7 +185,7 @@ class SelectionPhase(Objective):
             factor = (1 - state.shared["share"]) * self.consistency
             warming = self._warm_up_loss(weak, candidates, state_of(state, prefix), step)
             loss = torch.where(is_warming, warming, selected + factor * consistency)
-            total = total + self.balance.add_to(loss, weak)
+            total = total + self.balance.add_to(loss, weak, step)
         return total
 
     def _warm_up_loss(

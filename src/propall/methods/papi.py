@@ -143,7 +143,7 @@ class PrototypePhase(Objective):
             classified = weighted_mean(weighted_cross_entropy(weak, weights), step.weight)
         else:
             classified = self.base.loss(weak, candidates, state_of(state), step)
-        return self.balance.add_to(classified + ramp * similarity, weak)
+        return self.balance.add_to(classified + ramp * similarity, weak, step)
 
     def update(
         self, logits: Float[Tensor, "b m"], candidates: Bool[Tensor, "b k"], state: State, step: Step

@@ -176,7 +176,7 @@ class ContrastivePhase(Objective):
         )
         contrast = torch.where(step.epoch >= self.start, by_label, by_instance)
         per_row = weighted_cross_entropy(classified, weights) + self.contrast * contrast
-        return self.balance.add_to(weighted_mean(per_row, step.weight), classified)
+        return self.balance.add_to(weighted_mean(per_row, step.weight), classified, step)
 
     def update(
         self, logits: Float[Tensor, "b m"], candidates: Bool[Tensor, "b k"], state: State, step: Step

@@ -119,7 +119,7 @@ class ConsistentObjective(Objective):
             consistency = consistency + weighted_mean(cross_entropy(target, mixed), step.weight)
         loss = loss + self._height(step) * consistency
         if views.balance:
-            loss = loss + views.balance * balance_term(each[0], views.prior)
+            loss = loss + views.balance * balance_term(each[0], views.prior, step.weight)
         return loss
 
     def _height(self, step: Step) -> Tensor | float:

@@ -323,9 +323,19 @@ def entropy(target: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
     return -torch.xlogy(target, target).sum(-1)
 
 
-def balance_term(logits: Float[Tensor, "b k"], prior: tuple[float, ...] | None) -> Float[Tensor, ""]:
-    r"""Cross-entropy :math:`-\sum_k \pi_k \log \bar p_k` between the class prior and the mean prediction."""
-    shares = full_precision(logits).softmax(-1).mean(0).clamp(SMALLEST_SHARE, 1).log()
+def balance_term(
+    logits: Float[Tensor, "b k"], prior: tuple[float, ...] | None, weight: Float[Tensor, "b"] | None = None
+) -> Float[Tensor, ""]:
+    r"""Cross-entropy :math:`-\sum_k \pi_k \log \bar p_k` between the class prior and the mean prediction.
+
+    Args:
+        logits: of a batch.
+        prior: shares of the classes; None if they are equal.
+        weight: of the rows in the mean; None: all equal.
+    """
+    p = full_precision(logits).softmax(-1)
+    mean = p.mean(0) if weight is None else weight.to(p) @ p / weight.sum().where(weight.sum() > 0, 1)
+    shares = mean.clamp(SMALLEST_SHARE, 1).log()
     if prior is None:
         return -shares.mean()
     if len(prior) != len(shares):
