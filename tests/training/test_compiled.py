@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from propall.data.dataset import PartialDataset
 from propall.methods.cc import CC
@@ -18,6 +19,7 @@ from propall.training.contract import Run
 from propall.training.recipe import Recipe
 from propall.training.stack import Stack
 from propall.training.trainer import Trainer
+from propall.training.views import Views
 
 
 def runs(n=70, d=6, k=4, device="cpu", dtype=torch.float64):
@@ -203,6 +205,15 @@ def test_a_stack_that_does_not_fit_in_memory_is_split(monkeypatch):
     expected = Trainer(CC(), NET, recipe).fit(runs())
     monkeypatch.setattr(Stack, "train_epoch", scarce)
     assert_same(Trainer(CC(), NET, recipe).fit(runs()), expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(("targets", "limit"), [("weak", 1), ("peers", 3)])
+def test_convolutions_are_stacked_on_a_gpu_only_if_runs_exchange_targets(targets, limit):
+    with FakeTensorMode():  # tensors of a GPU that need not exist
+        x = torch.empty(8, 1, 8, 8, device="cuda")
+        train = PartialDataset(x, torch.ones(8, 3, dtype=torch.bool, device="cuda"))
+    recipe = Recipe(views=Views(targets=targets))
+    assert compiled.stack_limit(NETS["small_cnn"], recipe, Run(train, 0), 3) == limit
 
 
 def test_idle_captures_are_released_before_a_stack_is_split(monkeypatch):

@@ -90,7 +90,8 @@ def stack_limit(net: Any, recipe: Recipe, run: Run, runs: int) -> int:
     take 1.4 to 1.8 times as long per run as one after the other. Runs that exchange targets stay together.
     """
     device = run.train.x.device
-    if device.type not in ("cuda", "cpu") or runs == 1:
+    exchange = recipe.views is not None and recipe.views.targets == "peers"
+    if device.type not in ("cuda", "cpu") or runs == 1 or exchange:
         return runs
     if isinstance(net, nn.Module):
         module = net
@@ -98,8 +99,8 @@ def stack_limit(net: Any, recipe: Recipe, run: Run, runs: int) -> int:
         with seeded_generator(0):  # only the shapes matter
             module = net(run.train.in_shape, run.train.n_classes)
     if device.type == "cpu":
-        exchange = run.peers is not None or (recipe.views is not None and recipe.views.targets == "peers")
-        return 1 if isinstance(module, Network) and module.dense_layers() is None and not exchange else runs
+        alone = isinstance(module, Network) and module.dense_layers() is None and run.peers is None
+        return 1 if alone else runs
     if has_convolutions(module):
         return 1
     size = run.train.x.element_size()
