@@ -101,6 +101,15 @@ def test_tolerance_interpolates_between_the_set_and_self_training():
     torch.testing.assert_close(widened(logits, sets, 1.0), logits.softmax(-1))
 
 
+@pytest.mark.parametrize("tolerance", [0.0, torch.tensor(0.0)])
+def test_targets_stay_in_the_set_however_unlikely_it_is(tolerance):
+    logits, sets = torch.tensor([[300.0, 1.0, 0.0]]), torch.tensor([[False, True, True]])
+    torch.testing.assert_close(widened(logits, sets, tolerance), restricted_softmax(logits, sets))
+    torch.testing.assert_close(widened(logits, sets, 0.5), torch.tensor([[1.0, 0.0, 0.0]]))
+    hard = soft_target(logits, sets, Views(mask="widened", one_hot=True), tolerance)
+    assert hard.tolist() == [[0.0, 1.0, 0.0]]
+
+
 def test_remembered_targets_move_by_their_momentum():
     logits, sets = batch()
     views = Views(n_strong=2, targets="memory", momentum=0.75)

@@ -252,9 +252,13 @@ def widened(
     References:
         [xu2023alim].
     """
-    p = full_precision(logits).softmax(-1)
-    t = torch.where(candidates, p, p * tolerance)
-    return t / t.sum(-1, keepdim=True).clamp_min(torch.finfo(t.dtype).tiny)
+    # By logits: with tolerance 0, the probabilities of a whole set can be too small to divide by their sum.
+    if isinstance(tolerance, Tensor):
+        shift: Tensor | float = tolerance.log()
+    else:
+        shift = math.log(tolerance) if tolerance > 0 else -math.inf
+    logits = full_precision(logits)
+    return torch.where(candidates, logits, logits + shift).softmax(-1)
 
 
 def soft_target(
