@@ -79,6 +79,31 @@ def test_the_warm_up_is_cc_on_the_weak_view_of_both_networks() -> None:
     torch.testing.assert_close(phase.loss(outputs, candidates, phase.init(candidates), step), expected)
 
 
+@pytest.mark.parametrize("weight", [[1.0, 2.0, 0.0, 3.0, 0.0], [0.0] * N])
+def test_weights_of_rows_weigh_both_terms(weight: list[float]) -> None:
+    net, x, candidates, step = visit()
+    phase = SelectionPhase(base=None, views=2, warm_up=5)  # the warm-up has just ended
+    selected = torch.tensor([[1, 0], [1, 1], [1, 0], [1, 1], [1, 0]]).bool()
+    labels = torch.tensor([[0, 1], [2, 1], [0, 0], [1, 1], [0, 2]])
+    state = phase.init(candidates).with_rows(selected=selected, labels=labels)
+    outputs = net.train()(phase.network_inputs(x, step.uniform)).detach()
+    loss = phase.loss(outputs, candidates, state, step._replace(weight=torch.tensor(weight).double()))
+    expected = 0.0
+    share, partner = draw_mixing(step.uniform, 0.75, copies=2)  # type: ignore[arg-type]
+    share = max(share, 1 - share)
+    for number, of_network in enumerate(outputs.chunk(2, -1)):
+        weak, for_weak, for_strong, *mixed = of_network.split(K, -1)
+        rows, label = selected[:, 1 - number], labels[:, 1 - number]
+        of_selected = [w * bool(chosen) for w, chosen in zip(weight, rows, strict=True)]
+        by_row = cross_entropy(weak, label, reduction="none")
+        expected += float(by_row @ torch.tensor(of_selected).double()) / (sum(of_selected) or 1)
+        targets = torch.cat([restricted_softmax(part, candidates) for part in (for_weak, for_strong)])
+        targets = share * targets + (1 - share) * targets[partner]
+        by_row = cross_entropy(torch.cat(mixed), targets, reduction="none")
+        expected += float(by_row @ torch.tensor(2 * weight).double()) / (2 * sum(weight) or 1)
+    assert loss.item() == pytest.approx(expected)
+
+
 def test_targets_carry_no_gradient() -> None:
     net, x, candidates, step = visit()
     phase = SelectionPhase(base=None, views=2, warm_up=0)
