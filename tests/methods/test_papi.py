@@ -51,15 +51,16 @@ def test_the_loss_by_hand(epoch: float) -> None:
     torch.testing.assert_close(phase.update(outputs, candidates, state, step(epoch)).rows["weights"], w)
 
 
-def test_prototypes_follow_the_weak_and_then_the_strong_views() -> None:
+@pytest.mark.parametrize(("epoch", "momentum"), [(0.0, 0.99), (1.0, 0.9), (11.0, 0.7)])
+def test_prototypes_follow_the_weak_and_then_the_strong_views(epoch: float, momentum: float) -> None:
     phase, outputs, candidates, state = visit()
     parts = [view.split([K, D], -1) for view in outputs.chunk(4, -1)]
     mu = state.shared["prototypes"].clone()
     for logits, features in parts[:2]:
         labels = logits.masked_fill(~candidates, -torch.inf).argmax(-1)
         for label, feature in zip(labels, features, strict=True):
-            mu[label] = 0.99 * mu[label] + 0.01 * feature
-    after = phase.update(outputs, candidates, state, step(0.0))
+            mu[label] = momentum * mu[label] + (1 - momentum) * feature
+    after = phase.update(outputs, candidates, state, step(epoch))
     torch.testing.assert_close(after.shared["prototypes"], normalize(mu, dim=-1))
 
 

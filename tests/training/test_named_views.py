@@ -154,6 +154,20 @@ def test_classes_can_be_renamed(name):
 
 
 @pytest.mark.parametrize("name", list(VIEWS))
+def test_weights_count_as_repeated_rows(name):
+    consistent, times = objective(name), torch.tensor([1, 2, 0, 1, 3])
+    views = consistent.views.n_views
+    logits, sets = batch(views)
+    repeated = logits.unflatten(0, (views, N)).repeat_interleave(times, 1).flatten(0, 1)
+    teacher, alone = logits[:N] / 2, torch.ones(N, dtype=torch.float64)  # each row is mixed with itself
+    weighted = at(0.7, teacher=teacher, mixing=alone, weight=times.double())
+    loss = consistent.loss(logits, sets, consistent.init(sets), weighted)
+    teacher, sets = (part.repeat_interleave(times, 0) for part in (teacher, sets))
+    equal = at(0.7, teacher=teacher, mixing=alone.repeat_interleave(times))
+    torch.testing.assert_close(loss, consistent.loss(repeated, sets, consistent.init(sets), equal))
+
+
+@pytest.mark.parametrize("name", list(VIEWS))
 def test_views_survive_json(name):
     views = VIEWS[name].views
     assert Views.from_dict(json.loads(json.dumps(views.to_dict()))) == views
