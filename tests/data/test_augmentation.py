@@ -27,7 +27,7 @@ def test_nothing_asked_changes_nothing():
     assert torch.equal(augmentation(x, draws(augmentation, 6), low=LOW, high=HIGH), x)
 
 
-def test_consecutive_epochs_show_both_mirror_images():
+def test_consecutive_epochs_with_the_same_draws_show_both_mirror_images():
     augmentation, x = Augmentation(crop=0), images()
     u = draws(augmentation, 6)
     even = augmentation(x, u, torch.tensor(False), low=LOW, high=HIGH)

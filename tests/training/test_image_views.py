@@ -36,11 +36,18 @@ RECIPE = Recipe(epochs=2, batch_size=4, views=VIEWS)
 def test_every_view_and_every_epoch_is_drawn_anew():
     x, augment = photos(), ImageViews(photos(), VIEWS)
     _, first, second = augment(x, torch.arange(12), epoch=0)
-    _, later, _ = augment(
-        x, torch.arange(12), epoch=2
-    )  # both epochs are even: the mirror images are the same
+    _, later, _ = augment(x, torch.arange(12), epoch=2)
     for other in (second, later):
         assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_which_images_are_mirrored_is_drawn_anew_in_every_epoch():
+    still = Augmentation(crop=0)
+    augment, index = ImageViews(photos(200), Views(weak=still, strong=still)), torch.arange(200)
+    weak = [augment(photos(200), index, epoch=epoch)[0] for epoch in range(3)]
+    mirrored = [(part != photos(200)).flatten(1).any(1) for part in weak]
+    for earlier, later in ((0, 1), (0, 2)):
+        assert 0.3 < (mirrored[earlier] == mirrored[later]).float().mean() < 0.7
 
 
 def test_a_view_does_not_depend_on_its_batch():

@@ -30,8 +30,7 @@ class Augmentation:
     The steps in order: mirror, shifted crop, random operations, cutout.
 
     Attributes:
-        flip: mirror half of the images left to right. A row is mirrored in every other epoch, so that two
-            consecutive epochs show both versions.
+        flip: mirror half of the images left to right.
         crop: largest shift in pixels; the border is filled by reflection.
         operations: number of random operations per image, each drawn uniformly from ten: four geometric
             (rotate, shear x, shear y, translate), brightness, contrast, saturation, solarize, posterize and
@@ -95,7 +94,8 @@ class Augmentation:
         Args:
             images: pixels in any affine scale, for example normalized by mean and standard deviation.
             draws: uniform on (0, 1), `n_draws` per image.
-            odd_epoch: whether to mirror the other half of the images.
+            odd_epoch: whether to mirror the other half of the images. Two epochs show both versions only if
+                they have the same draws; `propall.training.image_views` draws anew in every epoch.
             low: value of a black pixel, per channel or per image and channel.
             high: value of a white pixel, likewise.
         """
