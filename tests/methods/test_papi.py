@@ -5,9 +5,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div, normalize
 
+from propall.methods._contrast import ProjectedNetwork
 from propall.methods._multiview import draw_mixing
 from propall.methods.cc import CC
-from propall.methods.papi import PrototypePhase, prototype_divergence
+from propall.methods.papi import PaPi, PrototypePhase, prototype_divergence
+from propall.nets import MLP
 from propall.numerics import restricted_softmax
 from propall.training.contract import Objective, State, Step
 
@@ -37,9 +39,10 @@ def visit(base: Objective | None = None) -> tuple[PrototypePhase, Tensor, Tensor
 @pytest.mark.parametrize("epoch", [0.0, 5.0, 19.0])
 def test_the_loss_by_hand(epoch: float) -> None:
     phase, outputs, candidates, state = visit()
+    outputs.requires_grad_()
     weak, *_ = parts = [part for view in outputs.chunk(4, -1) for part in view.split([K, D], -1)]
     phi = 0.99 if epoch == 0 else 0.95 - 0.15 * (epoch - 1) / 20
-    w = phi * state.rows["weights"] + (1 - phi) * restricted_softmax(weak, candidates)
+    w = phi * state.rows["weights"] + (1 - phi) * restricted_softmax(weak.detach(), candidates)
     share, partner = draw_mixing(step(epoch).uniform, 8.0)  # type: ignore[arg-type]
     similarity = torch.tensor(0.0, dtype=torch.float64)
     for mixed in (parts[5], parts[7]):
@@ -47,7 +50,10 @@ def test_the_loss_by_hand(epoch: float) -> None:
         similarity = similarity + share * kl_div(g, w, reduction="batchmean")
         similarity = similarity + (1 - share) * kl_div(g, w[partner], reduction="batchmean")
     expected = -(w * weak.log_softmax(-1)).sum(-1).mean() + min(epoch / 10, 1) * similarity
-    torch.testing.assert_close(phase.loss(outputs, candidates, state, step(epoch)), expected)
+    loss = phase.loss(outputs, candidates, state, step(epoch))
+    torch.testing.assert_close(loss, expected)
+    gradients = [torch.autograd.grad(value, outputs)[0] for value in (loss, expected)]
+    torch.testing.assert_close(*gradients)
     torch.testing.assert_close(phase.update(outputs, candidates, state, step(epoch)).rows["weights"], w)
 
 
@@ -72,6 +78,12 @@ def test_inputs_are_both_views_and_their_mixtures() -> None:
     assert torch.equal(torch.cat([weak, strong]), x)
     torch.testing.assert_close(mixed_weak, share * weak + (1 - share) * weak[partner])
     torch.testing.assert_close(mixed_strong, share * strong + (1 - share) * strong[partner])
+
+
+def test_the_four_inputs_of_a_row_are_normalized_separately() -> None:
+    net = PaPi().training_net(MLP)((4,), K)
+    assert isinstance(net, ProjectedNetwork)
+    assert (net.views, net.together) == (4, False)
 
 
 def test_another_base_replaces_only_the_classification_term() -> None:

@@ -9,6 +9,7 @@ from propall.methods.cc import CC
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.numerics import restricted_softmax
+from propall.training.cleaning import KEPT, Purification
 from propall.training.consistency import MEMORY, ConsistentObjective
 from propall.training.contract import State, Step
 from propall.training.views import Views, balance_term, rectified, soft_target, widened
@@ -121,6 +122,30 @@ def test_remembered_targets_move_by_their_momentum():
     base = PRODEN().update(logits[:5], sets, PRODEN().init(sets), at(0.5))
     for name, rows in base.rows.items():
         assert torch.equal(new.rows[name], rows)
+
+
+def test_removed_candidates_are_missing_in_loss_targets_and_base():
+    logits, sets = batch()
+    sets[:, 2:] = True
+    kept = sets.clone()
+    kept[:, 2] = False
+    plain = Views(n_strong=2, targets="memory", momentum=0.0)
+    cleaned = ConsistentObjective(PRODEN(), replace(plain, cleaning=Purification()))
+    state = cleaned.init(sets).with_rows(**{KEPT: kept})
+    expected = ConsistentObjective(PRODEN(), plain)
+    after, other = (
+        consistent.update(logits, given, state, at(0.5))
+        for consistent, given in ((cleaned, sets), (expected, kept))
+    )
+    for name in (MEMORY, "weights"):
+        assert not after.rows[name][:, 2].any()
+        assert torch.equal(after.rows[name], other.rows[name])
+    weak = replace(plain, targets="weak")
+    losses = [
+        ConsistentObjective(CC(), views).loss(logits, given, state, at(0.5))
+        for views, given in ((replace(weak, cleaning=Purification()), sets), (weak, kept))
+    ]
+    torch.testing.assert_close(*losses)
 
 
 def test_balance_is_least_at_the_prior():
