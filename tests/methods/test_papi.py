@@ -80,6 +80,19 @@ def test_inputs_are_both_views_and_their_mixtures() -> None:
     torch.testing.assert_close(mixed_strong, share * strong + (1 - share) * strong[partner])
 
 
+def test_weights_of_rows_weigh_both_terms() -> None:
+    phase, outputs, candidates, state = visit()
+    one_row = [step(10.0)._replace(weight=weight) for weight in torch.eye(N, dtype=torch.float64)]
+    losses = torch.stack([phase.loss(outputs, candidates, state, alone) for alone in one_row])
+    weight = torch.tensor([1.0, 0.0, 2.0, 0.0, 1.0, 1.0], dtype=torch.float64)
+    expected = losses @ weight / 5
+    torch.testing.assert_close(
+        phase.loss(outputs, candidates, state, step(10.0)._replace(weight=weight)), expected
+    )
+    equal = phase.loss(outputs, candidates, state, step(10.0))
+    torch.testing.assert_close(equal, losses.mean())
+
+
 def test_the_four_inputs_of_a_row_are_normalized_separately() -> None:
     net = PaPi().training_net(MLP)((4,), K)
     assert isinstance(net, ProjectedNetwork)

@@ -9,8 +9,8 @@ from propall.methods.cc import CC
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.numerics import restricted_softmax
-from propall.training.cleaning import KEPT, Purification
-from propall.training.consistency import MEMORY, ConsistentObjective
+from propall.training.cleaning import KEPT, ConformalCleaning, Purification
+from propall.training.consistency import MEMORY, PREDICTIONS, ConsistentObjective
 from propall.training.contract import State, Step
 from propall.training.views import Views, balance_term, rectified, soft_target, widened
 
@@ -146,6 +146,19 @@ def test_removed_candidates_are_missing_in_loss_targets_and_base():
         for views, given in ((replace(weak, cleaning=Purification()), sets), (weak, kept))
     ]
     torch.testing.assert_close(*losses)
+
+
+def test_remembered_targets_leave_removed_candidates():
+    sets = torch.ones(120, 3, dtype=torch.bool)
+    sure = torch.linspace(0.6, 0.9, 120)
+    log_p = torch.stack([sure, 0.99 - sure, torch.full_like(sure, 0.01)], -1).log()
+    views = Views(targets="memory", cleaning=ConformalCleaning(start=1))
+    consistent = ConsistentObjective(CC(), views)
+    state = consistent.init(sets).with_rows(**{PREDICTIONS: log_p})
+    after = consistent.end_epoch(sets, state, Step(torch.tensor(0.5), torch.tensor(20.0))).rows
+    assert not after[KEPT].all()
+    assert not after[MEMORY][~after[KEPT]].any()
+    torch.testing.assert_close(after[MEMORY].sum(-1), torch.ones(120))
 
 
 def test_balance_is_least_at_the_prior():
