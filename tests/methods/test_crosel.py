@@ -104,6 +104,25 @@ def test_weights_of_rows_weigh_both_terms(weight: list[float]) -> None:
     assert loss.item() == pytest.approx(expected)
 
 
+class Normalized(nn.Module):
+    """A linear network behind batch norm."""
+
+    def __init__(self, in_shape: tuple[int, ...], n_classes: int) -> None:
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(*in_shape), nn.Linear(*in_shape, n_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(x))  # type: ignore[no-any-return]
+
+
+def test_running_statistics_are_those_of_the_weak_views() -> None:
+    pair, weak = PairOf(Normalized)((4,), K).train(), torch.randn(N, 4)
+    pair(torch.cat([weak, weak + 5, 3 * weak, weak - 7]))
+    for net in (pair.first, pair.second):
+        torch.testing.assert_close(net.norm.running_mean, 0.1 * weak.mean(0))  # type: ignore[union-attr]
+        torch.testing.assert_close(net.norm.running_var, 0.9 + 0.1 * weak.var(0))  # type: ignore[union-attr]
+
+
 def test_targets_carry_no_gradient() -> None:
     net, x, candidates, step = visit()
     phase = SelectionPhase(base=None, views=2, warm_up=0)

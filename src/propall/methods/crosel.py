@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import one_hot
 
 from propall.methods._multiview import (
@@ -36,6 +37,7 @@ class Pair(nn.Module):
     In evaluation mode the output (n, 2 k) holds the logits of both. In training mode x holds the weak views,
     the strong views and twice as many mixtures of b rows; the output (b, 10 k) holds for each network the
     logits of the weak view, then, without gradient, of the strong and the weak view, then of both mixtures.
+    Batch norm's running statistics, which the bank and predictions are computed with, are those of the first.
     """
 
     def __init__(self, first: nn.Module, second: nn.Module) -> None:
@@ -57,9 +59,16 @@ class Pair(nn.Module):
         for net in (self.first, self.second):
             outputs.append(net(weak))
             with torch.no_grad():
-                outputs += net(torch.cat([strong, weak])).chunk(2)
-            outputs += net(torch.cat(mixed)).chunk(2)
+                outputs += _without_statistics(net, torch.cat([strong, weak])).chunk(2)
+            outputs += _without_statistics(net, torch.cat(mixed)).chunk(2)
         return torch.cat(outputs, -1)
+
+
+def _without_statistics(net: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
+    """Outputs of a pass in training mode that leaves the network's running statistics as they are."""
+    copies = {name: buffer.clone() for name, buffer in net.named_buffers()}
+    logits: Tensor = functional_call(net, copies, (x,))
+    return logits
 
 
 @dataclass(frozen=True)
@@ -260,7 +269,10 @@ class CroSel(MultiViewMethod):
         The authors train WRN-34-10 for 200 epochs. Differences from their code: the two networks are
         different (there, both names refer to one); both see the same batches; the selected rows of a batch,
         instead of a batch of selected rows, enter the first term; the warm-up uses the weak view, and the
-        bank the rows without augmentation; no row is left out of the bank when the last batch is incomplete.
+        bank the rows without augmentation; no row is left out of the bank when the last batch is incomplete;
+        batch norm's running statistics are those of the weak views (there, after the warm-up, also of strong
+        views and mixtures: on digits, rows then were no longer selected, though the network was sure of them
+        in training mode).
     """
 
     warm_up: int = 10
