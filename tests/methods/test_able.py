@@ -42,3 +42,18 @@ def test_another_base_replaces_only_the_classification_term() -> None:
     difference = based.loss(outputs, candidates, state, step) - own.loss(outputs, candidates, state, step)
     classified = -(weights * logits[0].log_softmax(-1)).sum(-1).mean()
     torch.testing.assert_close(difference, CC().loss(logits[0], candidates, State(), step) - classified)
+
+
+def test_weights_of_rows_weigh_both_terms() -> None:
+    g = torch.Generator().manual_seed(1)
+    candidates = torch.tensor([[True, True, False], [False, True, True], [True, False, False]])
+    vectors = normalize(torch.randn(2, 3, 4, generator=g), dim=-1)
+    logits = torch.randn(2, 3, 3, generator=g)
+    outputs = torch.cat([logits[0], vectors[0], logits[1], vectors[1]], -1)
+    phase, weight = AmbiguityPhase(base=None, views=2, dimension=4), torch.tensor([1.0, 0.0, 3.0])
+    state = phase.init(candidates)
+    labels = logits[0].masked_fill(~candidates, -torch.inf).argmax(-1)
+    contrast = ambiguity_contrast(vectors.flatten(0, 1), labels, state.rows["weights"], 0.1)
+    by_row = -(state.rows["weights"] * logits[0].log_softmax(-1)).sum(-1) + (contrast[:3] + contrast[3:]) / 2
+    step = Step(torch.tensor(0.0), torch.tensor(0.0), weight=weight)
+    torch.testing.assert_close(phase.loss(outputs, candidates, state, step), by_row @ weight / 4)

@@ -80,17 +80,17 @@ def test_inputs_are_both_views_and_their_mixtures() -> None:
     torch.testing.assert_close(mixed_strong, share * strong + (1 - share) * strong[partner])
 
 
-def test_weights_of_rows_weigh_both_terms() -> None:
+def test_rows_of_weight_0_count_in_neither_term() -> None:
     phase, outputs, candidates, state = visit()
-    one_row = [step(10.0)._replace(weight=weight) for weight in torch.eye(N, dtype=torch.float64)]
-    losses = torch.stack([phase.loss(outputs, candidates, state, alone) for alone in one_row])
-    weight = torch.tensor([1.0, 0.0, 2.0, 0.0, 1.0, 1.0], dtype=torch.float64)
-    expected = losses @ weight / 5
-    torch.testing.assert_close(
-        phase.loss(outputs, candidates, state, step(10.0)._replace(weight=weight)), expected
-    )
-    equal = phase.loss(outputs, candidates, state, step(10.0))
-    torch.testing.assert_close(equal, losses.mean())
+    alone = step(10.0)._replace(weight=torch.eye(N, dtype=torch.float64)[0])
+    changed = outputs.clone()
+    changed[1:, K:] = outputs[:1, K:]  # all but the weak logits, which a partner's label weights come from
+    losses = [phase.loss(given, candidates, state, alone) for given in (outputs, changed)]
+    torch.testing.assert_close(*losses)
+    weak, alone = outputs[0, :K], alone._replace(epoch=torch.tensor(0.0, dtype=torch.float64))
+    weights = 0.99 * state.rows["weights"][0] + 0.01 * restricted_softmax(weak, candidates[0])
+    expected = -(weights * weak.log_softmax(-1)).sum()
+    torch.testing.assert_close(phase.loss(outputs, candidates, state, alone), expected)
 
 
 def test_the_four_inputs_of_a_row_are_normalized_separately() -> None:
