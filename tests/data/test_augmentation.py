@@ -56,6 +56,12 @@ def test_crops_are_windows_of_the_reflected_image(chance):
     assert torch.equal(cropped, padded[:, :, start : start + 12, start : start + 12])
 
 
+def test_crops_shift_rows_by_the_first_draw_and_columns_by_the_second():
+    x = images(1)
+    padded = torch.nn.functional.pad(x, [4] * 4, mode="reflect")
+    assert torch.equal(shifted_crop(x, torch.tensor([[0.0, 0.999]]), 4), padded[:, :, :12, 8:])
+
+
 def test_holes_are_clipped_squares_of_zeros():
     x = torch.ones(3, 1, 10, 10)
     holes = cut_out(x, torch.tensor([[0.5, 0.5], [0.0, 0.0], [0.999, 0.5]]), 4) == 0
@@ -87,6 +93,36 @@ def test_warp_composes_the_operations_of_an_image():
     twice = warp(x, torch.tensor([[0, 0]]), torch.tensor([[[half, 0.0], [half, 0.0]]]))
     once = warp(x, torch.tensor([[0]]), torch.tensor([[[1.0, 0.0]]]))
     torch.testing.assert_close(twice, once, atol=1e-5, rtol=0)
+
+
+def test_warp_translates_by_a_share_of_half_the_side():
+    x = images(1, 1, 20)
+    moved = warp(x, torch.tensor([[3]]), torch.tensor([[[1.0, 0.0]]]))
+    torch.testing.assert_close(moved[..., :17], x[..., 3:], atol=1e-5, rtol=0)
+    moved = warp(x, torch.tensor([[3]]), torch.tensor([[[0.0, -1.0]]]))
+    torch.testing.assert_close(moved[..., 3:, :], x[..., :17, :], atol=1e-5, rtol=0)
+
+
+def test_shears_along_both_axes_are_alike():
+    x, amount = images(1, 1, 16), torch.tensor([[[0.8, 0.3]]])
+    along_x, along_y = warp(x, torch.tensor([[1]]), amount), warp(x.mT, torch.tensor([[2]]), amount)
+    torch.testing.assert_close(along_y, along_x.mT)
+    assert not torch.allclose(along_x, x, atol=0.1)
+
+
+def test_strength_scales_the_operations():
+    augmentation, x = Augmentation(flip=False, crop=0, operations=1, strength=0.5), images(1)
+    u = torch.full((1, augmentation.n_draws), 0.999)
+    u[:, 5] = 0.0  # rotate
+    expected = warp(x, torch.tensor([[0]]), torch.tensor([[[0.499, 0.499]]]))
+    torch.testing.assert_close(augmentation(x, u, low=LOW, high=HIGH), expected)
+
+
+def test_contrast_moves_pixels_away_from_the_mean_gray():
+    x = images(2)
+    gray = (x * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1).mean((1, 2))[:, None, None, None]
+    expected = (gray + 1.45 * (x - gray)).clamp(0, 1)
+    torch.testing.assert_close(change_colors(x, torch.full((2,), 1), torch.full((2,), 0.5)), expected)
 
 
 @pytest.mark.parametrize(

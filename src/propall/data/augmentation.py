@@ -35,8 +35,8 @@ class Augmentation:
         operations: number of random operations per image, each drawn uniformly from ten: four geometric
             (rotate, shear x, shear y, translate), brightness, contrast, saturation, solarize, posterize and
             autocontrast. Saturation leaves gray images unchanged.
-        strength: scale of the operations; 1 rotates by up to 30 degrees, shears and translates by up to 0.3
-            and changes brightness, contrast and saturation by up to 90 %.
+        strength: scale of the operations; 1 rotates by up to 30 degrees, shears by up to 0.3, translates by
+            up to 15 % of the side and changes brightness, contrast and saturation by up to 90 %.
         cutout: side of a square hole at a random position, clipped at the border; 0 for none.
 
     References:
