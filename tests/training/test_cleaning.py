@@ -70,6 +70,15 @@ def test_conformal_cleaning_starts_late_and_can_give_back():
     assert torch.equal(rule.end_epoch(flat, sets, cleaned, 21).rows[KEPT], sets)
 
 
+def test_conformal_cleaning_halves_epsilon_with_every_epoch():
+    rule, sets = ConformalCleaning(start=3, alpha=0.1), torch.ones(120, 3, dtype=torch.bool)
+    log_p = (3 * torch.randn(120, 3, generator=torch.Generator().manual_seed(0))).log_softmax(-1)
+    by_epoch = [rule.end_epoch(log_p, sets, rule.init(sets), epoch).rows[KEPT] for epoch in range(3, 12)]
+    by_epsilon = [rule.clean(log_p.exp(), sets, 0.5**power) for power in range(1, 10)]
+    assert len({int(kept.sum()) for kept in by_epsilon}) > 2
+    assert all(torch.equal(kept, expected) for kept, expected in zip(by_epoch, by_epsilon, strict=True))
+
+
 @pytest.mark.parametrize("rule", [Purification(window=3), ConformalCleaning(alpha=0.2)])
 def test_rules_survive_json(rule):
     views = Views(cleaning=rule)

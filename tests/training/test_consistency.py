@@ -119,6 +119,23 @@ def test_the_teacher_approaches_a_student_at_rest():
         torch.testing.assert_close(stack.averages.teacher[name], expected.detach())
 
 
+def test_lookahead_pulls_the_weights_back_every_few_steps():
+    stack = Stack([Run(images(), 0)], CC(), small, replace(RECIPE, lookahead=3))  # 9 steps in all
+    slow = {name: tensor.clone() for name, tensor in stack.averages.slow.items()}
+    assert any(name.endswith("running_var") for name in slow)
+    for step in range(1, 7):
+        for name in slow:
+            {**stack.parameters, **stack.buffers}[name].data.add_(1.0)
+        before = {n: t.clone() for n, t in {**stack.parameters, **stack.buffers}.items() if n in slow}
+        stack.step.fill_(step)
+        stack.averages.update()
+        past = 0.95**3 * (step / 9) ** 3
+        if step % 3 == 0:
+            before = slow = {name: past * slow[name] + (1 - past) * before[name] for name in slow}
+        for name, expected in before.items():
+            torch.testing.assert_close({**stack.parameters, **stack.buffers}[name], expected)
+
+
 @pytest.mark.parametrize(("view", "first"), [("weak", 0), ("strong", 8)])
 def test_the_teacher_sees_its_view_with_batch_norm_of_its_own(view, first):
     views = replace(VIEWS, targets="teacher", teacher_view=view)

@@ -71,6 +71,7 @@ def test_dirk_learns_from_the_teacher_alone():
     torch.testing.assert_close(loss, ce(rectified(teacher, sets), logits[N:]))
     (gradient,) = torch.autograd.grad(loss, logits)
     assert not gradient[:N].any()  # the weak view has no part in it
+    assert VIEWS["dirk"].views.teacher_momentum == 0.99
 
 
 @pytest.mark.parametrize("name", ["alim_scale", "alim_one_hot"])
