@@ -171,6 +171,18 @@ def test_errors_are_one_line_unless_debugging(run, tmp_path):
         main(["--debug", "train", "digits", "--lr", "-1", "--out", str(tmp_path)])
 
 
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_one_line_without_source(run, tmp_path):
+    options = ("--q", "1", "--corruption", "uniform", "--epochs", "1", "--seeds", "1", "--out", str(tmp_path))
+    code, _, err = run("train", "digits", *options)
+    assert code == 0
+    assert " ".join(err.split()).startswith(
+        "warning: independent_flip: 1437 of 1437 candidate sets contain all"
+    )
+    assert ".py" not in err
+    assert "return corruption" not in err
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [

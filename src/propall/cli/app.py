@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -82,7 +83,10 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; an error is one line, or a traceback after `--debug` or with PROPALL_DEBUG=1."""
+    """Run the command line; errors and warnings are one line each.
+
+    After `--debug` or with PROPALL_DEBUG=1, an error is a traceback and a warning says where it comes from.
+    """
     # Threads that wait for each other sleep instead of spinning: on a busy machine a spinning thread keeps
     # the core that the other one needs, and training takes ten times as long. Read when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -92,7 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         words.remove("--debug")
     debug = debug or os.environ.get("PROPALL_DEBUG", "") not in ("", "0")
     try:
-        app(args=words, prog_name="propall")
+        with warnings.catch_warnings():
+            if not debug:
+                warnings.showwarning = _print_warning
+            app(args=words, prog_name="propall")
     except Exception as error:
         if debug:
             raise
@@ -107,6 +114,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "Interrupted; results that were already written are kept.", highlight=False
         )
         raise SystemExit(INTERRUPTED) from None
+
+
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning without the file, line and source that Python shows."""
+    line = printable(f"warning: {' '.join(str(message).split())}")
+    open_console(stderr=True).print(line, style="yellow", highlight=False, markup=False, emoji=False)
 
 
 def _describe(error: Exception) -> str:

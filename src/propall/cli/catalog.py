@@ -257,7 +257,9 @@ class RepetitionOptions:
     """How often every method is trained."""
 
     seeds: Annotated[int, _runs(min=1, help="Runs per method and fold, trained at once.")] = 3
-    folds: Annotated[int | None, _runs(help="Cross-validate; default: 5 folds without a test set.")] = None
+    folds: Annotated[
+        int | None, _runs(min=2, help="Cross-validate; default: 5 folds without a test set.")
+    ] = None
 
 
 @grouped_command(app, panel=FIRST_STEPS)
