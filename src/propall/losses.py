@@ -15,7 +15,7 @@ from propall.methods.propall import ProPaLL, propall_loss
 from propall.numerics import is_traced
 from propall.training.consistency import ConsistentObjective
 from propall.training.contract import Objective, RowwiseObjective, State, Step, check_weight
-from propall.training.views import Views
+from propall.training.views import Views, check_views
 from propall.wording import plural
 
 #: Matrix with True (or 1) on the candidates of each row.
@@ -418,11 +418,7 @@ class ConsistencyLoss(PartialLabelLoss):
     ) -> None:
         check_objective(objective)
         views = Views() if views is None else views
-        if not isinstance(views, Views):
-            raise TypeError(
-                f"views: got {views!r}; expected a Views, or None for the defaults. To look one up by name, "
-                "use propall.training.named_views.VIEWS[name].views."
-            )
+        check_views(views)
         views.check_own_loop()
         super().__init__(ConsistentObjective(objective, views), candidates, dim=dim)
 

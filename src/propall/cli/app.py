@@ -103,8 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
-        line = printable(f"error: {_describe(error)}")
-        open_console(stderr=True).print(line, style="bold red", highlight=False, markup=False, emoji=False)
+        _print_to_stderr(f"error: {_describe(error)}", "bold red")
         raise SystemExit(1) from None
     except (KeyboardInterrupt, SystemExit) as stop:
         # Typer may turn an interrupt into this exit status without printing anything.
@@ -118,8 +117,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """Print a warning without the file, line and source that Python shows."""
-    line = printable(f"warning: {' '.join(str(message).split())}")
-    open_console(stderr=True).print(line, style="yellow", highlight=False, markup=False, emoji=False)
+    _print_to_stderr(f"warning: {' '.join(str(message).split())}", "yellow")
+
+
+def _print_to_stderr(text: str, style: str) -> None:
+    console = open_console(stderr=True)
+    console.print(printable(text), style=style, highlight=False, markup=False, emoji=False)
 
 
 def _describe(error: Exception) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from propall import counter_rng
 from propall.data.augmentation import Augmentation
-from propall.training.views import Views
+from propall.training.views import Views, check_views
 
 #: Images with fewer pixels per side get gentler operations: a few pixels carry their meaning.
 TINY = 16
@@ -101,11 +101,7 @@ class ImageViews:
         self, images: Float[Tensor, "n c h w"], views: Views | None = None, *, seed: int = 0
     ) -> None:
         check_images(images)
-        if not isinstance(views, Views | None):
-            raise TypeError(
-                f"views: got {views!r}; expected a Views, or None for the defaults. To look one up by name, "
-                "use propall.training.named_views.VIEWS[name].views."
-            )
+        check_views(views)
         if not len(images):
             raise ValueError(
                 "images: got none; expected the training images, for the values of their pixels."

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from propall.registry import check_choices, check_integers
-from propall.training.views import Views
+from propall.training.views import Views, check_views
 
 #: Precision of matrix products.
 Precision = Literal["float32", "tf32", "bfloat16"]
@@ -82,11 +82,7 @@ class Recipe:
             if not 0 <= value < float("inf"):
                 raise ValueError(f"{name}: got {value!r}; expected a finite number of at least 0.")
         check_choices(self)
-        if not isinstance(self.views, Views | None):
-            raise TypeError(
-                f"views: got {self.views!r}; expected a Views or None. Use default_views(shape) of "
-                "propall.training.image_views."
-            )
+        check_views(self.views)
 
     @property
     def has_constant_rate(self) -> bool:

@@ -214,6 +214,15 @@ class Views:
         return self.cleaning is not None or self.estimates_tolerance or self.targets == "peers"
 
 
+def check_views(views: object) -> None:
+    """Raise TypeError unless this is a `Views` or None."""
+    if not isinstance(views, Views | None):
+        raise TypeError(
+            f"views: got {views!r}; expected a Views or None. Use default_views(shape) of "
+            "propall.training.image_views, or by name VIEWS[name].views of propall.training.named_views."
+        )
+
+
 def _is_number(value: Any, highest: float) -> bool:
     """Whether a value is a number from 0 to the highest one allowed."""
     return isinstance(value, Real) and 0 <= float(value) <= highest
