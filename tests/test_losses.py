@@ -222,6 +222,22 @@ def test_every_objective_trains_in_a_foreign_loop(name):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("objective", [ProPaLL(noise=0.0), PRODEN()])
+@pytest.mark.parametrize("with_views", [False, True])
+def test_compiled_losses_take_any_time(objective, with_views):
+    weak, strong, candidates = view_logits()
+    kind = ConsistencyLoss if with_views else PartialLabelLoss
+    views = [TRAIN_VIEWS] if with_views else []
+    plain, compiled = (kind(objective, *views, candidates=candidates) for _ in range(2))
+    fast = torch.compile(compiled, fullgraph=True)
+    logits = (weak, strong) if with_views else (weak,)
+    for epoch in range(12):  # a compiler gives up after eight versions
+        time = {"index": torch.arange(6), "progress": epoch / 12, "epoch": epoch}
+        expected, actual = plain(*logits, candidates, **time), fast(*logits, candidates, **time)
+        torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("objective", [ProPaLL(noise=0.0), PRODEN()])
 def test_compiles_as_one_graph(objective):
     logits, candidates = batch()
     logits.requires_grad_()
@@ -438,6 +454,28 @@ def test_rows_of_weight_0_do_not_count_in_any_view():
     broken = [part.masked_fill(~kept[:, None], torch.inf) for part in strong]
     loss = criterion(weak, broken, candidates, progress=0.5, weight=weight)
     torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize("targets", ["memory", "teacher"])
+def test_rows_of_weight_0_leave_memory_and_teacher_alone(targets):
+    weak, strong, candidates = view_logits()
+    views = replace(TRAIN_VIEWS, targets=targets)
+    criterion = ConsistencyLoss(PRODEN(), views, candidates)
+    index, weight = torch.arange(6), torch.tensor([1.0, 1, 0, 1, 1, 0])
+    broken = [part.masked_fill(weight[:, None] == 0, torch.nan) for part in (weak, *strong)]
+    before = criterion.rows_weights.clone()
+    teacher = {"teacher": broken[0]} if targets == "teacher" else {}
+    for progress in (0.5, 0.6):
+        call = {"index": index, "progress": progress, "weight": weight, **teacher}
+        assert criterion(broken[0], broken[1:], candidates, **call).isfinite()
+    for name, memory in criterion.named_buffers():
+        assert memory.isfinite().all(), name
+    assert torch.equal(criterion.rows_weights[weight == 0], before[weight == 0])
+    assert not torch.equal(criterion.rows_weights[weight == 1], before[weight == 1])
+    alone = PartialLabelLoss(PRODEN(), candidates)
+    for _ in range(2):
+        assert alone(broken[0], candidates, index=index, weight=weight).isfinite()
+    assert torch.equal(alone.rows_weights[weight == 0], before[weight == 0])
 
 
 def test_dense_logits_have_views_too():

@@ -224,7 +224,11 @@ class PartialLabelLoss(nn.Module):
         uniform = None
         if self._draws_noise():
             uniform = torch.rand(sets.shape, device=device).clamp(1e-7, 1 - 1e-7)
-        time = [torch.as_tensor(t, dtype=torch.float32, device=device) for t in (progress, epoch)]
+        # Not `as_tensor` or `full`: a compiler would compile anew for every number.
+        time = [
+            t.to(device, torch.float32) if isinstance(t, Tensor) else torch.ones((), device=device) * t
+            for t in (progress, epoch)
+        ]
         return Step(time[0], time[1], uniform)
 
     def _flatten(self, logits: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, list[int]]:
@@ -301,10 +305,13 @@ class PartialLabelLoss(nn.Module):
         step: Step,
     ) -> Tensor:
         """Loss of a batch, and the update of its memory."""
-        state, row_weight = self._state(index, len(sets)), step.weight
-        scored, allowed = (
-            (logits, sets) if row_weight is None else _neutralize(~(row_weight > 0), logits, sets)
-        )
+        state, row_weight, counted = self._state(index, len(sets)), step.weight, None
+        scored, allowed = logits, sets
+        if row_weight is not None:
+            counted = row_weight > 0
+            scored, allowed = _neutralize(~counted, logits, sets)
+            if step.teacher is not None:
+                step = step._replace(teacher=step.teacher.masked_fill(~counted[:, None], 0))
         if self.reduction == "mean":
             loss = self.objective.loss(scored, allowed, state, step)
         else:
@@ -312,8 +319,11 @@ class PartialLabelLoss(nn.Module):
             losses = self.objective.losses(scored, allowed, state, step)
             losses = losses if row_weight is None else losses * row_weight
             loss = losses.sum() if self.reduction == "sum" else losses.view(batch)
+        if torch.compiler.is_compiling():
+            # A compiler that finds the time unused compiles anew for each of its values, and soon gives up.
+            loss = loss + 0 * (step.progress + step.epoch)
         if self.training and not self.objective.fresh_logits:
-            self._remember(logits, sets, state, step._replace(weight=None), index)
+            self._remember(scored, allowed, state, step._replace(weight=None), index, counted)
         return loss
 
     def refresh(
@@ -332,13 +342,22 @@ class PartialLabelLoss(nn.Module):
 
     @torch.no_grad()
     def _remember(
-        self, logits: Tensor, candidates: Tensor, state: State, step: Step, index: Tensor | None
+        self,
+        logits: Tensor,
+        candidates: Tensor,
+        state: State,
+        step: Step,
+        index: Tensor | None,
+        counted: Bool[Tensor, "b"] | None = None,
     ) -> None:
+        """Write the memory after a step; rows that do not count keep theirs."""
         if not self.objective.updates_state:
             return
         new = self.objective.update(logits.detach(), candidates, state, step)
         for name, rows in new.rows.items():
             memory = getattr(self, f"rows_{name}")
+            if counted is not None:
+                rows = torch.where(counted.view(-1, *[1] * (rows.dim() - 1)), rows, state.rows[name].to(rows))
             memory[index] = rows.to(memory.dtype)
         for name, value in new.shared.items():
             getattr(self, f"shared_{name}").copy_(value)
@@ -445,7 +464,7 @@ class ConsistencyLoss(PartialLabelLoss):
             progress: completed share of training, from 0 to 1; the weight of the consistency term rises with
                 it.
             epoch: number of completed epochs, for objectives that count them.
-            teacher: weak logits of an averaged network, for `Views(targets="teacher")`.
+            teacher: logits of an averaged network for `Views.teacher_view`, if targets come from there.
         """
         candidates = _as_tensor(candidates)
         logits, sets, batch = self._flatten_views(weak, strong, candidates)
@@ -453,9 +472,11 @@ class ConsistencyLoss(PartialLabelLoss):
         step = self._step(sets, logits.device, progress, epoch)._replace(weight=row_weight)
         if self.objective.views.targets == "teacher":
             if teacher is None:
+                view = self.objective.views.teacher_view
                 raise ValueError(
                     "teacher: missing, but the views take their targets from an averaged network. Pass its "
-                    "logits of the weak view, for example from torch.optim.swa_utils.AveragedModel."
+                    f"logits of the {'first ' * (view == 'strong')}{view} view, for example from "
+                    "torch.optim.swa_utils.AveragedModel."
                 )
             step = step._replace(teacher=self._flatten(teacher, candidates)[0].detach())
         return self._evaluate(logits, sets, batch, index, step)

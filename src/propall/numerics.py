@@ -25,6 +25,16 @@ def uniform_weights(
     return candidates.to(dtype) / candidates.sum(-1, keepdim=True, dtype=dtype)
 
 
+def restrict_weights(
+    weights: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
+) -> Float[Tensor, "*b k"]:
+    """Label weights on the candidates, with sum 1; uniform where they have no mass there."""
+    inside = weights * candidates
+    mass = inside.sum(-1, keepdim=True)
+    known = mass > torch.finfo(mass.dtype).tiny
+    return torch.where(known, inside / mass.where(known, 1.0), uniform_weights(candidates, inside.dtype))
+
+
 def restricted_softmax(
     logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]
 ) -> Float[Tensor, "*b k"]:

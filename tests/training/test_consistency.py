@@ -167,6 +167,34 @@ def test_the_tolerance_is_estimated_late_in_training():
     assert tolerances[0] == 0 < tolerances[1]
 
 
+def test_the_tolerance_starts_with_the_epoch_that_reaches_its_share():
+    views = replace(VIEWS, mask="widened", tolerance="auto", tolerance_from=0.7)
+    stack = Stack([Run(images(), 0)], CC(), small, replace(RECIPE, epochs=10, views=views))
+    seen = []
+    objective = stack.sections[0].objective
+    object.__setattr__(objective, "end_epoch", lambda sets, state, step: seen.append(step) or state)
+    for done in (6, 7):
+        stack.end_epoch(done)
+    assert [float(step.progress) >= 0.7 for step in seen] == [False, True]
+
+
+def test_mixup_has_no_partners_of_weight_0():
+    recipe = replace(RECIPE, views=REMEMBERING["mixup"])
+    weight = torch.ones(24)
+    weight[5] = 0.0
+    batches = [Stream([Run(images(), 0, weight)], recipe).batch(torch.arange(8)[None], torch.tensor(1))]
+    batches += [next(Stack([Run(images(), 0, weight)], CC(), small, recipe).batches(0))[0]]
+    plain = Stream([Run(images(), 0)], recipe).batch(torch.arange(8)[None], torch.tensor(1))
+    for batch in batches:
+        alone = batch.weight.roll(1, -1) == 0
+        assert torch.equal(batch.mixing == 1, alone)
+        weak, mixed = batch.x[:, :8], batch.x[:, -8:]
+        torch.testing.assert_close(mixed[alone], weak[alone])
+    kept = batches[0].weight.roll(1, -1) > 0
+    assert torch.equal(batches[0].mixing[kept], plain.mixing[kept])
+    assert batches[0].mixing[0, 6] == 1 != plain.mixing[0, 6]
+
+
 def test_peers_give_each_other_targets():
     train = images()
     stack = Stack(

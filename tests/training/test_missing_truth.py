@@ -38,3 +38,5 @@ def test_the_tolerance_is_a_quantile_of_the_margins():
     assert math.isclose(automatic_tolerance(margins, 0.5), 0.5, rel_tol=1e-6)
     assert math.isclose(automatic_tolerance(margins, 0.6), 0.8, rel_tol=1e-6)
     assert automatic_tolerance(margins, 0.9) == 1
+    many = torch.linspace(0.1, 0.5, 100).log()  # 0.29 * 100 is a little less than 29
+    assert math.isclose(automatic_tolerance(many, 0.29), float(many[28].exp()), rel_tol=1e-6)

@@ -5,12 +5,14 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
+from propall.methods.cavl import CAVL
 from propall.methods.cc import CC
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
+from propall.methods.rc import RC
 from propall.numerics import restricted_softmax
 from propall.training.cleaning import KEPT, ConformalCleaning, Purification
-from propall.training.consistency import MEMORY, PREDICTIONS, ConsistentObjective
+from propall.training.consistency import MEMORY, PREDICTIONS, TOLERANCE, ConsistentObjective
 from propall.training.contract import State, Step
 from propall.training.views import Views, balance_term, rectified, soft_target, widened
 
@@ -159,6 +161,112 @@ def test_remembered_targets_leave_removed_candidates():
     assert not after[KEPT].all()
     assert not after[MEMORY][~after[KEPT]].any()
     torch.testing.assert_close(after[MEMORY].sum(-1), torch.ones(120))
+
+
+def of_one_class(n=120):
+    """Sets of all three labels, and predictions that conformal cleaning leaves without the third."""
+    sure = torch.linspace(0.6, 0.9, n)
+    log_p = torch.stack([sure, 0.99 - sure, torch.full_like(sure, 0.01)], -1).log()
+    return torch.ones(n, 3, dtype=torch.bool), log_p
+
+
+def test_a_candidate_that_comes_back_has_its_weight_at_once():
+    sets, log_p = of_one_class()
+    views = Views(targets="memory", momentum=0.0, cleaning=ConformalCleaning(start=1))
+    consistent = ConsistentObjective(PRODEN(), views)
+    later = log_p.clone()
+    later[-5:] = torch.tensor([0.05, 0.35, 0.60]).log()
+    state, kept = consistent.init(sets), []
+    for epoch, seen in enumerate((log_p, later), start=12):
+        step = Step(torch.tensor(0.5), torch.tensor(float(epoch)))
+        state = consistent.update(seen.repeat(2, 1), sets, state, step)
+        state = consistent.end_epoch(sets, state, step)
+        kept.append(state.rows[KEPT])
+    assert (kept[1] & ~kept[0])[-5:, 2].all()
+    expected = restricted_softmax(later, kept[1])
+    assert (expected[-5:, 2] > 0.5).all()
+    torch.testing.assert_close(state.rows[MEMORY], expected)
+    torch.testing.assert_close(state.rows["weights"], expected)  # those of the base objective
+
+
+@pytest.mark.parametrize("cleaning", [ConformalCleaning(start=1), Purification(1, 1, threshold=0.05)])
+@pytest.mark.parametrize("targets", ["memory", "weak"])
+def test_a_base_objective_with_memory_is_cleaned_at_once(cleaning, targets):
+    sets, log_p = of_one_class()
+    views = Views(targets=targets, momentum=0.0 if targets == "memory" else 0.9, cleaning=cleaning)
+    for base in (PRODEN(), RC(), CAVL()):
+        consistent = ConsistentObjective(base, views)
+        step = Step(torch.tensor(0.5), torch.tensor(20.0))
+        state = consistent.init(sets).with_rows(**{PREDICTIONS: log_p})
+        if base.name == "cavl":  # has selected the label that will be removed
+            state = state.with_rows(weights=torch.tensor([0.0, 0.0, 1.0]).expand(120, 3).clone())
+        after = consistent.end_epoch(sets, consistent.update(log_p.repeat(2, 1), sets, state, step), step)
+        removed = ~after.rows[KEPT]
+        assert removed.any()
+        assert not after.rows["weights"][removed].any()
+        torch.testing.assert_close(after.rows["weights"].sum(-1), torch.ones(120))
+
+
+def test_purification_averages_the_targets_of_rows_that_were_not_visited():
+    sets = torch.ones(2, 3, dtype=torch.bool)
+    views = Views(targets="memory", momentum=0.0, cleaning=Purification(start=1, window=1, threshold=0.0))
+    consistent = ConsistentObjective(CC(), views)
+    weights = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
+    old = torch.tensor([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4]]).log()  # of the latest visits
+    state = consistent.init(sets).with_rows(**{MEMORY: weights, PREDICTIONS: old})
+    after = consistent.end_epoch(sets, state, Step(torch.tensor(0.5), torch.tensor(1.0)))
+    torch.testing.assert_close(after.rows[MEMORY], weights)
+
+
+@pytest.mark.parametrize(
+    "cleaning", [ConformalCleaning(start=1, alpha=0.2), Purification(1, 1, threshold=0.3)]
+)
+def test_rows_of_weight_0_take_no_part_in_cleaning_and_tolerance(cleaning):
+    generator = torch.Generator().manual_seed(3)
+    sets = torch.rand(300, 4, generator=generator) < 0.5
+    sets[:, 0], sets[:, 3] = True, False
+    weight = (torch.rand(300, generator=generator) < 0.5).float()
+    counted = weight > 0
+    # The network prefers a label outside the set in a quarter of the rows that count, and in all others.
+    outside = ~counted | (torch.rand(300, generator=generator) < 0.25)
+    preferred = torch.where(outside, 3, 0)[:, None] == torch.arange(4)
+    log_p = (4 * preferred + torch.randn(300, 4, generator=generator)).log_softmax(-1)
+    views = Views(mask="widened", tolerance="auto", tolerance_from=0.0, cleaning=cleaning)
+    consistent = ConsistentObjective(CC(), views)
+    step = Step(torch.tensor(0.9), torch.tensor(15.0))
+
+    def after(rows, weight):
+        state = consistent.init(sets[rows]).with_rows(**{PREDICTIONS: log_p[rows]})
+        return consistent.end_epoch(sets[rows], state, step._replace(weight=weight))
+
+    everything = slice(None)
+    weighted, alone, equal = after(everything, weight), after(counted, None), after(everything, None)
+    assert torch.equal(weighted.rows[KEPT][counted], alone.rows[KEPT])
+    for name, value in alone.shared.items():
+        assert torch.equal(weighted.shared[name], value), name
+    assert not torch.equal(equal.shared[TOLERANCE], alone.shared[TOLERANCE])
+    nothing = after(everything, torch.zeros(300))
+    assert torch.equal(nothing.rows[KEPT], sets)
+
+
+def test_without_strong_views_the_balance_term_remains():
+    logits, sets = batch(1)
+    views = Views(n_strong=0, balance=0.5, prior=(0.4, 0.3, 0.2, 0.1))
+    loss = ConsistentObjective(CC(), views).loss(logits, sets, State(), at(0.5))
+    expected = CC().loss(logits, sets, State(), at(0.5)) + 0.5 * balance_term(logits, views.prior)
+    torch.testing.assert_close(loss, expected)
+    with pytest.raises(ValueError, match="base_weight: got 0 with n_strong=0"):
+        Views(n_strong=0, base_weight=0.0)
+
+
+@pytest.mark.parametrize("gap", [5.0, 20.0, 60.0])
+def test_the_smallest_candidate_keeps_its_multiple_where_the_network_is_sure(gap):
+    logits, sets = torch.tensor([[gap, 0.0, -1.0, -2.0]]), torch.tensor([[True, True, False, False]])
+    target = rectified(logits, sets)
+    mass = (logits.double().softmax(-1) * sets).sum()
+    ratio = target[0, :2].min().double() / target[0, 2:].max()
+    torch.testing.assert_close(ratio, 1 / mass, rtol=1e-5, atol=0)
+    torch.testing.assert_close(target.sum(), torch.tensor(1.0))
 
 
 def test_balance_is_least_at_the_prior():

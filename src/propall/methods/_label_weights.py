@@ -39,6 +39,10 @@ class LabelWeights(RowwiseObjective):
         """`weighted_cross_entropy` with the stored weights."""
         return weighted_cross_entropy(logits, state.rows["weights"])
 
+    def after_cleaning(self, kept: Bool[Tensor, "n k"], weights: Float[Tensor, "n k"], state: State) -> State:
+        """Take the weights of the cleaning."""
+        return state.with_rows(weights=weights)
+
     def update(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> State:
         """Store the softmax over the candidates for the next visit."""
         return state.with_rows(weights=restricted_softmax(logits, candidates))

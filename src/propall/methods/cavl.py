@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from propall.methods._label_weights import LabelWeights
-from propall.numerics import full_precision
+from propall.numerics import full_precision, restrict_weights
 from propall.training.contract import Candidates, Logits, State, Step
 
 
@@ -47,6 +47,10 @@ class CAVL(LabelWeights):
     )
     cost = "2 forward + 1 backward"
     fresh_logits = True
+
+    def after_cleaning(self, kept: Bool[Tensor, "n k"], weights: Float[Tensor, "n k"], state: State) -> State:
+        """Keep the selected label; where it was removed, start again with equal weights."""
+        return state.with_rows(weights=restrict_weights(state.rows["weights"], kept))
 
     def update(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> State:
         """Store `selected_candidate` of the new logits for the next visit."""

@@ -22,7 +22,8 @@ class Cleaned(NamedTuple):
     Attributes:
         rows: new values of row memories by name.
         shared: new values of the run's memories by name.
-        targets: targets that replace the remembered ones; None: those are restricted to what is kept.
+        targets: label weights that replace the remembered targets and those of the base objective; None:
+            these stay.
     """
 
     rows: dict[str, Tensor]
@@ -42,7 +43,14 @@ class Cleaning(ABC):
 
     @abstractmethod
     def end_epoch(
-        self, predictions: Float[Tensor, "n k"], candidates: Bool[Tensor, "n k"], stored: Cleaned, epoch: int
+        self,
+        predictions: Float[Tensor, "n k"],
+        candidates: Bool[Tensor, "n k"],
+        stored: Cleaned,
+        epoch: int,
+        *,
+        targets: Float[Tensor, "n k"] | None = None,
+        counted: Bool[Tensor, "n"] | None = None,
     ) -> Cleaned:
         """What is stored after an epoch.
 
@@ -51,6 +59,8 @@ class Cleaning(ABC):
             candidates: the original sets.
             stored: what was stored before.
             epoch: number of completed epochs.
+            targets: the remembered targets, if the views remember any.
+            counted: True on the rows whose weight is above 0; None: all.
         """
 
 
@@ -64,10 +74,10 @@ class Purified(NamedTuple):
 
 @dataclass(frozen=True)
 class Purification(Cleaning):
-    r"""Progressive purification: drop candidates whose average prediction is far below the row's largest.
+    r"""Progressive purification: drop candidates whose average weight is far below the row's largest.
 
-    With :math:`\bar w` the mean over the last `window` epochs of the prediction restricted to the current
-    set, a candidate j stays if
+    With :math:`\bar w` the mean over the last `window` epochs of the remembered target, or without one of the
+    prediction restricted to the current set, a candidate j stays if
 
     .. math:: \bar w_j \ge \theta \max_i \bar w_i
 
@@ -105,17 +115,25 @@ class Purification(Cleaning):
         return Cleaned({KEPT: candidates.clone(), HISTORY: history}, {THRESHOLD: threshold})
 
     def end_epoch(
-        self, predictions: Float[Tensor, "n k"], candidates: Bool[Tensor, "n k"], stored: Cleaned, epoch: int
+        self,
+        predictions: Float[Tensor, "n k"],
+        candidates: Bool[Tensor, "n k"],
+        stored: Cleaned,
+        epoch: int,
+        *,
+        targets: Float[Tensor, "n k"] | None = None,
+        counted: Bool[Tensor, "n"] | None = None,
     ) -> Cleaned:
         """Add the epoch to the average; purify at the end of a window."""
         kept = stored.rows[KEPT]
-        history = stored.rows[HISTORY] + restricted_softmax(predictions, kept)
+        weights = restricted_softmax(predictions, kept) if targets is None else targets
+        history = stored.rows[HISTORY] + weights
         if epoch % self.window:
             return Cleaned({KEPT: kept, HISTORY: history}, stored.shared)
         empty = torch.zeros_like(history)
         if epoch < self.start:
             return Cleaned({KEPT: kept, HISTORY: empty}, stored.shared)
-        after = self.purify(history / self.window, kept, stored.shared[THRESHOLD])
+        after = self.purify(history / self.window, kept, stored.shared[THRESHOLD], counted)
         return Cleaned({KEPT: after.kept, HISTORY: empty}, {THRESHOLD: after.threshold}, after.weights)
 
     def purify(
@@ -123,14 +141,15 @@ class Purification(Cleaning):
         average: Float[Tensor, "n k"],
         kept: Bool[Tensor, "n k"],
         threshold: Float[Tensor, ""],
+        counted: Bool[Tensor, "n"] | None = None,
     ) -> Purified:
-        """One purification of sets by the average prediction."""
+        """One purification of sets by the average weights; `counted` rows decide whether theta grows."""
         weights = average * kept
         remaining = kept & (weights >= threshold * weights.amax(-1, keepdim=True))
         weights = weights * remaining
         weights = weights / weights.sum(-1, keepdim=True)
-        changed = (kept != remaining).sum()
-        grows = (threshold < self.largest_threshold) & (changed < self.change * kept.numel())
+        removed = kept != remaining if counted is None else (kept != remaining)[counted]
+        grows = (threshold < self.largest_threshold) & (removed.sum() < self.change * removed.numel())
         return Purified(remaining, weights, torch.where(grows, threshold * (1 + self.growth), threshold))
 
 
@@ -144,7 +163,8 @@ class ConformalCleaning(Cleaning):
     .. math:: \frac{1 + \#\{v : a_v \ge 1 - (1 - \epsilon) p_j\}}{1 + V}
 
     and j stays in S if its p-value exceeds alpha plus the mean mass outside the sets. Epsilon halves with
-    every epoch. Where nothing would stay, all of S does. Sets may grow back.
+    every epoch. Where nothing would stay, all of S does. Sets may grow back. Label weights become the
+    prediction restricted to what is kept.
 
     Attributes:
         start: epochs before the first cleaning.
@@ -171,16 +191,28 @@ class ConformalCleaning(Cleaning):
         check_integers(self, start=1)
 
     def end_epoch(
-        self, predictions: Float[Tensor, "n k"], candidates: Bool[Tensor, "n k"], stored: Cleaned, epoch: int
+        self,
+        predictions: Float[Tensor, "n k"],
+        candidates: Bool[Tensor, "n k"],
+        stored: Cleaned,
+        epoch: int,
+        *,
+        targets: Float[Tensor, "n k"] | None = None,
+        counted: Bool[Tensor, "n"] | None = None,
     ) -> Cleaned:
         """Clean the original sets by the predictions of this epoch."""
         if epoch < self.start:
             return stored
-        kept = self.clean(predictions.exp(), candidates, optimism=0.5 ** (epoch - self.start + 1))
-        return Cleaned({KEPT: kept}, {})
+        optimism = 0.5 ** (epoch - self.start + 1)
+        kept = self.clean(predictions.exp(), candidates, optimism, counted)
+        return Cleaned({KEPT: kept}, {}, restricted_softmax(predictions, kept))
 
     def clean(
-        self, p: Float[Tensor, "n k"], candidates: Bool[Tensor, "n k"], optimism: float = 0.0
+        self,
+        p: Float[Tensor, "n k"],
+        candidates: Bool[Tensor, "n k"],
+        optimism: float = 0.0,
+        counted: Bool[Tensor, "n"] | None = None,
     ) -> Bool[Tensor, "n k"]:
         """The candidates whose p-value is large enough.
 
@@ -188,13 +220,15 @@ class ConformalCleaning(Cleaning):
             p: predicted probabilities.
             candidates: the sets.
             optimism: epsilon.
+            counted: rows that may be reference rows and whose mass outside counts; None: all.
         """
-        rows = self.reference_rows(candidates)
-        scores = (1 - p.masked_fill(~candidates, 0).amax(-1))[rows].sort().values
+        of_counted, their_sets = (p, candidates) if counted is None else (p[counted], candidates[counted])
+        rows = self.reference_rows(their_sets)
+        scores = (1 - of_counted.masked_fill(~their_sets, 0).amax(-1))[rows].sort().values
         # The number of reference scores that are at least as large.
         larger = len(scores) - torch.searchsorted(scores, (1 - (1 - optimism) * p).contiguous())
         values = (1 + larger) / (1 + len(scores))
-        outside = p.masked_fill(candidates, 0).sum(-1).mean()
+        outside = of_counted.masked_fill(their_sets, 0).sum(-1).mean()
         kept = candidates & (values > self.alpha + outside)
         return torch.where(kept.any(-1, keepdim=True), kept, candidates)
 

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from propall.numerics import full_precision, uniform_weights
-from propall.training.cleaning import KEPT, Cleaned
+from propall.training.cleaning import KEPT, Cleaned, Cleaning
 from propall.training.contract import Objective, State, Step, weighted_mean
 from propall.training.missing_truth import automatic_tolerance, estimate_miss_rate, log_margins
 from propall.training.views import Views, admitted, balance_term, cross_entropy, entropy, mix, soft_target
@@ -103,8 +103,17 @@ class ConsistentObjective(Objective):
             loss = loss if views.base_weight == 1 else views.base_weight * loss
         else:
             loss = full_precision(logits).new_zeros(())
-        if views.n_strong == 0:
-            return loss
+        if views.n_strong:
+            loss = loss + self._height(step) * self._consistency(each, mixed, candidates, state, step)
+        if views.balance:
+            loss = loss + views.balance * balance_term(each[0], views.prior, step.weight)
+        return loss
+
+    def _consistency(
+        self, each: Tensor, mixed: Tensor | None, candidates: Tensor, state: State, step: Step
+    ) -> Float[Tensor, ""]:
+        """Cross-entropy between the targets and the views, including the mixed one."""
+        views = self.views
         target = self._target(each[0], candidates, state, step)
         if views.targets == "memory" and views.refresh == "before":
             target = self._refreshed(each, candidates, state, step)
@@ -117,10 +126,7 @@ class ConsistentObjective(Objective):
             assert step.mixing is not None, "the engine provides the mixing weights"
             target = mix(target, step.mixing)
             consistency = consistency + weighted_mean(cross_entropy(target, mixed), step.weight)
-        loss = loss + self._height(step) * consistency
-        if views.balance:
-            loss = loss + views.balance * balance_term(each[0], views.prior, step.weight)
-        return loss
+        return consistency
 
     def _height(self, step: Step) -> Tensor | float:
         """Factor of the consistency term."""
@@ -178,34 +184,46 @@ class ConsistentObjective(Objective):
         """Remove candidates and estimate the tolerance by the predictions of the epoch."""
         views = self.views
         state = self.base.end_epoch(candidates, state, step)
+        counted = None if step.weight is None else step.weight > 0
+        if counted is not None and not counted.any():
+            return state
         if views.cleaning is not None:
-            predictions, stored = state.rows[PREDICTIONS], Cleaned(state.rows, state.shared)
-            cleaned = views.cleaning.end_epoch(predictions, candidates, stored, int(step.epoch))
-            state = state.with_rows(**cleaned.rows).with_shared(**cleaned.shared)
-            if views.targets == "memory" and views.mask != "widened":
-                targets = cleaned.targets
-                if targets is None:
-                    targets = _restricted(state.rows[MEMORY], state.rows[KEPT])
-                state = state.with_rows(**{MEMORY: targets})
+            state = self._cleaned(views.cleaning, candidates, state, counted, int(step.epoch))
         if views.estimates_tolerance and float(step.progress) >= views.tolerance_from:
-            margins = log_margins(state.rows[PREDICTIONS], self._remaining(candidates, state))
+            predictions, sets = state.rows[PREDICTIONS], self._remaining(candidates, state)
+            if counted is not None:
+                predictions, sets = predictions[counted], sets[counted]
+            margins = log_margins(predictions, sets)
             rate = estimate_miss_rate(margins).estimate
             like = state.shared[TOLERANCE]
             tolerance, miss_rate = like.new_tensor(automatic_tolerance(margins, rate)), like.new_tensor(rate)
             state = state.with_shared(**{TOLERANCE: tolerance, MISS_RATE: miss_rate})
         return state
 
+    def _cleaned(
+        self, cleaning: Cleaning, candidates: Tensor, state: State, counted: Tensor | None, epoch: int
+    ) -> State:
+        """The state after candidates were removed, in the memories of views and base objective alike."""
+        remembers = self.views.targets == "memory" and self.views.mask != "widened"
+        targets = state.rows[MEMORY] if remembers else None
+        cleaned = cleaning.end_epoch(
+            state.rows[PREDICTIONS],
+            candidates,
+            Cleaned(state.rows, state.shared),
+            epoch,
+            targets=targets,
+            counted=counted,
+        )
+        state = state.with_rows(**cleaned.rows).with_shared(**cleaned.shared)
+        if cleaned.targets is None:
+            return state
+        if remembers:
+            state = state.with_rows(**{MEMORY: cleaned.targets})
+        return self.base.after_cleaning(state.rows[KEPT], cleaned.targets, state)
+
     def scores(self, logits: Float[Tensor, "b k"], state: State) -> Float[Tensor, "b k"]:
         """The base objective's scores."""
         return self.base.scores(logits, state)
-
-
-def _restricted(targets: Float[Tensor, "n k"], kept: Bool[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-    """Targets on what is kept; uniform where they have no mass there."""
-    inside = targets * kept
-    mass = inside.sum(-1, keepdim=True)
-    known = mass > torch.finfo(mass.dtype).tiny
-    return torch.where(known, inside / mass.where(known, 1.0), uniform_weights(kept, inside.dtype))
 
 
 def with_views(objective: Objective, views: Views | None) -> Objective:

@@ -281,6 +281,16 @@ class Objective(Method):
         """
         return state
 
+    def after_cleaning(self, kept: Bool[Tensor, "n k"], weights: Float[Tensor, "n k"], state: State) -> State:
+        """State after candidates were removed between epochs; objectives with label weights follow.
+
+        Args:
+            kept: the remaining candidates of the whole training set.
+            weights: label weights on them, from the predictions of the epoch.
+            state: with the rows of the whole training set.
+        """
+        return state
+
     def scores(self, logits: Logits, state: State) -> Float[Tensor, "b k"]:
         """Class scores for prediction: the logits, unless the method decodes them (CPE)."""
         return logits

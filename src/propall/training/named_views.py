@@ -136,7 +136,12 @@ VIEWS: Registry[NamedViews] = Registry(
         ),
         (
             "alim_scale",
-            NamedViews("ALIM (scale)", "xu2023alim", _ALIM, notes="on averaged predictions instead of PiCO"),
+            NamedViews(
+                "ALIM (scale)",
+                "xu2023alim",
+                _ALIM,
+                notes="on averaged predictions instead of PiCO; tolerant from half of training on",
+            ),
         ),
         (
             "alim_one_hot",
@@ -144,7 +149,7 @@ VIEWS: Registry[NamedViews] = Registry(
                 "ALIM (one-hot)",
                 "xu2023alim",
                 dataclasses.replace(_ALIM, one_hot=True, memory_from=0.25),
-                notes="on averaged predictions instead of PiCO; hard labels after a quarter of training",
+                notes="as ALIM (scale); hard labels after a quarter of training",
             ),
         ),
     ],

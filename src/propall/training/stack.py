@@ -237,7 +237,8 @@ class Stack:
         """What objectives do between epochs, `done` of which are completed."""
         if not self._ending:
             return
-        step = Step(torch.tensor(done / self.recipe.epochs), torch.tensor(float(done)))
+        # In double precision, as the shares of training that it is compared with.
+        step = Step(torch.tensor(done / self.recipe.epochs, dtype=torch.float64), torch.tensor(float(done)))
         needed = any(self.sections[i].objective.needs_outputs for i in self._ending)
         outputs = self.training_outputs() if needed else None
         for i in self._ending:
@@ -247,7 +248,9 @@ class Stack:
                 shared = self.stream.candidates.dim() == 2
                 candidates = self.stream.candidates if shared else self.stream.candidates[run]
                 seen = None if outputs is None else outputs[run]
-                new = objective.end_epoch(candidates, old, step._replace(outputs=seen))
+                weight = self.stream.weight
+                weight = weight[run] if weight is not None and weight.dim() == 2 else weight
+                new = objective.end_epoch(candidates, old, step._replace(outputs=seen, weight=weight))
                 write(old.rows, new.rows)
                 write(old.shared, new.shared)
 

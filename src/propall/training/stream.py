@@ -166,7 +166,7 @@ class Stream:
         mixing = split(self.mixing(labels.keys, steps))
         parts = zip(index.split(sizes, 1), x, *map(split, labels), mixing, strict=False)
         for rows, features, candidates, weight, keys, shares in parts:
-            batch = Batch(rows, features, candidates, weight, keys, mixing=shares)
+            batch = Batch(rows, features, candidates, weight, keys, mixing=_with_counted(shares, weight))
             yield batch, [next(noise) for noise in noises]
 
     def _features_in_blocks(
@@ -195,7 +195,9 @@ class Stream:
         """The given rows, augmented as the recipe says; `step` is one number, or one per row."""
         labels = self.labels(index)
         features = self.features(index, labels.keys, step)
-        return Batch(index, features, *labels, mixing=self.mixing(labels.keys, step))
+        return Batch(
+            index, features, *labels, mixing=_with_counted(self.mixing(labels.keys, step), labels.weight)
+        )
 
     def labels(self, index: Int[Tensor, "r b"]) -> Labels:
         """Candidates, weights and keys of the given rows."""
@@ -210,13 +212,24 @@ class Stream:
         in_files = self._data.in_files
         x = self._data.read(index) if in_files else self._take(self.x, index, not self._x_is_shared)
         if self.recipe.views is not None:
-            return self._views(x, keys, step, self.recipe.views)
+            shares = self.mixing(keys, step)
+            if shares is not None and self.weight is not None:
+                shares = _with_counted(shares, self.labels(index).weight)
+            return self._views(x, keys, step, self.recipe.views, shares)
         return x if self.recipe.augmentation == "none" else self._augment(x, keys, step)
 
     def _views(
-        self, x: Float[Tensor, "r b c h w"], keys: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"], views: Views
+        self,
+        x: Float[Tensor, "r b c h w"],
+        keys: Int[Tensor, "r b"],
+        step: Int[Tensor, "*#rb"],
+        views: Views,
+        shares: Float[Tensor, "r b"] | None,
     ) -> Float[Tensor, "r vb c h w"]:
-        """The weak view of all rows, then each strong view; a function of seed, epoch, row and view."""
+        """The weak view of all rows, then each strong view; a function of seed, epoch, row and view.
+
+        With `shares`, the weights of the rows in mixup, the weak views follow once more, mixed.
+        """
         epoch = torch.div(step, len(self.batch_sizes), rounding_mode="floor")
         seeds = self._seeds["views"][:, None]
         pixels = self.pixels
@@ -224,7 +237,7 @@ class Stream:
             pixels = PixelRange(*(value.repeat_interleave(x.shape[1], 0) for value in pixels))
         parts = augment_views(x.flatten(0, 1), views, seeds, epoch, keys, pixels)
         parts = [part.view_as(x) for part in parts]
-        if (shares := self.mixing(keys, step)) is not None:
+        if shares is not None:
             parts.append(mix(parts[0], shares))
         together = torch.cat(parts, 1)
         if self.device.type != "cuda":
@@ -280,6 +293,15 @@ class Stream:
         else:
             images = _rotated(images, (2 * chance[:, 1] - 1) * ROTATION_REACH)
         return images.view_as(x)
+
+
+def _with_counted(
+    shares: Float[Tensor, "r b"] | None, weight: Float[Tensor, "r b"] | None
+) -> Float[Tensor, "r b"] | None:
+    """Weights of the rows in mixup; 1 for a row whose partner, the row before it, has weight 0."""
+    if shares is None or weight is None:
+        return shares
+    return torch.where(weight.roll(1, -1) > 0, shares, 1)
 
 
 def _rotated(images: Float[Tensor, "n c h w"], angle: Float[Tensor, "n"]) -> Float[Tensor, "n c h w"]:

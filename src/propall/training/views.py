@@ -66,7 +66,8 @@ class Views:
         tolerance_from: share of training before "auto" raises the tolerance above 0; too early, mistakes of
             the network pass for missing truth.
         widen_base: show the base loss the labels outside the set that outweigh the set under the tolerance.
-            Experimental: on digits with 30 % of the sets without the truth, training collapsed.
+            Experimental: on digits with 30 % of the sets without the truth, training collapsed in one setting
+            and gained in another.
         mixup: shape a of the Beta(a, a) distribution of mixing weights, a whole number; adds a view that
             mixes the weak views of two rows, with their targets mixed alike. 0: none.
         memory_from: share of training before "memory" takes in predictions; until then a target gives equal
@@ -122,6 +123,10 @@ class Views:
             raise ValueError(f"memory_from: needs targets='memory'; got targets={self.targets!r}.")
         if self.widen_base and self.mask != "widened":
             raise ValueError(f"widen_base: needs mask='widened'; got mask={self.mask!r}.")
+        if self.n_strong == 0 and self.base_weight == 0:
+            raise ValueError(
+                "base_weight: got 0 with n_strong=0, so that nothing is learned; expected a number above 0."
+            )
         for name, needs in (("teacher_view", self.teacher_view == "strong"), ("mixup", self.mixup > 0)):
             if needs and self.n_strong == 0:
                 raise ValueError(f"{name}: got {getattr(self, name)!r} with n_strong=0; expected 1 or more.")
@@ -249,8 +254,10 @@ def rectified(logits: Float[Tensor, "*b k"], candidates: Bool[Tensor, "*b k"]) -
     multiple = 1 / mass.clamp_min(torch.finfo(inside.dtype).tiny)
     highest = outside.amax(-1, keepdim=True)
     lowest = inside.masked_fill(~candidates, torch.inf).amin(-1, keepdim=True)
-    share = multiple * highest / (multiple * highest + lowest)
-    return torch.where(full, inside, share * inside + (1 - share) * outside)
+    total = multiple * highest + lowest
+    # Not 1 - g: it has no correct digit where the network is sure of the set.
+    mixed = multiple * highest / total * inside + lowest / total * outside
+    return torch.where(full, inside, mixed)
 
 
 def widened(
