@@ -1,6 +1,6 @@
 """Tables of our numbers next to published ones, for the page on the state of the art."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bibliography import with_citations
 from methods import evidence, mean_and_deviation
@@ -9,6 +9,7 @@ from propall.data import DATASETS
 from propall.nets import NETS
 from propall.paper import modern
 from propall.paper.modern import RowResult
+from propall.paper.pages.modern import describe_ranges, format_range
 
 
 def _rows() -> list[RowResult]:
@@ -54,23 +55,55 @@ def published_tables() -> str:
 
 def methods_table() -> str:
     """Methods under one recipe, for every setting with at least two results; those without one come last."""
+    rows = _rows()
+    ranges = modern.rank_ranges(rows)
     compared: dict[str, list[RowResult]] = {}
-    for result in _rows():
+    for result in rows:
         if result.row.setting in modern.COMPARED:
             compared.setdefault(result.row.law.title, []).append(result)
     return "\n\n".join(
         part
         for law, results in compared.items()
         if sum(result.mean is not None for result in results) > 1
-        for part in (f"### CIFAR-10, {law}, one recipe", _one_recipe(results))
+        for part in (f"### CIFAR-10, {law}, one recipe", _one_recipe(results, ranges))
     )
 
 
-def _one_recipe(results: Sequence[RowResult]) -> str:
-    lines = ["| method | accuracy, % | runs |", "| --- | --: | --: |"]
+def _one_recipe(results: Sequence[RowResult], ranges: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:
+    lines = ["| method | accuracy, % | runs | rank |", "| --- | --: | --: | --: |"]
     for result in sorted(results, key=lambda result: -(result.mean or 0)):
+        row = result.row
         accuracy = "not run" if result.mean is None else mean_and_deviation(result.mean, result.std)
-        lines.append(f"| {result.row.title} | {accuracy} | {len(result.results)} of {len(result.keys)} |")
+        rank = format_range(ranges.get(row.setting, {}).get(row.method))
+        runs = f"{len(result.results)} of {len(result.keys)}"
+        lines.append(f"| {row.title} | {accuracy} | {runs} | {rank} |")
+    return "\n".join(lines)
+
+
+def ranking_note() -> str:
+    """How the ranks of `methods_table` are found."""
+    return describe_ranges(_rows())
+
+
+def annotator_table(measured: Sequence[Mapping[str, str]], rate: float, scoring: str) -> str:
+    """Sets that small annotators draw with and without dropout.
+
+    Args:
+        measured: rows of `results/annotator_dropout.csv`.
+        rate: of the sets.
+        scoring: mode of the annotator.
+    """
+    lines = [
+        "| dropout | correct labels | candidates | with most frequent wrong label | most entangled pair |",
+        "| --- | --: | --: | --: | --: |",
+    ]
+    for row in measured:
+        if (float(row["rate"]), row["scoring"]) == (rate, scoring):
+            correct, *shares = (
+                f"{100 * float(row[name]):.1f} %" for name in ("correct", "companion", "pair")
+            )
+            cells = (row["dropout"], correct, f"{float(row['candidates']):.2f}", *shares)
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -116,6 +116,8 @@ NAMES = {
     "methods": METHODS,
     "published_tables": comparison.published_tables,
     "methods_table": comparison.methods_table,
+    "ranking_note": comparison.ranking_note,
+    "annotator_table": comparison.annotator_table,
     "base_losses_table": base_losses.base_losses_table,
     "base_losses_summary": base_losses.base_losses_summary,
     "paired_classes_table": base_losses.paired_classes_table,

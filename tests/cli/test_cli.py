@@ -113,6 +113,10 @@ def test_unknown_names_are_answered_with_near_ones(run, tmp_path):
         (("train", "digits", "--method", "prodn"), "did you mean 'proden'"),
         (("train", "digits", "--net", "lineer"), "did you mean 'linear'"),
         (("train", "digits", "--corruption", "exact"), "did you mean 'exactly'"),
+        (
+            ("train", "digits", "--corruption", "uniform", "--rate", "0.4"),
+            "rate: uniform has no such setting",
+        ),
         (("data", "get", "lots"), "did you mean 'lost'"),
     ]:
         code, _, err = run(*words)

@@ -167,3 +167,19 @@ def test_base_losses_of_teachers_and_of_paired_classes(run, tmp_path):
     code, _, err = run("base-losses", "--pairs", "--per-class", "5", "--out", str(file))
     assert code != 0
     assert "per_class" in err
+
+
+def test_a_time_limit_leaves_the_rest_to_the_next_call(run):
+    words = ("reproduce", "real", "--protocol", "short", "--methods", "pl_knn,ga", "--data", "lost")
+    code, out, err = run(*words, "--device", "cpu", "--time-limit", "0")
+    assert code == 0
+    assert "0 of 2 cells done; not run: 2." in out
+    assert "Time limit reached, 2 runs left; the same command continues." in err
+    code, out, err = run(*words, "--device", "cpu", "--time-limit", "1000")
+    assert code == 0
+    assert "2 of 2 cells done." in out
+    assert "Time limit" not in err
+    modern = ("reproduce", "modern", "--only", "uniform-0.5", "--data", "cifar10", "--device", "cpu")
+    code, out, err = run(*modern, "--time-limit", "0")
+    assert code == 0
+    assert "Time limit reached" in err or "Data not available: cifar10" in out

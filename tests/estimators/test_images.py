@@ -178,6 +178,8 @@ def test_the_same_images_in_another_dtype_give_the_same_answer_or_an_error(kind,
         # Sixteen gray levels, as in scikit-learn's digits.
         (lambda x: x // 15.0, lambda x: x, "X: got pixels from 0 to 240; .* from 0 to 16 "),
         (lambda x: x // 15.0, lambda x: x / 240, "X: got pixels from 0 to 1; .* from 0 to 16 .* Scale X"),
+        # Not bytes: dividing by 255 would make them black.
+        (lambda x: x / 240, lambda x: x // 15.0, "X: got pixels from 0 to 16; .* from 0 to 1 .* Scale X"),
         # A mask stored as bytes.
         (
             lambda x: (x > 0).astype(np.uint8),

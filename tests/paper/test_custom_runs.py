@@ -61,6 +61,9 @@ def test_the_number_of_strong_views_can_be_chosen():
     assert choose_setting("cifar10", "fast", views="pocr", strong_views=1).recipe.views.n_strong == 1
     with pytest.raises(ValueError, match=r"strong_views: 2, but .* fast, resnet18, wrn"):
         choose_setting("cifar10", strong_views=2)
+    with pytest.raises(ValueError, match="strong_views: 0, but pop learns from the agreement of views alone"):
+        choose_setting("cifar10", "fast", views="pop", strong_views=0)
+    assert choose_setting("cifar10", "fast", strong_views=0).recipe.views.n_strong == 0
 
 
 def test_a_named_recipe_brings_its_network():
@@ -155,6 +158,13 @@ def test_views_pay_on_digits_with_one_complementary_label(tmp_path):
         _, results = train_runs(specs, tmp_path, device="cpu")
         accuracies[with_views] = [result.accuracy for result in results]
     assert min(accuracies[True]) > max(accuracies[False]) + 0.1
+
+
+def test_settings_of_corruptions_by_name():
+    for name, fields in (("instance", {"rate": 0.7}), ("missing_truth", {"q": 0.2, "missing": 0.25})):
+        (spec, *_) = build_specs("digits", methods=["cc"], corruption=name, corruption_fields=fields)
+        for field, value in fields.items():
+            assert getattr(spec.corruption, field) == value
 
 
 def test_everyday_names_of_corruptions_stand_for_those_of_the_catalog():

@@ -76,7 +76,11 @@ def test_each_law_has_its_views():
     assert rows["uniform-0.5/crdpll"].spec.method.name == "non_candidates"
     assert not rows["kmnist-uniform-0.5"].spec.recipe.views.strong.flip
     assert rows["instance"].spec.teacher.scoring == "eval"
-    assert rows["instance-public"].spec.teacher.scoring == "public"
+    public, sure = (rows[name].spec.teacher for name in ("instance-public", "instance-sure"))
+    assert (public.scoring, public.dropout) == ("public", 0.3)
+    assert sure == replace(public, dropout=0.0)
+    assert "dropout" not in sure.to_dict()  # its key is that of 0.2.0
+    assert rows["instance-sure"].spec.key == "09e0f303d364eef9b3cb6fc4"
     # The headline rows have the candidate sets of the short ones.
     for name in ("instance", "instance-public"):
         for ending in ("200", "wrn"):
@@ -136,6 +140,13 @@ def test_runs_resume_and_the_report_shows_them(tiny, tmp_path):
     assert [r.mean for r in again] == pytest.approx([r.mean for r in results], abs=1e-3)
 
 
+def test_headings_have_the_epochs_of_the_protocol():
+    for protocol, epochs in ((None, 45), ("short", 2), ("full-10epochs", 10)):
+        (result,) = modern.row_results(modern.select_rows(["uniform-0.5"], protocol=protocol), {})
+        assert result.part == f"CIFAR-10, fast convnet, {epochs} epochs"
+        assert modern.as_dicts([result])[0]["part"] == result.part
+
+
 def test_training_time_leaves_compiling_out(result):
     timed = replace(result(), times={1: 60.0, 2: 61.0, 3: 62.0, 4: 63.0, 14: 73.0})
     assert modern.training_time(timed) == modern.TrainingTime(14.0, 59.0)
@@ -155,7 +166,37 @@ def fill(store, levels):
             store.add(replace(found, times={epoch: 50 + 0.8 * epoch for epoch in found.curve}))
 
 
-def test_ranks_need_all_methods_settings_and_runs(tmp_path):
+def test_chance_leaves_ranks_open(tmp_path):
+    levels = {"uniform-0.5": 0.9, "uniform-0.5/cc": 0.8999, "uniform-0.5/proden": 0.8}
+    with Store(tmp_path / "results.sqlite") as store:
+        for name, level in levels.items():
+            for spec in modern_rows()[name].specs(seeds=1):
+                store.add(replace(made_up(spec, level), accuracy=level))
+        results = modern_results(Evidence(store))
+        assert modern.run_spread(results) is None  # one run each
+        assert modern.rank_ranges(results) == {}
+        assert "Ranges" not in methods_table(results).caption
+        for seed, level in enumerate((0.949, 0.95, 0.951)):  # rows outside of the comparison count too
+            spec = modern_rows()["uniform-0.1"].specs()[seed]
+            store.add(replace(made_up(spec, level), accuracy=level))
+        results = modern_results(Evidence(store))
+        spread = modern.run_spread(results)
+        assert (spread.deviation, spread.degrees) == (pytest.approx(0.1), 2)
+        ranges = modern.rank_ranges(results)["uniform-0.5"]
+        assert ranges == {"propall": (1, 2), "cc": (1, 2), "proden": (3, 3)}
+        table = methods_table(results)
+        assert "(0.10 points, 2 degrees of freedom)" in table.caption
+        shown = {row.title: [cell.text for cell in row.cells] for row in table.rows}
+        assert "1–2" in shown["CC"]
+        assert "3" in shown["PRODEN"]
+        # Rows of another network or length say nothing about the spread of these.
+        spec = modern_rows()["uniform-0.5-120"].specs(seeds=2)
+        for each, level in zip(spec, (0.5, 0.9), strict=True):
+            store.add(replace(made_up(each, level), accuracy=level))
+        assert modern.run_spread(modern_results(Evidence(store))) == spread
+
+
+def test_ranks_need_all_methods_and_settings(tmp_path):
     with Store(tmp_path / "results.sqlite") as store:
         fill(store, {"uniform-0.5": 0.9, "uniform-0.5/cc": 0.95, "instance": 0.9})
         results = modern_results(Evidence(store))

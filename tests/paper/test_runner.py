@@ -13,6 +13,8 @@ from propall.methods.pl_knn import PLKNN
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.valen import VALEN
+from propall.nets.wide_resnet import WideResNet
+from propall.paper import runner
 from propall.paper.runner import (
     RunTask,
     group_stackable,
@@ -21,7 +23,7 @@ from propall.paper.runner import (
     run_stacks,
     teacher_scores,
 )
-from propall.paper.specs import Spec, Split
+from propall.paper.specs import Spec, Split, Teacher
 from propall.training.compiled import best_device
 from propall.training.recipe import Recipe
 
@@ -108,6 +110,36 @@ def test_a_teacher_is_trained_once_and_found_again(tmp_path, monkeypatch):
     law = InstanceDependent(0.4)
     assert len(list(tmp_path.iterdir())) == 2
     assert group[0].candidates == pytest.approx(law.mean_size(scores, source.truth), abs=0.15)
+
+
+class SmallWideResNet(WideResNet):
+    """WRN-10-1, so that a test can train it."""
+
+    def __init__(self, in_shape, n_classes, **options):
+        super().__init__(in_shape, n_classes, depth=10, width=1, **options)
+
+
+def test_a_published_annotator_has_dropout_when_it_draws(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "NETS", {"wrn28_10": SmallWideResNet})
+    recipe = Recipe(epochs=2, batch_size=16, learning_rate=0.1)
+    teacher = Teacher("wrn28_10", recipe, "public", dropout=0.3)
+    spec = Spec("digits", CC(), "mlp", QUICK, InstanceDependent(1.0), Split(per_class=4), teacher=teacher)
+    source, device = spec.source(load("digits")), best_device("cpu")
+    source = replace(
+        source, raw=source.raw[:1].expand_as(source.raw).clone()
+    )  # the same image again and again
+    torch.manual_seed(3)
+    drawn = teacher_scores(spec, source, device, tmp_path / "a")
+    after = torch.rand(3)
+    torch.manual_seed(3)
+    assert torch.equal(torch.rand(3), after)  # the caller's generator is untouched
+    assert drawn.std(0).min() > 1e-3
+    assert torch.equal(teacher_scores(spec, source, device, tmp_path / "b"), drawn)
+    # Without dropout, or in evaluation mode, equal images have equal scores.
+    for other in (replace(teacher, dropout=0.0), replace(teacher, scoring="eval")):
+        scores = teacher_scores(replace(spec, teacher=other), source, device, tmp_path / "a")
+        assert scores.std(0).max() < 1e-4
+    assert len(list((tmp_path / "a").glob("*.safetensors"))) == 3
 
 
 def test_flat_images_are_augmented_as_images():

@@ -276,3 +276,64 @@ def test_on_a_terminal_one_line_moves(tmp_path, monkeypatch):
     assert "blobs: ProPaLL, CC (2 runs), epoch 2/2" in shown
     assert "%, 0 of 1 cells done, 3 runs left" in shown
     assert "blobs: PL-KNN (1 run), 0 of 1 cells done" in shown
+
+
+class Ticking(scheduler.ProgressListener):
+    """Moves a clock by a second per epoch."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.epochs = 1_000_000.0, 0
+        monkeypatch.setattr(time, "time", lambda: self.now)
+
+    def epoch(self, epoch, runs, losses, scores):
+        self.now += 1.0
+        self.epochs += 1
+
+
+def test_a_time_limit_stops_in_the_middle_of_a_run_and_the_next_call_goes_on(tmp_path, monkeypatch):
+    specs, clock = killed_specs(), Ticking(monkeypatch)
+    with Store(tmp_path / "a" / "results.sqlite") as store:
+        plan = scheduler.run_missing(specs, store, device="cpu", progress=clock)
+        undisturbed = store.find(specs)
+    assert not plan.unfinished
+    total, clock.epochs, calls = clock.epochs, 0, 0
+    with Store(tmp_path / "b" / "results.sqlite") as store:
+        while len(store) < len(specs):
+            done, before = len(store), clock.epochs
+            plan = scheduler.run_missing(specs, store, device="cpu", progress=clock, time_limit=5.0)
+            assert clock.epochs - before <= 5
+            assert {spec.key for spec in plan.unfinished} == {s.key for s in specs} - store.keys()
+            assert not plan.failures
+            assert clock.epochs > before or len(store) > done
+            calls += 1
+        limited = store.find(specs)
+    assert calls > 3
+    assert clock.epochs == total  # no epoch was trained twice
+    for key, expected in undisturbed.items():
+        assert limited[key].curve == expected.curve
+        assert limited[key].accuracy == expected.accuracy
+
+
+def test_a_teacher_stops_at_the_time_limit_too(tmp_path, monkeypatch):
+    (spec,) = [spec for spec in killed_specs() if spec.teacher is not None][:1]
+    clock = Ticking(monkeypatch)
+    due = Checkpoint.due
+
+    def count(self, epoch, epochs):
+        clock.now += 1.0
+        return due(self, epoch, epochs)
+
+    monkeypatch.setattr(Checkpoint, "due", count)
+    with Store(tmp_path / "results.sqlite") as store:
+        plan = scheduler.run_missing([spec], store, device="cpu", time_limit=3.0)
+        assert plan.unfinished == [spec]
+        assert list((tmp_path / "results.progress").glob("teacher-*/*.safetensors"))
+        assert not list((tmp_path / "teachers").glob("*.safetensors"))
+        assert not scheduler.run_missing([spec], store, device="cpu").unfinished
+
+
+def test_no_time_runs_nothing(tmp_path):
+    with Store(tmp_path / "results.sqlite") as store:
+        plan = scheduler.run_missing(small(), store, device="cpu", time_limit=0)
+        assert plan.unfinished == plan.missing
+        assert len(store) == 0

@@ -138,3 +138,28 @@ def test_sign_p():
     assert stats.sign_p(9, 0) == pytest.approx(2 / 2**9)
     assert stats.sign_p(3, 3) == 1.0
     assert stats.sign_p(0, 0) == 1.0
+
+
+def test_rank_ranges_agree_with_the_tukey_test_of_scipy():
+    rng = np.random.default_rng(0)
+    means_and_sizes = {"a": (0, 3), "b": (1, 4), "c": (2, 5), "d": (5, 6), "e": (5, 7)}
+    groups = {name: rng.normal(mean, 1.0, size) for name, (mean, size) in means_and_sizes.items()}
+    spread = stats.pooled_spread(list(groups.values()))
+    within = sum(((values - values.mean()) ** 2).sum() for values in groups.values())
+    assert spread.degrees == 20
+    assert spread.deviation == pytest.approx(math.sqrt(within / 20))
+    test = scipy_stats.tukey_hsd(*groups.values())
+    means = {name: values.mean() for name, values in groups.items()}
+    counts = {name: len(values) for name, values in groups.items()}
+    ranges = stats.rank_ranges(means, counts, spread)
+    for i, name in enumerate(groups):
+        differs = test.pvalue[i] < 0.05
+        better = sum(d and other > means[name] for d, other in zip(differs, means.values(), strict=True))
+        worse = sum(d and other < means[name] for d, other in zip(differs, means.values(), strict=True))
+        assert ranges[name] == (1 + better, 5 - worse)
+    assert len(set(ranges.values())) > 1
+    # More runs narrow the ranges, and a single method has the only rank.
+    narrow = stats.rank_ranges(means, dict.fromkeys(means, 1000), spread)
+    assert narrow["a"] == (5, 5)
+    assert stats.rank_ranges({"a": 1.0}, {"a": 1}, spread) == {"a": (1, 1)}
+    assert stats.pooled_spread([[1.0], [2.0], []]) is None

@@ -73,6 +73,8 @@ class Scripted(WorkerPool):
             return [WorkerMessage(slot, "lost", reason="killed")]
         if fate == "lost half-way":
             return [WorkerMessage(slot, "results", half), WorkerMessage(slot, "lost", reason="killed")]
+        if fate == "stopped":
+            return [WorkerMessage(slot, "results", half), WorkerMessage(slot, "stopped")]
         if fate == "failed":
             return [WorkerMessage(slot, "failed", reason="no")]
         return [
@@ -132,8 +134,32 @@ def test_a_group_with_an_error_is_not_tried_again():
     assert len(workers.started) == len(tasks(specs()))
 
 
+def test_a_group_that_stops_at_the_time_limit_neither_failed_nor_is_started_again():
+    workers = Scripted(1, ["stopped"])
+    kept, failed = execute_all(workers, specs())
+    assert not failed
+    assert len(workers.started) == len(tasks(specs()))
+    first = workers.started[0].specs
+    assert set(kept) == {spec.key for spec in specs()} - {spec.key for spec in first[len(first) // 2 :]}
+
+
+def test_processes_stop_at_the_time_limit(tmp_path):
+    long = [Spec("blobs", CC(), "linear", replace(QUICK, epochs=10**6), Exactly(2), seed=s) for s in (0, 1)]
+    with Store(tmp_path / "results.sqlite") as store, ProcessPool(["cpu"]) as pool:
+        for seconds in (5, 15, 60):  # a process on a busy core may take longer to start
+            plan = scheduler.run_missing(long, store, device="cpu", pool=pool, time_limit=seconds)
+            assert plan.unfinished == long
+            assert not plan.failures
+            saved = list((tmp_path / "results.progress").glob("*/*.safetensors"))
+            if saved:
+                break
+    assert saved
+
+
 def test_a_task_survives_the_trip_as_text():
-    task = RunTask(specs(), "cuda:1", 5, Path("a"), None, Path("b"), confusions=["x"], recalls=[])
+    task = RunTask(
+        specs(), "cuda:1", 5, Path("a"), None, Path("b"), confusions=["x"], recalls=[], deadline=9.5
+    )
     assert RunTask.from_json(task.to_json()) == task
 
 

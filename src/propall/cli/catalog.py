@@ -206,6 +206,12 @@ class CandidateOptions:
         ),
     ] = None
     q: Annotated[float | None, _candidates(help="Probability that a wrong label is a candidate.")] = None
+    rate: Annotated[
+        float | None, _candidates(help="Rate of the law, for `instance`: 0.4 in most publications.")
+    ] = None
+    missing: Annotated[
+        float | None, _candidates(help="Share of sets without the true label, for `missing_truth`.")
+    ] = None
     n_candidates: Annotated[int | None, _candidates(help="Candidates per row, for `exactly`.")] = None
 
 
@@ -297,7 +303,12 @@ def train(
         data,
         methods=chosen,
         corruption=candidates.corruption,
-        corruption_fields={"q": candidates.q, "n": candidates.n_candidates},
+        corruption_fields={
+            "q": candidates.q,
+            "rate": candidates.rate,
+            "missing": candidates.missing,
+            "n": candidates.n_candidates,
+        },
         seeds=repetitions.seeds,
         folds=repetitions.folds,
         setting=setting,

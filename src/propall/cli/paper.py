@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from propall.paper.modern import RowResult
     from propall.paper.reproduction import CellResult
     from propall.paper.runtime_estimates import RuntimeForecast
+    from propall.paper.scheduler import RunPlan
     from propall.paper.specs import Spec
     from propall.paper.store import Store
 
@@ -148,6 +149,14 @@ class ExecutionOptions:
     ] = Launcher.local
     dry_run: Annotated[bool, _execution("--dry-run", help="Show what would run, and how long.")] = False
     store: Annotated[Path, _execution(help="File of results; created if it does not exist.")] = STORE
+    time_limit: Annotated[
+        float | None,
+        _execution(
+            help="Seconds after which nothing starts and networks in training are saved; the same command "
+            "continues.",
+            min=0,
+        ),
+    ] = None
     compiling: Annotated[
         bool,
         _execution(
@@ -205,14 +214,27 @@ def reproduce(
         with RunProgress(keys, print_note) as progress:
             launcher: Literal["local", "ray"] = "ray" if execution.launcher is Launcher.ray else "local"
             plan = reproduction.run_cells(
-                cells, store, device=execution.device, progress=progress, launcher=launcher
+                cells,
+                store,
+                device=execution.device,
+                progress=progress,
+                launcher=launcher,
+                time_limit=execution.time_limit,
             )
         results = reproduction.cell_results(cells, store)
     if json_output:
         print_json(reproduction.as_dicts(results))
     else:
         _print_tables(results, path)
+    _print_unfinished(plan)
     _raise_failures(plan.failures)
+
+
+def _print_unfinished(plan: RunPlan) -> None:
+    if plan.unfinished:
+        print_note(
+            f"Time limit reached, {plural(len(plan.unfinished), 'run')} left; the same command continues."
+        )
 
 
 def _raise_failures(failures: Sequence[object]) -> None:
@@ -249,6 +271,7 @@ def _reproduce_modern(selection: CellOptions, execution: ExecutionOptions, json_
                 progress=progress,
                 launcher=launcher,
                 compiling=execution.compiling,
+                time_limit=execution.time_limit,
             )
         results = modern.row_results(rows, store.find(specs))
     if json_output:
@@ -258,17 +281,18 @@ def _reproduce_modern(selection: CellOptions, execution: ExecutionOptions, json_
         print_line(f"{modern.summarize_rows(results)} Results: {path}")
         for data in sorted({spec.data for spec in plan.absent}):
             print_line(f"Data not available: {data}; see `propall data get {data}`.")
+    _print_unfinished(plan)
     _raise_failures(plan.failures)
 
 
 def _print_modern(results: Sequence[RowResult]) -> None:
-    from propall.paper.tables.modern import NOT_COMPARED, TITLE
+    from propall.paper.tables.modern import MODERN, NOT_COMPARED, TITLE
 
     print_line(f"{TITLE}\n", style="bold")
-    for part in dict.fromkeys(result.row.part for result in results):
+    for part in dict.fromkeys(result.part for result in results):
         rows = []
         for result in results:
-            if result.row.part == part:
+            if result.part == part:
                 ours, time = _percent(result.mean, result.std) or result.note, result.time
                 seconds = ("", "") if time is None else (f"{time.training:.1f}", f"{time.preparation:.1f}")
                 size = "" if result.candidates is None else f"{result.candidates:.2f}"
@@ -280,6 +304,8 @@ def _print_modern(results: Sequence[RowResult]) -> None:
         print_line()
     if any("/" in result.row.name for result in results):
         print_line(NOT_COMPARED)
+    if any(result.protocol != MODERN for result in results):
+        print_line("Shortened runs: not comparable with published numbers.")
     print_line(
         "Test accuracy after the last epoch, one network, no test-time augmentation: mean (sample standard "
         "deviation) over seeds. Training seconds are without evaluation and compiling."

@@ -72,7 +72,7 @@ class PixelScale:
         advice = "Scale X like the training images."
         if self.is_unit:
             mismatch = low < LOWEST_UNIT or high > HIGHEST_UNIT
-            if low >= 0 and 1 < high <= WHITE and self.high > 0.5:
+            if low >= 0 and WHITE / 2 < high <= WHITE and self.high > 0.5:
                 advice = "Divide X by 255."
         else:
             # Nearly black bytes are 0 and 1: they have no fractions.

@@ -7,15 +7,23 @@ from propall.nets.network import ImageNetwork, convolution
 
 
 class PreactivationBlock(nn.Module):
-    """Batch norm and ReLU before each of two 3x3 convolutions, with a shortcut around both."""
+    """Batch norm and ReLU before each of two 3x3 convolutions, with a shortcut around both.
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    Args:
+        inputs: number of channels that come in.
+        outputs: number of channels that go out.
+        stride: of the first convolution.
+        dropout: probability that a value before the second convolution is zero in training.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.norm = nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU())
         self.residual = nn.Sequential(
             convolution(inputs, outputs, 3, stride=stride),
             nn.BatchNorm2d(outputs),
             nn.ReLU(),
+            *([nn.Dropout(dropout)] if dropout else []),
             convolution(outputs, outputs, 3),
         )
         changes = stride != 1 or inputs != outputs
@@ -30,13 +38,15 @@ class PreactivationBlock(nn.Module):
 
 
 class WideResNet(ImageNetwork):
-    """WRN-28-10 without dropout; 36.5 million parameters.
+    """WRN-28-10; 36.5 million parameters.
 
     Args:
         in_shape: (channels, height, width).
         n_classes: number of classes.
         depth: 6 n + 4 layers for n blocks per stage.
         width: factor on the channels 16, 32 and 64 of the stages.
+        dropout: probability in each residual block. Not 0 only for networks that draw candidate sets as
+            published ones do, see `propall.paper.specs.Teacher`: dropout draws from PyTorch's generator.
 
     Examples:
         >>> import torch
@@ -50,7 +60,13 @@ class WideResNet(ImageNetwork):
     min_pixels = 4
 
     def __init__(
-        self, in_shape: tuple[int, ...], n_classes: int, *, depth: int = 28, width: int = 10
+        self,
+        in_shape: tuple[int, ...],
+        n_classes: int,
+        *,
+        depth: int = 28,
+        width: int = 10,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__(in_shape)
         if depth % 6 != 4:
@@ -61,7 +77,7 @@ class WideResNet(ImageNetwork):
             outputs = 16 * width * 2**stage
             for position in range((depth - 4) // 6):
                 stride = 2 if stage and position == 0 else 1
-                layers.append(PreactivationBlock(inputs, outputs, stride))
+                layers.append(PreactivationBlock(inputs, outputs, stride, dropout))
                 inputs = outputs
         self.layers = nn.Sequential(*layers, nn.BatchNorm2d(inputs), nn.ReLU())
         self.head = nn.Linear(inputs, n_classes)

@@ -99,6 +99,10 @@ def choose_setting(
                 f"strong_views: {strong_views}, but the default recipe of {data} has no views. "
                 f"Choose a recipe with views as well: {', '.join(RECIPES)}."
             )
+        if strong_views == 0 and recipe.views.base_weight == 0:
+            raise ValueError(
+                f"strong_views: 0, but {views} learns from the agreement of views alone; use 1 or more."
+            )
         recipe = dataclasses.replace(recipe, views=dataclasses.replace(recipe.views, n_strong=strong_views))
     chosen = net or default_net
     _check_images(chosen, recipe, data, size)

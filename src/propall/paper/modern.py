@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from propall.paper import reproduction, scheduler, workers
+from propall.paper import reproduction, scheduler, stats, workers
 from propall.paper.progress import ProgressListener
 from propall.paper.results import RunResult
 from propall.paper.specs import Spec
@@ -51,6 +51,11 @@ class RowResult:
     time: TrainingTime | None  # training: mean over runs; preparation: of the run that compiled
     keys: tuple[str, ...]  # of all runs
     results: tuple[RunResult, ...]  # of the finished runs
+
+    @property
+    def part(self) -> str:
+        """Heading of the rows that belong together, with the number of epochs of the protocol."""
+        return self.row.part.replace(f"{self.row.epochs} epochs", f"{_epochs(self)} epochs")
 
     @property
     def note(self) -> str:
@@ -123,6 +128,7 @@ def run_rows(
     progress: ProgressListener | None = None,
     launcher: Launcher = "local",
     compiling: bool = False,
+    time_limit: float | None = None,
 ) -> scheduler.RunPlan:
     """Run what is missing of some rows, see `run_on_devices`; on a GPU, steps are compiled if `compiling`.
 
@@ -138,6 +144,7 @@ def run_rows(
         progress=progress,
         launcher=launcher,
         fast=True if on_gpu and compiling else None,
+        time_limit=time_limit,
     )
 
 
@@ -181,17 +188,17 @@ def training_time(result: RunResult) -> TrainingTime | None:
 
 
 def method_ranks(results: Sequence[RowResult]) -> dict[str, dict[str, float]]:
-    """Return the rank of each method (1 is best, ties share a rank) by setting, from complete rows.
+    """Return the rank of each method (1 is best, ties share a rank) by setting, from the finished runs.
 
     A setting is ranked if at least two methods have results; `mean` is the mean over the settings, for
-    methods that are ranked in all of them.
+    methods that are ranked in all of them. What chance leaves open is in `rank_ranges`.
     """
     from scipy.stats import rankdata
 
     ranks: dict[str, dict[str, float]] = {}
     settings = [name for name in COMPARED if len(_compared(results, name)) > 1]
     for setting in settings:
-        means = _compared(results, setting)
+        means = {name: result.mean or 0.0 for name, result in _compared(results, setting).items()}
         for name, rank in zip(means, rankdata([-mean for mean in means.values()]), strict=True):
             ranks.setdefault(name, {})[setting] = float(rank)
     for by_setting in ranks.values():
@@ -200,12 +207,48 @@ def method_ranks(results: Sequence[RowResult]) -> dict[str, dict[str, float]]:
     return ranks
 
 
-def _compared(results: Iterable[RowResult], setting: str) -> dict[str, float]:
-    """Return the mean accuracy of each method in a setting of the comparison, by the method's name."""
+def run_spread(results: Sequence[RowResult]) -> stats.Spread | None:
+    """Return the spread of single runs: pooled over all rows trained like those of the comparison.
+
+    Few rows of the comparison have several seeds; their spread depends little on method and setting.
+    """
+    like = next((result for result in results if result.row.setting in COMPARED), None)
+    if like is None:
+        return None
+    return stats.pooled_spread(
+        list(result.values.values()) for result in results if _trained_alike(result, like)
+    )
+
+
+def _trained_alike(result: RowResult, other: RowResult) -> bool:
+    one, two = result.row.spec, other.row.spec
+    return (one.data, one.net, one.recipe.epochs) == (two.data, two.net, two.recipe.epochs)
+
+
+def rank_ranges(results: Sequence[RowResult]) -> dict[str, dict[str, tuple[int, int]]]:
+    """Return the best and worst rank of each method that chance leaves open, by setting and method.
+
+    Args:
+        results: of all rows; empty without a row of several seeds, see `run_spread`.
+    """
+    spread = run_spread(results)
+    if spread is None:
+        return {}
+    ranges = {}
+    for setting in COMPARED:
+        compared = _compared(results, setting)
+        means = {name: result.mean or 0.0 for name, result in compared.items()}
+        counts = {name: len(result.results) for name, result in compared.items()}
+        ranges[setting] = stats.rank_ranges(means, counts, spread)
+    return ranges
+
+
+def _compared(results: Iterable[RowResult], setting: str) -> dict[str, RowResult]:
+    """Return the results of a setting of the comparison, by the method's name."""
     return {
-        result.row.method: result.mean
+        result.row.method: result
         for result in results
-        if result.row.setting == setting and result.mean is not None and not result.note
+        if result.row.setting == setting and result.mean is not None
     }
 
 
@@ -220,7 +263,7 @@ def as_dicts(results: Sequence[RowResult]) -> list[dict[str, Any]]:
     return [
         {
             "row": result.row.name,
-            "part": result.row.part,
+            "part": result.part,
             "candidate_sets": result.row.law.title,
             "method": result.row.title,
             "net": result.row.spec.net,

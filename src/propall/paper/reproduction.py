@@ -184,10 +184,18 @@ def run_cells(
     root: Path | None = None,
     progress: ProgressListener | None = None,
     launcher: Launcher = "local",
+    time_limit: float | None = None,
 ) -> scheduler.RunPlan:
     """Run what is missing of some cells and add it to the store, see `run_on_devices`."""
-    specs = unique_specs(cells)
-    return run_on_devices(specs, store, device=device, root=root, progress=progress, launcher=launcher)
+    return run_on_devices(
+        unique_specs(cells),
+        store,
+        device=device,
+        root=root,
+        progress=progress,
+        launcher=launcher,
+        time_limit=time_limit,
+    )
 
 
 def run_on_devices(
@@ -199,12 +207,14 @@ def run_on_devices(
     progress: ProgressListener | None = None,
     launcher: Launcher = "local",
     fast: bool | None = None,
+    time_limit: float | None = None,
 ) -> scheduler.RunPlan:
     """Run what is missing and add it to the store; returns the executed plan.
 
     Several devices, separated by commas, get a process each; "auto" uses every GPU. A device named twice gets
     two processes, which helps if one of them leaves it idle. Launcher "ray" uses an existing Ray cluster, see
-    `workers.RayPool`. For `fast` see `TrainingSetup`.
+    `workers.RayPool`. For `fast` see `TrainingSetup`, for `time_limit` (in seconds) `scheduler.run_missing`;
+    on a Ray cluster, whose nodes keep no checkpoints, stacks in training run to their end.
     """
     devices = workers.parse_devices(device)
     repeated = next((name for name in devices if devices.count(name) > 1), None)
@@ -230,6 +240,7 @@ def run_on_devices(
             recalls=needs_recalls,
             pool=pool,
             fast=fast,
+            time_limit=time_limit,
         )
 
 

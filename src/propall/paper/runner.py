@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,9 +33,9 @@ from propall.paper.results import RunResult
 from propall.paper.specs import TEACHER, Spec, Teacher
 from propall.provenance import commit, hardware
 from propall.training import compiled
-from propall.training.checkpoint import Checkpoint, write_tensors
+from propall.training.checkpoint import Checkpoint, TimeLimitReached, is_past, write_tensors
 from propall.training.compiled import best_device
-from propall.training.contract import Classifier, Monitor, Objective, Run, TrainingSetup
+from propall.training.contract import Classifier, Monitor, NetFactory, Objective, Run, TrainingSetup
 from propall.training.metrics import CombinedMonitor
 from propall.training.networks import NetClassifier
 from propall.training.recipe import Recipe
@@ -61,6 +62,7 @@ class RunTask:
     confusions: Collection[str] = ()  # keys of the runs whose confusion matrices are recorded
     recalls: Collection[str] = ()  # keys of the runs whose per-class recalls are recorded
     fast: bool | None = None  # see `TrainingSetup`
+    deadline: float | None = None  # Unix time at which to stop, see `run_stacks`
 
     def to_json(self) -> str:
         """Return one line of JSON."""
@@ -108,16 +110,19 @@ def run_stacks(task: RunTask, monitor: Monitor | None = None) -> Iterator[list[R
     """Run one group of `group_stackable` and yield the results of each stack.
 
     Each stack has its own checkpoint folder, which is removed when the next results are requested. A monitor
-    that is an `AccuracyListener` also receives the accuracies.
+    that is an `AccuracyListener` also receives the accuracies. After the deadline no stack starts, and one
+    that trains networks with a checkpoint stops at the end of an epoch: both raise `TimeLimitReached`.
     """
+    _check_time(task)
     device = best_device(task.device)
     first = task.specs[0]
     source = first.source(load(first.data, task.root))
     teachers = task.teachers or (None if task.root is None else task.root / "teachers")
-    problems = ProblemCache(source, device, teachers, task.checkpoint)
+    problems = ProblemCache(source, device, teachers, task.checkpoint, deadline=task.deadline)
     run = Run(problems.get(first).train, first.seed)
     limit = compiled.stack_limit(NETS[first.net], first.recipe, run, len(task.specs))
     for start in range(0, len(task.specs), limit):
+        _check_time(task)
         specs = task.specs[start : start + limit]
         curves = CurveRecorder(
             [problems.get(spec) for spec in specs],
@@ -127,16 +132,22 @@ def run_stacks(task: RunTask, monitor: Monitor | None = None) -> Iterator[list[R
             listener=monitor if isinstance(monitor, AccuracyListener) else None,
         )
         folder = None if task.checkpoint is None else _create_checkpoint_folder(specs, task.checkpoint)
-        yield _run_stack(specs, curves, monitor, folder, task.fast)
+        saved = None if folder is None else Checkpoint(folder, deadline=task.deadline)
+        yield _run_stack(specs, curves, monitor, saved, task.fast)
         if folder is not None:
             _remove_checkpoint(folder)
+
+
+def _check_time(task: RunTask) -> None:
+    if is_past(task.deadline):
+        raise TimeLimitReached
 
 
 def _run_stack(
     specs: Sequence[Spec],
     curves: CurveRecorder,
     monitor: Monitor | None,
-    checkpoint: Path | None,
+    checkpoint: Checkpoint | None,
     fast: bool | None,
 ) -> list[RunResult]:
     """Train some runs as one stack and measure them on the problems of `curves`."""
@@ -150,8 +161,7 @@ def _run_stack(
         )
         for spec, problem in zip(specs, curves.problems, strict=True)
     ]
-    saved = None if checkpoint is None else Checkpoint(checkpoint)
-    setup = TrainingSetup(NETS[specs[0].net], specs[0].recipe, saved, fast)
+    setup = TrainingSetup(NETS[specs[0].net], specs[0].recipe, checkpoint, fast)
     classifiers = specs[0].method.with_training(setup).fit(runs, monitor=CombinedMonitor(curves, monitor))
     synchronize(runs[0].train.x.device)
     seconds = curves.seconds / len(specs)
@@ -197,8 +207,15 @@ def _measure(
 class ProblemCache:
     """The problems of a group's specs on the device; tensors that specs share are held once."""
 
-    def __init__(self, source: Source, device: torch.device, *teacher_folders: Path | None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        device: torch.device,
+        *teacher_folders: Path | None,
+        deadline: float | None = None,
+    ) -> None:
         self.source, self.device, self.teacher_folders = source, device, teacher_folders
+        self.deadline = deadline
         self._problems: dict[Any, Problem] = {}
         self._by_split: dict[Any, Problem] = {}
         self._scores: dict[Any, Tensor] = {}
@@ -226,7 +243,9 @@ class ProblemCache:
             return None
         key = spec.teacher if isinstance(spec.teacher, Teacher) else (spec.net, spec.teacher)
         if key not in self._scores:
-            self._scores[key] = teacher_scores(spec, self.source, self.device, *self.teacher_folders)
+            self._scores[key] = teacher_scores(
+                spec, self.source, self.device, *self.teacher_folders, deadline=self.deadline
+            )
         return self._scores[key]
 
 
@@ -252,6 +271,8 @@ def teacher_scores(
     device: torch.device,
     cache: Path | None = None,
     checkpoint: Path | None = None,
+    *,
+    deadline: float | None = None,
 ) -> Tensor:
     """Return logits of a network trained on clean labels, for instance-dependent candidate sets.
 
@@ -266,6 +287,7 @@ def teacher_scores(
     recipe_text = f"Recipe({', '.join(f'{name}={value!r}' for name, value in recipe.to_dict().items())})"
     settings = ["teacher", teacher.net, recipe_text, repr(source.scaling)]
     settings += [] if teacher.scoring == "eval" else [teacher.scoring]
+    settings += [f"dropout {teacher.dropout}"] if teacher.dropout else []
     name = counter_rng.digest(*settings, source.raw, source.truth)
     folder = cache or data_root() / "teachers"
     path = folder / f"{source.name}-{name}.safetensors"
@@ -278,12 +300,15 @@ def teacher_scores(
             if _takes_images(teacher.net, recipe):
                 x = square_images(x)
             clean = PartialDataset(x, one_hot(source.truth, source.n_classes).bool().to(device))
-            trainer = Trainer(CC(), NETS[teacher.net], recipe, progress)
-            (classifier,) = trainer.fit([Run(clean, counter_rng.seed_for(0, "teacher"))])
-            if teacher.scoring == "public":
-                scores = _public_scores(classifier, source.raw.view(x.shape))
-            else:
-                scores = classifier.scores(x)
+            saved = None if progress is None else Checkpoint(progress, deadline=deadline)
+            trainer = Trainer(CC(), _teacher_net(teacher), recipe, saved)
+            seed = counter_rng.seed_for(0, "teacher")
+            with _dropout_generator(teacher, device, seed):
+                (classifier,) = trainer.fit([Run(clean, seed)])
+                if teacher.scoring == "public":
+                    scores = public_scores(classifier, source.raw.view(x.shape))
+                else:
+                    scores = classifier.scores(x)
             write_tensors(path, {"scores": scores.float().cpu().contiguous()})
         if progress is not None:
             shutil.rmtree(progress, ignore_errors=True)
@@ -291,8 +316,27 @@ def teacher_scores(
     return stored
 
 
+def _teacher_net(teacher: Teacher) -> NetFactory:
+    net = NETS[teacher.net]
+    return partial(net, dropout=teacher.dropout) if teacher.dropout else net
+
+
+@contextmanager
+def _dropout_generator(teacher: Teacher, device: torch.device, seed: int) -> Iterator[None]:
+    """Seed PyTorch's generators for dropout and restore them afterwards.
+
+    A teacher that is interrupted and continued sees other masks than one that is not.
+    """
+    if not teacher.dropout:
+        yield
+        return
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
 @torch.no_grad()
-def _public_scores(classifier: Classifier, pixels: Tensor) -> Tensor:
+def public_scores(classifier: Classifier, pixels: Tensor) -> Tensor:
     """Return the outputs of a network in training mode on pixels as they are stored."""
     assert isinstance(classifier, NetClassifier)
     net, device = classifier.net.train(), next(classifier.net.parameters()).device

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from propall.paper.runtime_estimates import RuntimeEstimates
 from propall.paper.specs import Spec
 from propall.paper.store import Store
 from propall.paper.workers import InProcess, WorkerPool, execute
+from propall.training.checkpoint import is_past
 from propall.training.compiled import best_device
 
 #: Epochs between measurements of the test accuracy; the first and last epochs are all measured.
@@ -55,6 +57,7 @@ class RunPlan:
     groups: list[list[Spec]]  # the other runs, grouped by what is trained together
     absent: list[Spec]  # runs whose data set is not available
     failures: list[GroupFailure] = field(default_factory=list)  # the other groups still ran
+    unfinished: list[Spec] = field(default_factory=list)  # runs that the time limit left
 
     @property
     def missing(self) -> list[Spec]:
@@ -83,14 +86,17 @@ def run_missing(
     recalls: Callable[[Spec], bool] = lambda spec: False,
     pool: WorkerPool | None = None,
     fast: bool | None = None,
+    time_limit: float | None = None,
 ) -> RunPlan:
     """Run the specs without a result; returns the executed plan.
 
     The results of a stack are stored in one transaction. Checkpoints, and the teachers of instance-dependent
     candidate sets, are kept in folders next to the store. `confusions` and `recalls` select the specs whose
     confusion matrices and per-class recalls are recorded. Without a `pool`, this process runs everything. For
-    `fast` see `TrainingSetup`.
+    `fast` see `TrainingSetup`. After `time_limit` seconds no stack starts, and networks in training are saved
+    at the end of an epoch; a later call continues with them.
     """
+    deadline = None if time_limit is None else time.time() + time_limit
     device = best_device(device) if isinstance(device, str) else device
     listener = progress or ProgressListener()
     plan, estimates = plan_runs(specs, store, root), RuntimeEstimates(store, device)
@@ -109,6 +115,7 @@ def run_missing(
             confusions=[spec.key for spec in group if confusions(spec)],
             recalls=[spec.key for spec in group if recalls(spec)],
             fast=fast,
+            deadline=deadline,
         )
 
     def keep(results: Sequence[RunResult]) -> None:
@@ -125,10 +132,15 @@ def run_missing(
     if not waiting:
         return plan
     with RunLocks(checkpoints / "claims") as locks:
-        while waiting:
+        while waiting and not is_past(deadline):
             held: list[list[Spec]] = []
             execute(
-                map(make_task, _lock_groups(waiting, locks, store, held, listener)),
+                map(
+                    make_task,
+                    _lock_groups(
+                        takewhile(lambda _: not is_past(deadline), waiting), locks, store, held, listener
+                    ),
+                ),
                 pool or InProcess(progress),
                 started=lambda task: listener.started(task.specs),
                 finished=keep,
@@ -138,6 +150,9 @@ def run_missing(
                 listener.started(held[0])
                 time.sleep(POLL_SECONDS)
             waiting = held
+    stored = store.keys()
+    failed = {spec.key for failure in plan.failures for spec in failure.specs}
+    plan.unfinished.extend(spec for spec in plan.missing if spec.key not in stored | failed)
     return plan
 
 

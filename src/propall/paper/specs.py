@@ -37,15 +37,20 @@ class Teacher:
         recipe: how it is trained on the clean labels.
         scoring: "eval" scores the training rows in evaluation mode. "public" is what published code does: in
             training mode, with the batch statistics of 2000 rows, on pixels from 0 to 255.
+        dropout: probability in training mode, for `wrn28_10`; published annotators have 0.3, so that with
+            scoring "public" a part of each set is chance.
     """
 
     net: str
     recipe: Recipe
     scoring: Literal["eval", "public"] = "eval"
+    dropout: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the teacher as plain JSON values."""
-        return {"net": self.net, "recipe": self.recipe.to_dict(), "scoring": self.scoring}
+        values = {"net": self.net, "recipe": self.recipe.to_dict(), "scoring": self.scoring}
+        # Older specs keep their keys.
+        return values | ({"dropout": self.dropout} if self.dropout else {})
 
 
 def change_teacher(teacher: Recipe | Teacher, **fields: Any) -> Recipe | Teacher:
@@ -185,7 +190,8 @@ def _to_plain(value: Any) -> Any:
 def _read_teacher(values: Mapping[str, Any]) -> Recipe | Teacher:
     if "recipe" not in values:
         return Recipe.from_dict(values)
-    return Teacher(values["net"], Recipe.from_dict(values["recipe"]), values["scoring"])
+    recipe = Recipe.from_dict(values["recipe"])
+    return Teacher(values["net"], recipe, values["scoring"], values.get("dropout", 0.0))
 
 
 def _from_registry(registry: Mapping[str, Any], values: Mapping[str, Any]) -> Any:

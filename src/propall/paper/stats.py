@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -61,6 +61,64 @@ def paired_p(ours: Sequence[Number], theirs: Sequence[Number]) -> float | None:
     if np.ptp(gaps) <= 1e-9 * scale:
         return 1.0 if abs(gaps[0]) <= 1e-9 * scale else 0.0
     return float(stats.ttest_1samp(gaps, 0.0).pvalue)
+
+
+class Spread(NamedTuple):
+    """Standard deviation of single runs, pooled over groups of equal runs, and its degrees of freedom."""
+
+    deviation: float
+    degrees: int
+
+
+def pooled_spread(groups: Iterable[Sequence[Number]]) -> Spread | None:
+    """Return the pooled standard deviation of groups with means of their own; None without two values in any.
+
+    Examples:
+        >>> pooled_spread([[1.0, 3.0], [10.0, 12.0], [7.0]])
+        Spread(deviation=1.4142135623730951, degrees=2)
+    """
+    repeated = [group for group in groups if len(group) > 1]
+    degrees = sum(len(group) - 1 for group in repeated)
+    if not degrees:
+        return None
+    squares = sum((len(group) - 1) * float(np.var(group, ddof=1)) for group in repeated)
+    return Spread(math.sqrt(squares / degrees), degrees)
+
+
+def rank_ranges(
+    means: Mapping[str, Number], counts: Mapping[str, int], spread: Spread, alpha: float = 0.05
+) -> dict[str, tuple[int, int]]:
+    r"""Return the best and the worst rank of each method that chance leaves open; 1 is the highest mean.
+
+    Two methods differ beyond chance if their means do by the Tukey-Kramer test [kramer1956extension]: by
+    more than :math:`q_\alpha s \sqrt{(1 / n_a + 1 / n_b) / 2}`, with the quantile :math:`q_\alpha` of the
+    studentized range and the common standard deviation s of single runs.
+
+    Args:
+        means: mean score of each method.
+        counts: number of runs of each method.
+        spread: of single runs; all methods are taken to have the same.
+        alpha: probability that any two equally good methods are told apart.
+
+    Examples:
+        >>> rank_ranges({"a": 95.0, "b": 94.9, "c": 90.0}, {"a": 3, "b": 1, "c": 1}, Spread(0.1, 8))
+        {'a': (1, 2), 'b': (1, 2), 'c': (3, 3)}
+    """
+    if len(means) < 2:
+        return dict.fromkeys(means, (1, 1))
+    quantile = float(stats.studentized_range.isf(alpha, len(means), spread.degrees))
+
+    def is_better(one: str, other: str) -> bool:
+        scale = spread.deviation * math.sqrt((1 / counts[one] + 1 / counts[other]) / 2)
+        return means[one] - means[other] > quantile * scale
+
+    return {
+        name: (
+            1 + sum(is_better(other, name) for other in means),
+            len(means) - sum(is_better(name, other) for other in means),
+        )
+        for name in means
+    }
 
 
 def sign_p(positive: int, negative: int) -> float:

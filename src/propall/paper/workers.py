@@ -22,6 +22,7 @@ import torch
 
 from propall.paper.results import RunResult
 from propall.paper.runner import RunTask, run_stacks
+from propall.training.checkpoint import TimeLimitReached
 from propall.training.contract import Monitor
 
 #: How often a group is started before it counts as failed because its workers die.
@@ -31,10 +32,10 @@ Launcher = Literal["local", "ray"]
 
 
 class WorkerMessage(NamedTuple):
-    """A message from a worker: results of a stack, the end of its group, an error, or its death."""
+    """A message from a worker: results of a stack, how its group ended, or its death."""
 
     slot: int
-    kind: Literal["results", "done", "failed", "lost"]
+    kind: Literal["results", "done", "stopped", "failed", "lost"]  # stopped: at the time limit
     results: Sequence[RunResult] = ()
     reason: str = ""
 
@@ -103,6 +104,8 @@ def _run(slot: int, task: RunTask, monitor: Monitor | None = None) -> Iterator[W
     try:
         for results in run_stacks(task, monitor):
             yield WorkerMessage(slot, "results", results)
+    except TimeLimitReached:
+        yield WorkerMessage(slot, "stopped")
     except (ValueError, RuntimeError, OSError) as error:  # out of memory, for example
         yield WorkerMessage(slot, "failed", reason=str(error))
     else:

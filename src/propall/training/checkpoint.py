@@ -21,6 +21,15 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     atomic_files.write_bytes(path, save(tensors, metadata))
 
 
+class TimeLimitReached(Exception):
+    """Training has stopped at its time limit, with a checkpoint from which the same training continues."""
+
+
+def is_past(deadline: float | None) -> bool:
+    """Whether a Unix time is over; None never is."""
+    return deadline is not None and time.time() >= deadline
+
+
 class Saved(NamedTuple):
     """Contents of a checkpoint: completed epochs, tensors of the stack, state of the monitor."""
 
@@ -39,10 +48,13 @@ class Checkpoint:
     Attributes:
         folder: created if it does not exist.
         seconds: time between saves; the last epoch is always saved.
+        deadline: Unix time after which training stops with `TimeLimitReached` at the end of an epoch, which
+            is saved; None for no limit.
     """
 
     folder: Path
     seconds: float = 30.0
+    deadline: float | None = None
     _last: float = field(default_factory=time.monotonic, repr=False)
 
     def path(self, fingerprint: str) -> Path:
@@ -70,7 +82,12 @@ class Checkpoint:
 
     def due(self, epoch: int, epochs: int) -> bool:
         """Whether to save after this epoch."""
-        return epoch == epochs or time.monotonic() - self._last >= self.seconds
+        return epoch == epochs or self.is_late or time.monotonic() - self._last >= self.seconds
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline is over."""
+        return is_past(self.deadline)
 
     def save(
         self, fingerprint: str, epoch: int, tensors: dict[str, Tensor], monitor: dict[str, Tensor]

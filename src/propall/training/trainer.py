@@ -12,7 +12,7 @@ from torch import nn
 from propall.data.dataset import PartialDataset
 from propall.labels.candidates import check
 from propall.training import compiled
-from propall.training.checkpoint import Checkpoint
+from propall.training.checkpoint import Checkpoint, TimeLimitReached
 from propall.training.contract import (
     Algorithm,
     Classifier,
@@ -156,9 +156,11 @@ class Progress:
             self.saved = None
 
     def save(self, epoch: int, epochs: int, training: compiled.Captured | Stack, monitor: Monitor) -> None:
-        """Save after an epoch, if a save is due."""
+        """Save after an epoch, if a save is due; raises `TimeLimitReached` after the deadline."""
         if self.checkpoint is not None and self.checkpoint.due(epoch, epochs):
             self.checkpoint.save(self._name, epoch, training.tensors(), monitor.state())
+            if epoch < epochs and self.checkpoint.is_late:
+                raise TimeLimitReached
 
 
 def train_stack(

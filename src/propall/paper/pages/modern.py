@@ -28,11 +28,11 @@ _HOW = (
     "trained with other recipes, and their candidate sets agree with ours only as far as the text says."
 )
 _SETTINGS = [
+    Column("accuracy %"),
+    Column("seeds", kind="text"),
     Column("method", kind="text"),
     Column("network", kind="text"),
     Column("epochs", kind="text"),
-    Column("accuracy %"),
-    Column("seeds", kind="text"),
     Column("candidates"),
     Column("training s", decimals=1),
     Column("compiling s", decimals=1),
@@ -67,7 +67,7 @@ def modern_exhibits(results: Sequence[RowResult]) -> list[Exhibit]:
     exhibits = [Exhibit(label, settings_table(measured), _provenance(measured))]
     if modern.method_ranks(results):
         compared = [result for result in results if result.row.setting in COMPARED]
-        exhibits.append(Exhibit(f"{label}-methods", methods_table(compared), _provenance(compared)))
+        exhibits.append(Exhibit(f"{label}-methods", methods_table(results), _provenance(compared)))
     return exhibits
 
 
@@ -82,11 +82,11 @@ def settings_table(results: Sequence[RowResult]) -> ReportTable:
         row, spec = result.row, result.row.specs(result.protocol, 1)[0]
         seconds = (None, None) if result.time is None else result.time
         cells = [
+            _accuracy_cell(result),
+            TableCell(text=str(len(result.results))),
             TableCell(text=row.title),
             TableCell(text=NETS[spec.net].title),
             TableCell(text=str(spec.recipe.epochs)),
-            _accuracy_cell(result),
-            TableCell(text=str(len(result.results))),
             TableCell(result.candidates, text="–"),
             *(TableCell(value, text="–") for value in seconds),
             TableCell(text="; ".join(map(str, row.published)) or "–"),
@@ -104,14 +104,19 @@ def _accuracy_cell(result: RowResult) -> TableCell:
 
 
 def methods_table(results: Sequence[RowResult]) -> ReportTable:
-    """Tabulate methods by setting, with ranks."""
-    ranks = modern.method_ranks(results)
+    """Tabulate methods by setting, with ranks and what chance leaves open of them.
+
+    Args:
+        results: of all rows.
+    """
+    ranks, ranges = modern.method_ranks(results), modern.rank_ranges(results)
     by_name = {(result.row.setting, result.row.method): result for result in results}
     laws = candidate_laws("cifar10")
     columns = []
     for setting in COMPARED:
         columns += [Column("accuracy %", laws[setting].title, best="highest")]
         columns += [Column("rank", laws[setting].title, decimals=1)]
+        columns += [Column("range", laws[setting].title, kind="text")]
     columns.append(Column("mean rank", best="lowest"))
     order = sorted(ranks, key=lambda name: ranks[name].get("mean", float("inf")))
     rows = []
@@ -120,14 +125,38 @@ def methods_table(results: Sequence[RowResult]) -> ReportTable:
         for setting in COMPARED:
             cells.append(_accuracy_cell(by_name[setting, name]))
             cells.append(TableCell(ranks.get(name, {}).get(setting), text="–"))
+            cells.append(TableCell(text=format_range(ranges.get(setting, {}).get(name))))
         cells.append(TableCell(ranks.get(name, {}).get("mean"), text="–"))
         rows.append(TableRow(contenders()[name].title, cells, contenders()[name].method.name))
-    spec = results[0].row.specs(results[0].protocol, 1)[0]
+    first = next(result for result in results if result.row.setting in COMPARED)
+    spec = first.row.specs(first.protocol, 1)[0]
     caption = (
         f"CIFAR-10, {NETS[spec.net].title}, {spec.recipe.epochs} epochs, the same recipe for all methods: "
-        f"mean (sample standard deviation) over seeds. Ranks are of the means, 1 is best. {NOT_COMPARED}"
+        f"mean (sample standard deviation) over seeds. Ranks are of the means, 1 is best. "
+        f"{describe_ranges(results)}{NOT_COMPARED}"
     )
     return ReportTable(columns, rows, caption)
+
+
+def format_range(ranks: tuple[int, int] | None) -> str:
+    """Return `3–7`, or `3` if only that rank is left open."""
+    if ranks is None:
+        return "–"
+    best, worst = ranks
+    return str(best) if best == worst else f"{best}–{worst}"
+
+
+def describe_ranges(results: Sequence[RowResult]) -> str:
+    """Return a sentence on how the ranges of ranks are computed; empty without any."""
+    spread = modern.run_spread(results)
+    if spread is None:
+        return ""
+    return (
+        f"Ranges: ranks that chance leaves open (Tukey-Kramer, 5 %), with the standard deviation of single "
+        f"runs pooled over all rows of this network and number of epochs that have several seeds "
+        f"({spread.deviation:.2f} points, {spread.degrees} degrees of freedom); a method that loses classes "
+        "varies more. "
+    )
 
 
 def _finding(results: Sequence[RowResult]) -> str:
