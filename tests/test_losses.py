@@ -231,9 +231,25 @@ def test_compiled_losses_take_any_time(objective, with_views):
     fast = torch.compile(compiled, fullgraph=True)
     logits = (weak, strong) if with_views else (weak,)
     for epoch in range(12):  # a compiler gives up after eight versions
-        time = {"index": torch.arange(6), "progress": epoch / 12, "epoch": epoch}
-        expected, actual = plain(*logits, candidates, **time), fast(*logits, candidates, **time)
+        call = {"index": torch.arange(6), "progress": epoch / 12, "epoch": epoch}
+        call["weight"] = (torch.arange(6) != epoch).double()
+        expected, actual = plain(*logits, candidates, **call), fast(*logits, candidates, **call)
         torch.testing.assert_close(actual, expected)
+    for memory, expected in zip(compiled.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(memory, expected)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("with_views", [False, True])
+def test_a_compiled_refresh_takes_any_time(with_views):
+    weak, strong, candidates = view_logits()
+    kind = ConsistencyLoss if with_views else PartialLabelLoss
+    criterion = kind(RC(), *([TRAIN_VIEWS] if with_views else []), candidates=candidates)
+    fast = torch.compile(criterion.refresh, fullgraph=True)
+    logits = (weak, strong) if with_views else (weak,)
+    for epoch in range(12):
+        fast(*logits, candidates, index=torch.arange(6), progress=epoch / 12, epoch=epoch)
+    torch.testing.assert_close(criterion.rows_weights, restricted_softmax(weak, candidates).float())
 
 
 @pytest.mark.compiled
@@ -476,6 +492,20 @@ def test_rows_of_weight_0_leave_memory_and_teacher_alone(targets):
     for _ in range(2):
         assert alone(broken[0], candidates, index=index, weight=weight).isfinite()
     assert torch.equal(alone.rows_weights[weight == 0], before[weight == 0])
+
+
+def test_a_batch_may_be_filled_up_with_copies_of_weight_0():
+    candidates = torch.tensor([[True, True, False], [True, True, True], [False, True, True]])
+    logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [9.0, 9.0, -9.0], [5.0, -5.0, 0.0]])
+    index, weight = torch.tensor([0, 1, 0, 2]), torch.tensor([1.0, 1.0, 0.0, 0.0])
+    for order in (torch.arange(4), torch.tensor([2, 3, 1, 0])):
+        criterion = PartialLabelLoss(PRODEN(), candidates=candidates)
+        before = criterion.rows_weights.clone()
+        sets = candidates[index[order]]
+        criterion(logits[order], sets, index=index[order], weight=weight[order])
+        expected = restricted_softmax(logits[:2], candidates[:2])
+        torch.testing.assert_close(criterion.rows_weights[:2], expected)
+        assert torch.equal(criterion.rows_weights[2], before[2])
 
 
 def test_dense_logits_have_views_too():

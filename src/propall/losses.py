@@ -38,6 +38,24 @@ def _(memory: Tensor, index: Tensor) -> Tensor:
     return memory.new_empty(index.shape + memory.shape[1:])
 
 
+def _tied_to_time(value: Tensor, step: Step) -> Tensor:
+    """The same value, to a compiler a function of the time.
+
+    One that finds the time unused compiles anew for each of its values, and soon gives up.
+    """
+    return value + 0 * (step.progress + step.epoch) if torch.compiler.is_compiling() else value
+
+
+def _rows_that_count(index: Int[Tensor, "b"], counted: Bool[Tensor, "b"]) -> Int[Tensor, "b"]:
+    """For each row of a batch, a row of the same instance that counts, if there is any.
+
+    A batch that is filled up with copies of weight 0 holds an instance several times.
+    """
+    order = (2 * index + counted).argsort()
+    last = torch.searchsorted(index[order], index.contiguous(), right=True) - 1
+    return order[last]
+
+
 def _as_tensor(candidates: CandidateMatrix) -> Tensor:
     if isinstance(candidates, Tensor):
         return candidates
@@ -319,9 +337,7 @@ class PartialLabelLoss(nn.Module):
             losses = self.objective.losses(scored, allowed, state, step)
             losses = losses if row_weight is None else losses * row_weight
             loss = losses.sum() if self.reduction == "sum" else losses.view(batch)
-        if torch.compiler.is_compiling():
-            # A compiler that finds the time unused compiles anew for each of its values, and soon gives up.
-            loss = loss + 0 * (step.progress + step.epoch)
+        loss = _tied_to_time(loss, step)
         if self.training and not self.objective.fresh_logits:
             self._remember(scored, allowed, state, step._replace(weight=None), index, counted)
         return loss
@@ -338,7 +354,7 @@ class PartialLabelLoss(nn.Module):
         """Update the memory from logits computed after the optimizer's step (RC, CAVL, LWS, LWC)."""
         rows, sets, _ = self._flatten(logits, _as_tensor(candidates))
         step = self._step(sets, rows.device, progress, epoch)
-        self._remember(rows, sets, self._state(index, len(sets)), step, index)
+        self._remember(_tied_to_time(rows, step), sets, self._state(index, len(sets)), step, index)
 
     @torch.no_grad()
     def _remember(
@@ -350,14 +366,20 @@ class PartialLabelLoss(nn.Module):
         index: Tensor | None,
         counted: Bool[Tensor, "b"] | None = None,
     ) -> None:
-        """Write the memory after a step; rows that do not count keep theirs."""
+        """Write the memory after a step; instances without a row that counts keep theirs."""
         if not self.objective.updates_state:
             return
         new = self.objective.update(logits.detach(), candidates, state, step)
+        rows_that_count = None
+        if counted is not None and new.rows:
+            assert index is not None, "needed to read the memory"
+            rows_that_count = _rows_that_count(torch.as_tensor(index, device=counted.device), counted)
         for name, rows in new.rows.items():
             memory = getattr(self, f"rows_{name}")
-            if counted is not None:
-                rows = torch.where(counted.view(-1, *[1] * (rows.dim() - 1)), rows, state.rows[name].to(rows))
+            if rows_that_count is not None and counted is not None:
+                rows = rows[rows_that_count]
+                is_new = counted[rows_that_count].view(-1, *[1] * (rows.dim() - 1))
+                rows = torch.where(is_new, rows, state.rows[name].to(rows))
             memory[index] = rows.to(memory.dtype)
         for name, value in new.shared.items():
             getattr(self, f"shared_{name}").copy_(value)
@@ -494,7 +516,7 @@ class ConsistencyLoss(PartialLabelLoss):
         """Update the memory from logits computed after the optimizer's step (RC, CAVL, LWS, LWC)."""
         logits, sets, _ = self._flatten_views(weak, strong, _as_tensor(candidates))
         step = self._step(sets, logits.device, progress, epoch)
-        self._remember(logits, sets, self._state(index, len(sets)), step, index)
+        self._remember(_tied_to_time(logits, step), sets, self._state(index, len(sets)), step, index)
 
     def _flatten_views(
         self, weak: Tensor, strong: Tensor | Sequence[Tensor], candidates: Tensor

@@ -124,6 +124,13 @@ def _many_steps() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def restored_generators(device: torch.device) -> Iterator[None]:
+    """Restore PyTorch's generators, from which layers such as dropout draw, at the end of the block."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+
+
 class Captured:
     """A stack whose step is compiled if that pays and, on a GPU, replayed from a CUDA graph.
 
@@ -162,23 +169,27 @@ class Captured:
         if self._compiling_pays():
             attempts.insert(0, ("compiled", torch.compile(self._step, fullgraph=True, dynamic=False)))
         try:
-            for what, step in attempts:
-                try:
-                    with _many_steps() if what == "compiled" else contextlib.nullcontext():
-                        return self._captured(step)
-                except torch.OutOfMemoryError:
-                    raise
-                except Exception as error:  # the plain step works in any case
-                    warnings.warn(
-                        f"the training step could not be {what} ({type(error).__name__}: "
-                        f"{str(error)[:200]}); training continues without it, more slowly.",
-                        RuntimeWarning,
-                        stacklevel=2,
-                    )
-            return self._step
+            with restored_generators(self.stack.stream.device):
+                return self._first_that_works(attempts)
         finally:
             for tensor, value in zip(changed, before, strict=True):
                 tensor.copy_(value)
+
+    def _first_that_works(self, attempts: list[tuple[str, Callable[[], None]]]) -> Callable[[], None]:
+        for what, step in attempts:
+            try:
+                with _many_steps() if what == "compiled" else contextlib.nullcontext():
+                    return self._captured(step)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # the plain step works in any case
+                warnings.warn(
+                    f"the training step could not be {what} ({type(error).__name__}: "
+                    f"{str(error)[:200]}); training continues without it, more slowly.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+        return self._step
 
     def _compiling_pays(self) -> bool:
         stack = self.stack

@@ -162,15 +162,22 @@ class Stream:
 
         labels = self.labels(index)
         noises = [split(noise) for noise in self.noises(noisy, steps, labels.keys)]
-        x = self._features_in_blocks(index, labels.keys, steps, sizes, room)
-        mixing = split(self.mixing(labels.keys, steps))
-        parts = zip(index.split(sizes, 1), x, *map(split, labels), mixing, strict=False)
+        mixing = zip(split(self.mixing(labels.keys, steps)), split(labels.weight), strict=False)
+        mixing_by_batch = [_with_counted(*next(mixing)) for _ in sizes]
+        x = self._features_in_blocks(index, labels.keys, steps, sizes, mixing_by_batch, room)
+        parts = zip(index.split(sizes, 1), x, *map(split, labels), mixing_by_batch, strict=False)
         for rows, features, candidates, weight, keys, shares in parts:
-            batch = Batch(rows, features, candidates, weight, keys, mixing=_with_counted(shares, weight))
+            batch = Batch(rows, features, candidates, weight, keys, mixing=shares)
             yield batch, [next(noise) for noise in noises]
 
     def _features_in_blocks(
-        self, index: Tensor, keys: Tensor, steps: Tensor, sizes: list[int], room: int
+        self,
+        index: Tensor,
+        keys: Tensor,
+        steps: Tensor,
+        sizes: list[int],
+        mixing: Sequence[Tensor | None],
+        room: int,
     ) -> Iterator[Tensor]:
         """Features of several batches, one batch at a time."""
         at_once = max(1, room // math.prod(self.x.shape[1 if self._x_is_shared else 2 :]))
@@ -180,7 +187,7 @@ class Stream:
         for block in range(0, len(sizes), at_once):
             block_sizes = sizes[block : block + at_once]
             rows = slice(start, start := start + sum(block_sizes))
-            features = self.features(index[:, rows], keys[:, rows], steps[rows])
+            features = self.features(index[:, rows], keys[:, rows], steps[rows], mixing[block])
             yield from [features] if len(block_sizes) == 1 else features.split(block_sizes, 1)
 
     def _take(self, table: Tensor, index: Int[Tensor, "r b"], per_run: bool) -> Tensor:
@@ -194,10 +201,8 @@ class Stream:
     def batch(self, index: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"]) -> Batch:
         """The given rows, augmented as the recipe says; `step` is one number, or one per row."""
         labels = self.labels(index)
-        features = self.features(index, labels.keys, step)
-        return Batch(
-            index, features, *labels, mixing=_with_counted(self.mixing(labels.keys, step), labels.weight)
-        )
+        mixing = _with_counted(self.mixing(labels.keys, step), labels.weight)
+        return Batch(index, self.features(index, labels.keys, step, mixing), *labels, mixing=mixing)
 
     def labels(self, index: Int[Tensor, "r b"]) -> Labels:
         """Candidates, weights and keys of the given rows."""
@@ -206,16 +211,17 @@ class Stream:
         return Labels(candidates, weight, self._take(self.keys, index, self.keys.dim() == 2))
 
     def features(
-        self, index: Int[Tensor, "r b"], keys: Int[Tensor, "r b"], step: Int[Tensor, "*#rb"]
+        self,
+        index: Int[Tensor, "r b"],
+        keys: Int[Tensor, "r b"],
+        step: Int[Tensor, "*#rb"],
+        mixing: Float[Tensor, "r b"] | None,
     ) -> Float[Tensor, "r vb ..."]:
-        """Features of the given rows, augmented as the recipe says."""
+        """Features of the given rows, augmented as the recipe says; `mixing` has their weights in mixup."""
         in_files = self._data.in_files
         x = self._data.read(index) if in_files else self._take(self.x, index, not self._x_is_shared)
         if self.recipe.views is not None:
-            shares = self.mixing(keys, step)
-            if shares is not None and self.weight is not None:
-                shares = _with_counted(shares, self.labels(index).weight)
-            return self._views(x, keys, step, self.recipe.views, shares)
+            return self._views(x, keys, step, self.recipe.views, mixing)
         return x if self.recipe.augmentation == "none" else self._augment(x, keys, step)
 
     def _views(
@@ -224,11 +230,11 @@ class Stream:
         keys: Int[Tensor, "r b"],
         step: Int[Tensor, "*#rb"],
         views: Views,
-        shares: Float[Tensor, "r b"] | None,
+        mixing: Float[Tensor, "r b"] | None,
     ) -> Float[Tensor, "r vb c h w"]:
-        """The weak view of all rows, then each strong view; a function of seed, epoch, row and view.
+        """The weak view of all rows, each strong view, and with `mixing` the weak views again, mixed.
 
-        With `shares`, the weights of the rows in mixup, the weak views follow once more, mixed.
+        A function of seed, epoch, row and view.
         """
         epoch = torch.div(step, len(self.batch_sizes), rounding_mode="floor")
         seeds = self._seeds["views"][:, None]
@@ -237,8 +243,8 @@ class Stream:
             pixels = PixelRange(*(value.repeat_interleave(x.shape[1], 0) for value in pixels))
         parts = augment_views(x.flatten(0, 1), views, seeds, epoch, keys, pixels)
         parts = [part.view_as(x) for part in parts]
-        if shares is not None:
-            parts.append(mix(parts[0], shares))
+        if mixing is not None:
+            parts.append(mix(parts[0], mixing))
         together = torch.cat(parts, 1)
         if self.device.type != "cuda":
             return together
