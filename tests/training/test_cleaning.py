@@ -21,8 +21,8 @@ def test_purification_waits_for_its_start_and_its_window():
     expected[0, 2] = False
     assert torch.equal(stored.rows[KEPT], expected)
     assert not stored.rows[HISTORY].any()
-    torch.testing.assert_close(stored.targets[0, :2], LIKELY[0, :2] / LIKELY[0, :2].sum())
-    assert not stored.targets[~expected].any()
+    torch.testing.assert_close(stored.weights[0, :2], LIKELY[0, :2] / LIKELY[0, :2].sum())
+    assert not stored.weights[~expected].any()
 
 
 def test_purification_never_gives_a_label_back_and_keeps_the_best():
@@ -90,3 +90,13 @@ def test_purification_waits_for_the_end_of_a_window():
     once = rule.end_epoch(LIKELY.log(), SETS, rule.init(SETS), 1)
     assert torch.equal(once.rows[KEPT], SETS)
     assert not torch.equal(rule.end_epoch(LIKELY.log(), SETS, once, 2).rows[KEPT], SETS)
+
+
+def test_only_rows_that_count_decide_whether_the_threshold_grows():
+    rule = Purification(start=1, window=1, threshold=0.1, growth=0.5, change=0.01)
+    average = torch.tensor([[0.5, 0.49, 0.01], [0.4, 0.3, 0.3]])
+    sets = torch.ones(2, 3, dtype=torch.bool)
+    both = rule.purify(average, sets, torch.tensor(0.1))
+    second = rule.purify(average, sets, torch.tensor(0.1), torch.tensor([False, True]))
+    assert both.threshold == pytest.approx(0.1)  # a sixth of the candidates was removed
+    assert second.threshold == pytest.approx(0.15)

@@ -178,6 +178,34 @@ def test_the_tolerance_starts_with_the_epoch_that_reaches_its_share():
     assert [float(step.progress) >= 0.7 for step in seen] == [False, True]
 
 
+@pytest.mark.parametrize("views", ["purification", "conformal", "tolerance"])
+def test_each_run_of_a_stack_counts_its_own_rows_after_an_epoch(views):
+    train, recipe = images(), replace(RECIPE, views=REMEMBERING[views])
+    weights_of = [torch.ones(24), (torch.arange(24) < 12).float()]
+    runs = [Run(train, 0, weight) for weight in weights_of]
+    together = Stack(runs, CC(), small, recipe)
+    alone = Stack(runs[1:], CC(), small, recipe)
+    unweighted = Stack([Run(train, 0)], CC(), small, recipe)
+    # What the network has learned is not the matter here: all have the same predictions, which are surer of
+    # the candidates where rows count in one run only.
+    logits = 2 * torch.rand(24, 3, generator=torch.Generator().manual_seed(0))
+    predictions = (logits + 3 * train.candidates * (1 - weights_of[1]).unsqueeze(-1)).log_softmax(-1)
+    for stack in (together, alone, unweighted):
+        for run in range(len(stack.runs)):
+            stack.states[0].rows[PREDICTIONS][run] = predictions
+        stack.end_epoch(2)
+
+    def stored(stack, run):
+        state = stack.states[0]
+        names = [name for name in (KEPT, TOLERANCE, MISS_RATE) if name in {**state.rows, **state.shared}]
+        return torch.cat([{**state.rows, **state.shared}[name][run].double().flatten() for name in names])
+
+    assert torch.equal(stored(together, 1), stored(alone, 0))
+    assert torch.equal(stored(together, 0), stored(unweighted, 0))
+    if views != "purification":  # there, rows that do not count only decide whether the threshold grows
+        assert not torch.equal(stored(together, 1), stored(together, 0))
+
+
 def test_mixup_has_no_partners_of_weight_0():
     recipe = replace(RECIPE, views=REMEMBERING["mixup"])
     weight = torch.ones(24)

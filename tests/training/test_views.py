@@ -5,12 +5,15 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
+from propall.methods._leveraged import side_weights
 from propall.methods.cavl import CAVL
 from propall.methods.cc import CC
+from propall.methods.lwc import LWC
+from propall.methods.lws import LWS
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.rc import RC
-from propall.numerics import restricted_softmax
+from propall.numerics import restricted_softmax, uniform_weights
 from propall.training.cleaning import KEPT, ConformalCleaning, Purification
 from propall.training.consistency import MEMORY, PREDICTIONS, TOLERANCE, ConsistentObjective
 from propall.training.contract import State, Step
@@ -187,6 +190,60 @@ def test_a_candidate_that_comes_back_has_its_weight_at_once():
     assert (expected[-5:, 2] > 0.5).all()
     torch.testing.assert_close(state.rows[MEMORY], expected)
     torch.testing.assert_close(state.rows["weights"], expected)  # those of the base objective
+
+
+def test_conformal_cleaning_keeps_what_targets_remember():
+    sets = torch.ones(100, 3, dtype=torch.bool)
+    uniform = uniform_weights(sets)
+    likely = torch.tensor([0.5, 0.3, 0.2]).log().expand(100, 3)
+    old = torch.tensor([0.2, 0.3, 0.5]).expand(100, 3)
+
+    def after(memory, progress=0.5, **settings):
+        views = Views(targets="memory", cleaning=ConformalCleaning(start=1, alpha=0.0), **settings)
+        state = ConsistentObjective(CC(), views).init(sets).with_rows(**{MEMORY: memory, PREDICTIONS: likely})
+        step = Step(torch.tensor(progress), torch.tensor(12.0))
+        state = ConsistentObjective(CC(), views).end_epoch(sets, state, step)
+        assert state.rows[KEPT].all()  # nothing is removed
+        return state.rows[MEMORY]
+
+    torch.testing.assert_close(after(old, momentum=0.9), old)
+    torch.testing.assert_close(after(old, momentum=0.0, temperature=2.0), old)
+    hard = torch.eye(3)[[2]].expand(100, 3)
+    torch.testing.assert_close(after(hard, one_hot=True), hard)
+    torch.testing.assert_close(after(uniform, memory_from=0.9), uniform)
+    # A label that comes back has the weight that the views' own rule gives it.
+    views = Views(targets="memory", one_hot=True, cleaning=ConformalCleaning(start=1, alpha=0.0))
+    consistent = ConsistentObjective(CC(), views)
+    kept = torch.tensor([False, True, True]).expand(100, 3).clone()
+    rows = {MEMORY: hard, PREDICTIONS: likely, KEPT: kept}
+    step = Step(torch.tensor(0.5), torch.tensor(12.0))
+    state = consistent.end_epoch(sets, consistent.init(sets).with_rows(**rows), step)
+    torch.testing.assert_close(state.rows[MEMORY], torch.eye(3)[[0]].expand(100, 3))
+
+
+def test_purification_of_hard_targets_averages_predictions():
+    sets = torch.ones(2, 3, dtype=torch.bool)
+    rule = Purification(start=1, window=1, threshold=0.1)
+    consistent = ConsistentObjective(CC(), Views(targets="memory", one_hot=True, cleaning=rule))
+    likely = torch.tensor([[0.5, 0.3, 0.2], [0.4, 0.59, 0.01]])
+    state = consistent.init(sets).with_rows(**{MEMORY: torch.eye(3)[:2], PREDICTIONS: likely.log()})
+    after = consistent.end_epoch(sets, state, Step(torch.tensor(0.5), torch.tensor(1.0)))
+    assert after.rows[KEPT].tolist() == [[True] * 3, [True, True, False]]
+    torch.testing.assert_close(after.rows[MEMORY], torch.eye(3)[:2])
+
+
+def test_weights_outside_the_candidates_follow_a_cleaning_too():
+    sets, log_p = of_one_class()
+    for base in (LWS(), LWC()):
+        views = Views(cleaning=Purification(1, 1, threshold=0.05))
+        consistent = ConsistentObjective(base, views)
+        state = consistent.init(sets).with_rows(**{PREDICTIONS: log_p})
+        step = Step(torch.tensor(0.5), torch.tensor(1.0))
+        state = consistent.end_epoch(sets, consistent.update(log_p.repeat(2, 1), sets, state, step), step)
+        kept = state.rows[KEPT]
+        assert (kept != sets).any()
+        expected = side_weights(log_p, kept)
+        torch.testing.assert_close(state.rows["weights"], expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("cleaning", [ConformalCleaning(start=1), Purification(1, 1, threshold=0.05)])

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from propall.numerics import full_precision, probabilities_and_complements, uniform_weights
+from propall.numerics import full_precision, probabilities_and_complements, restrict_weights
 from propall.training.contract import Candidates, Logits, RowLosses, RowwiseObjective, State, Step
 
 
@@ -111,10 +111,8 @@ def teacher_from_ensemble(
     Uniform over the candidates before the first visit, and where the average underflows on all of them. The
     bias correction of `ensemble_average` cancels in the normalization.
     """
-    past = ensemble_average(ensemble, visits, momentum) * candidates
-    mass = past.sum(-1, keepdim=True)
-    known = (visits > 0).unsqueeze(-1) & (mass > torch.finfo(mass.dtype).tiny)
-    return torch.where(known, past / mass.where(known, 1.0), uniform_weights(candidates, past.dtype))
+    average = ensemble_average(ensemble, visits, momentum)
+    return restrict_weights(average * (visits > 0).unsqueeze(-1), candidates)
 
 
 @dataclass(frozen=True)

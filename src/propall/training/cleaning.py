@@ -22,17 +22,19 @@ class Cleaned(NamedTuple):
     Attributes:
         rows: new values of row memories by name.
         shared: new values of the run's memories by name.
-        targets: label weights that replace the remembered targets and those of the base objective; None:
-            these stay.
+        weights: label weights that go with the new sets; None: nothing was cleaned.
     """
 
     rows: dict[str, Tensor]
     shared: dict[str, Tensor]
-    targets: Float[Tensor, "n k"] | None = None
+    weights: Float[Tensor, "n k"] | None = None
 
 
 class Cleaning(ABC):
     """A rule that removes candidates. Subclasses are frozen dataclasses."""
+
+    #: Whether remembered targets become the label weights of `Cleaned`; otherwise they keep their values.
+    replaces_targets: ClassVar[bool] = False
 
     name: ClassVar[str]
     reference: ClassVar[str]
@@ -59,7 +61,7 @@ class Cleaning(ABC):
             candidates: the original sets.
             stored: what was stored before.
             epoch: number of completed epochs.
-            targets: the remembered targets, if the views remember any.
+            targets: the remembered targets, if the views remember soft ones.
             counted: True on the rows whose weight is above 0; None: all.
         """
 
@@ -102,6 +104,7 @@ class Purification(Cleaning):
     change: float = 1e-4
     largest_threshold: float = 0.4
 
+    replaces_targets: ClassVar[bool] = True
     name: ClassVar[str] = "purification"
     reference: ClassVar[str] = "xu2023progressive"
 

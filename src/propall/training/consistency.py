@@ -19,11 +19,20 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.numerics import full_precision, uniform_weights
+from propall.numerics import full_precision, restrict_weights, uniform_weights
 from propall.training.cleaning import KEPT, Cleaned, Cleaning
 from propall.training.contract import Objective, State, Step, weighted_mean
 from propall.training.missing_truth import automatic_tolerance, estimate_miss_rate, log_margins
-from propall.training.views import Views, admitted, balance_term, cross_entropy, entropy, mix, soft_target
+from propall.training.views import (
+    Views,
+    admitted,
+    balance_term,
+    cross_entropy,
+    entropy,
+    hardened,
+    mix,
+    soft_target,
+)
 
 #: Prefix of the memories that views add to an objective's own.
 PREFIX = "view_"
@@ -188,7 +197,7 @@ class ConsistentObjective(Objective):
         if counted is not None and not counted.any():
             return state
         if views.cleaning is not None:
-            state = self._cleaned(views.cleaning, candidates, state, counted, int(step.epoch))
+            state = self._cleaned(views.cleaning, candidates, state, step)
         if views.estimates_tolerance and float(step.progress) >= views.tolerance_from:
             predictions, sets = state.rows[PREDICTIONS], self._remaining(candidates, state)
             if counted is not None:
@@ -200,26 +209,40 @@ class ConsistentObjective(Objective):
             state = state.with_shared(**{TOLERANCE: tolerance, MISS_RATE: miss_rate})
         return state
 
-    def _cleaned(
-        self, cleaning: Cleaning, candidates: Tensor, state: State, counted: Tensor | None, epoch: int
-    ) -> State:
+    def _cleaned(self, cleaning: Cleaning, candidates: Tensor, state: State, step: Step) -> State:
         """The state after candidates were removed, in the memories of views and base objective alike."""
-        remembers = self.views.targets == "memory" and self.views.mask != "widened"
-        targets = state.rows[MEMORY] if remembers else None
+        views, before = self.views, state.rows[KEPT]
+        # With another mask, a target also holds labels that are no candidates.
+        remembers = views.targets == "memory" and views.mask == "candidates"
         cleaned = cleaning.end_epoch(
             state.rows[PREDICTIONS],
             candidates,
             Cleaned(state.rows, state.shared),
-            epoch,
-            targets=targets,
-            counted=counted,
+            int(step.epoch),
+            # Hard targets say nothing about the other candidates.
+            targets=state.rows[MEMORY] if remembers and not views.one_hot else None,
+            counted=None if step.weight is None else step.weight > 0,
         )
         state = state.with_rows(**cleaned.rows).with_shared(**cleaned.shared)
-        if cleaned.targets is None:
+        if cleaned.weights is None:
             return state
         if remembers:
-            state = state.with_rows(**{MEMORY: cleaned.targets})
-        return self.base.after_cleaning(state.rows[KEPT], cleaned.targets, state)
+            replacing = cleaned.weights if cleaning.replaces_targets else None
+            state = state.with_rows(**{MEMORY: self._cleaned_targets(replacing, before, state, step)})
+        return self.base.after_cleaning(state.rows[KEPT], cleaned.weights, state)
+
+    def _cleaned_targets(
+        self, replacing: Tensor | None, before: Tensor, state: State, step: Step
+    ) -> Float[Tensor, "n k"]:
+        """Remembered targets on the new sets; rows to which a candidate returned get new ones."""
+        views, kept = self.views, state.rows[KEPT]
+        if replacing is not None:
+            targets = hardened(replacing) if views.one_hot else replacing
+        else:
+            returned = (kept & ~before).any(-1, keepdim=True)
+            anew = soft_target(state.rows[PREDICTIONS], kept, views)
+            targets = torch.where(returned, anew, restrict_weights(state.rows[MEMORY], kept))
+        return torch.where(step.progress < views.memory_from, uniform_weights(kept), targets)
 
     def scores(self, logits: Float[Tensor, "b k"], state: State) -> Float[Tensor, "b k"]:
         """The base objective's scores."""

@@ -300,8 +300,11 @@ def soft_target(
         target = widened(logits, candidates, tolerance)
     else:
         target = restricted_softmax(logits, candidates)
-    if not views.one_hot:
-        return target
+    return hardened(target) if views.one_hot else target
+
+
+def hardened(target: Float[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
+    """All weight on the largest entry, the first of several."""
     classes = torch.arange(target.shape[-1], device=target.device)
     return (classes == target.argmax(-1, keepdim=True)).to(target.dtype)
 
