@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from propall.data.corruption import IndependentFlip, InstanceDependent
 from propall.methods.cc import CC
 from propall.methods.propall import ProPaLL
 from propall.paper import modern
 from propall.paper.evidence import Evidence
+from propall.paper.monitors import CurveRecorder
 from propall.paper.pages import report_page, reproduction_markdown
 from propall.paper.pages.modern import methods_table, modern_results
 from propall.paper.results import RunResult
@@ -17,6 +19,7 @@ from propall.paper.specs import Spec, Split, Teacher
 from propall.paper.store import Store
 from propall.paper.tables.modern import (
     COMPARED,
+    MODERN,
     CandidateLaw,
     ModernRow,
     contenders,
@@ -159,6 +162,24 @@ def test_training_time_leaves_compiling_out(result):
     )
 
 
+def test_the_start_of_a_process_that_resumes_is_not_training_time():
+    recorder = CurveRecorder([None], every=1)
+    recorder.begin(20, [0], 0)
+    # One second per epoch; compiling takes 60 s in each of three processes.
+    starts = {0: 60.0, 7: 60.0, 8: 60.0}
+    clock = 0.0
+    for epoch in range(1, 21):
+        clock += 1.0 + starts.get(epoch - 1, 0.0)
+        recorder._measured[f"time/{epoch}"] = torch.tensor(clock, dtype=torch.float64)
+        if epoch in starts:
+            saved = recorder.state()
+            recorder = CurveRecorder([None], every=1)
+            recorder.restore(saved)
+            recorder.begin(20, [0], epoch)
+    times = recorder.times()
+    assert times == {epoch: 60.0 + epoch for epoch in range(1, 21)}
+
+
 def fill(store, levels):
     for name, level in levels.items():
         for spec in modern_rows()[name].specs():
@@ -167,33 +188,43 @@ def fill(store, levels):
 
 
 def test_chance_leaves_ranks_open(tmp_path):
-    levels = {"uniform-0.5": 0.9, "uniform-0.5/cc": 0.8999, "uniform-0.5/proden": 0.8}
+    levels = {"uniform-0.5": 0.96, "uniform-0.5/cc": 0.9599, "uniform-0.5/proden": 0.95, "instance": 0.95}
+    levels["uniform-0.5/dirk"] = 0.93  # less accurate than any row with several seeds
+
+    def add(name, accuracies):
+        for spec, accuracy in zip(modern_rows()[name].specs(seeds=len(accuracies)), accuracies, strict=True):
+            store.add(replace(made_up(spec, accuracy), accuracy=accuracy))
+
     with Store(tmp_path / "results.sqlite") as store:
         for name, level in levels.items():
-            for spec in modern_rows()[name].specs(seeds=1):
-                store.add(replace(made_up(spec, level), accuracy=level))
+            add(name, [level])
         results = modern_results(Evidence(store))
         assert modern.run_spread(results) is None  # one run each
         assert modern.rank_ranges(results) == {}
         assert "Ranges" not in methods_table(results).caption
-        for seed, level in enumerate((0.949, 0.95, 0.951)):  # rows outside of the comparison count too
-            spec = modern_rows()["uniform-0.1"].specs()[seed]
-            store.add(replace(made_up(spec, level), accuracy=level))
+        add("uniform-0.1", [0.949, 0.95, 0.951])  # rows outside of the comparison count too
         results = modern_results(Evidence(store))
-        spread = modern.run_spread(results)
-        assert (spread.deviation, spread.degrees) == (pytest.approx(0.1), 2)
-        ranges = modern.rank_ranges(results)["uniform-0.5"]
-        assert ranges == {"propall": (1, 2), "cc": (1, 2), "proden": (3, 3)}
+        known = modern.run_spread(results)
+        assert (known.spread.deviation, known.spread.degrees) == (pytest.approx(0.1), 2)
+        assert known.lowest == 95
+        # A setting with one method, and methods whose spread is not known, have no ranges.
+        ranges = {"propall": (1, 2), "cc": (1, 2), "proden": (3, 3)}
+        assert modern.rank_ranges(results) == {"uniform-0.5": ranges}
         table = methods_table(results)
-        assert "(0.10 points, 2 degrees of freedom)" in table.caption
+        assert "(pooled standard deviation 0.10 points, 2 degrees of freedom)" in table.caption
+        assert "Methods below 95 %" in table.caption
         shown = {row.title: [cell.text for cell in row.cells] for row in table.rows}
         assert "1–2" in shown["CC"]
         assert "3" in shown["PRODEN"]
-        # Rows of another network or length say nothing about the spread of these.
-        spec = modern_rows()["uniform-0.5-120"].specs(seeds=2)
-        for each, level in zip(spec, (0.5, 0.9), strict=True):
-            store.add(replace(made_up(each, level), accuracy=level))
-        assert modern.run_spread(modern_results(Evidence(store))) == spread
+        assert not any("–" in text and len(text) > 1 for text in shown["DIRK"])
+        # Rows of another length say nothing about the spread of these.
+        row = modern_rows()["uniform-0.5-120"]
+        for spec, level in zip(row.specs(seeds=2), (0.5, 0.9), strict=True):
+            store.add(replace(made_up(spec, level), accuracy=level))
+        two_seeds = modern.RowRuns(row, MODERN, row.specs(seeds=2))
+        (longer,) = modern.row_results([two_seeds], store.find(two_seeds.specs))
+        assert len(longer.values) == 2
+        assert modern.run_spread([*results, longer]) == known
 
 
 def test_ranks_need_all_methods_and_settings(tmp_path):

@@ -24,6 +24,7 @@ from propall.paper.runner import (
     teacher_scores,
 )
 from propall.paper.specs import Spec, Split, Teacher
+from propall.training.checkpoint import TimeLimitReached
 from propall.training.compiled import best_device
 from propall.training.recipe import Recipe
 
@@ -140,6 +141,33 @@ def test_a_published_annotator_has_dropout_when_it_draws(tmp_path, monkeypatch):
         scores = teacher_scores(replace(spec, teacher=other), source, device, tmp_path / "a")
         assert scores.std(0).max() < 1e-4
     assert len(list((tmp_path / "a").glob("*.safetensors"))) == 3
+
+
+def test_an_interrupted_annotator_draws_the_same_sets(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "NETS", {"wrn28_10": SmallWideResNet})
+    recipe = Recipe(epochs=4, batch_size=16, learning_rate=0.1)
+    teacher = Teacher("wrn28_10", recipe, "public", dropout=0.3)
+    spec = Spec("digits", CC(), "mlp", QUICK, InstanceDependent(1.0), Split(per_class=4), teacher=teacher)
+    source, device = spec.source(load("digits")), best_device("cpu")
+    whole = teacher_scores(spec, source, device, tmp_path / "whole")
+
+    def train_an_epoch():
+        return teacher_scores(spec, source, device, tmp_path / "parts", tmp_path / "saved", deadline=0)
+
+    for process in range(3):
+        torch.manual_seed(process)
+        before = torch.get_rng_state()
+        with pytest.raises(TimeLimitReached):
+            train_an_epoch()
+        assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(train_an_epoch(), whole)  # the last epoch, even after the deadline
+
+
+def test_only_a_network_with_dropout_can_have_some():
+    with pytest.raises(ValueError, match=r"dropout: got 0\.3 for mlp; only wrn28_10"):
+        Teacher("mlp", QUICK, dropout=0.3)
+    with pytest.raises(ValueError, match=r"dropout: got 1\.5; expected a probability"):
+        Teacher("wrn28_10", QUICK, dropout=1.5)
 
 
 def test_flat_images_are_augmented_as_images():

@@ -332,8 +332,21 @@ def test_a_teacher_stops_at_the_time_limit_too(tmp_path, monkeypatch):
         assert not scheduler.run_missing([spec], store, device="cpu").unfinished
 
 
+class Started(RunProgress):
+    """Notes what has started."""
+
+    def __init__(self):
+        super().__init__()
+        self.specs = []
+
+    def started(self, specs):
+        self.specs += specs
+
+
 def test_no_time_runs_nothing(tmp_path):
     with Store(tmp_path / "results.sqlite") as store:
-        plan = scheduler.run_missing(small(), store, device="cpu", time_limit=0)
+        listener = Started()
+        plan = scheduler.run_missing(small(), store, device="cpu", progress=listener, time_limit=0)
         assert plan.unfinished == plan.missing
         assert len(store) == 0
+        assert not listener.specs

@@ -3,6 +3,7 @@
 This is behind `propall reproduce modern`; the rows themselves are in `tables.modern`.
 """
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -207,17 +208,27 @@ def method_ranks(results: Sequence[RowResult]) -> dict[str, dict[str, float]]:
     return ranks
 
 
-def run_spread(results: Sequence[RowResult]) -> stats.Spread | None:
+class RunSpread(NamedTuple):
+    """Spread of single runs, and the whole percent below the accuracies of the rows that it is known from."""
+
+    spread: stats.Spread
+    lowest: int
+
+
+def run_spread(results: Sequence[RowResult]) -> RunSpread | None:
     """Return the spread of single runs: pooled over all rows trained like those of the comparison.
 
-    Few rows of the comparison have several seeds; their spread depends little on method and setting.
+    Few rows of the comparison have several seeds. Less accurate methods vary more, so this says nothing about
+    rows below `lowest`.
     """
     like = next((result for result in results if result.row.setting in COMPARED), None)
     if like is None:
         return None
-    return stats.pooled_spread(
-        list(result.values.values()) for result in results if _trained_alike(result, like)
-    )
+    repeated = [result for result in results if _trained_alike(result, like) and len(result.values) > 1]
+    spread = stats.pooled_spread(list(result.values.values()) for result in repeated)
+    if spread is None:
+        return None
+    return RunSpread(spread, math.floor(min(result.mean or 0.0 for result in repeated)))
 
 
 def _trained_alike(result: RowResult, other: RowResult) -> bool:
@@ -228,18 +239,26 @@ def _trained_alike(result: RowResult, other: RowResult) -> bool:
 def rank_ranges(results: Sequence[RowResult]) -> dict[str, dict[str, tuple[int, int]]]:
     """Return the best and worst rank of each method that chance leaves open, by setting and method.
 
+    Methods below the accuracies from which the spread is known have no range, see `run_spread`; without it,
+    none has.
+
     Args:
-        results: of all rows; empty without a row of several seeds, see `run_spread`.
+        results: of all rows.
     """
-    spread = run_spread(results)
-    if spread is None:
+    known = run_spread(results)
+    if known is None:
         return {}
     ranges = {}
     for setting in COMPARED:
-        compared = _compared(results, setting)
-        means = {name: result.mean or 0.0 for name, result in compared.items()}
-        counts = {name: len(result.results) for name, result in compared.items()}
-        ranges[setting] = stats.rank_ranges(means, counts, spread)
+        compared = {
+            name: result
+            for name, result in _compared(results, setting).items()
+            if (result.mean or 0.0) >= known.lowest
+        }
+        if len(compared) > 1:
+            means = {name: result.mean or 0.0 for name, result in compared.items()}
+            counts = {name: len(result.results) for name, result in compared.items()}
+            ranges[setting] = stats.rank_ranges(means, counts, known.spread)
     return ranges
 
 

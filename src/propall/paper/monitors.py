@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -65,8 +66,10 @@ class CurveRecorder(Monitor):
         self._seconds_before, self._seconds_measuring = 0.0, 0.0
 
     def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
-        """Store the number of epochs."""
+        """Store the number of epochs, and after which one training resumes."""
         self._epochs = epochs
+        if done:
+            self._measured[f"resumed/{done}"] = torch.tensor(done)
 
     def due(self, epoch: int) -> bool:
         """Return whether this epoch is measured."""
@@ -116,11 +119,31 @@ class CurveRecorder(Monitor):
         return self._seconds_before + time.perf_counter() - self._start
 
     def times(self) -> dict[int, float]:
-        """Return training seconds up to each epoch, without evaluation; empty unless the run trains alone."""
-        times = {
-            name.split("/")[1]: float(v) for name, v in self._measured.items() if name.startswith("time/")
-        }
-        return {int(epoch): seconds for epoch, seconds in times.items()}
+        """Return training seconds up to each epoch, without evaluation; empty unless the run trains alone.
+
+        The start of a process that resumed the run, with its compiling, is left out: the time up to its first
+        measured epoch counts like the other epochs, or not at all if there are no others.
+        """
+        measured = {int(epoch): float(value) for epoch, value in self._measured_at("time")}
+        resumed = [int(epoch) for epoch, _ in self._measured_at("resumed")]
+        times = dict(list(measured.items())[:1])
+        steps = list(pairwise(measured))
+        starts = {(a, b) for a, b in steps if any(a <= done < b for done in resumed)}
+        others = [step for step in steps if step not in starts]
+        epochs = sum(b - a for a, b in others)
+        pace = sum(measured[b] - measured[a] for a, b in others) / epochs if epochs else 0.0
+        for a, b in steps:
+            times[b] = times[a] + ((b - a) * pace if (a, b) in starts else measured[b] - measured[a])
+        return times
+
+    def _measured_at(self, kind: str) -> list[tuple[str, Tensor]]:
+        """Select what has one value per epoch, in the order of epochs."""
+        chosen = [
+            (name.removeprefix(f"{kind}/"), value)
+            for name, value in self._measured.items()
+            if name.startswith(f"{kind}/")
+        ]
+        return sorted(chosen, key=lambda item: int(item[0]))
 
     def accuracies(self, run: int) -> dict[int, float]:
         """Return the accuracy of a run by epoch."""

@@ -34,8 +34,16 @@ from propall.paper.specs import TEACHER, Spec, Teacher
 from propall.provenance import commit, hardware
 from propall.training import compiled
 from propall.training.checkpoint import Checkpoint, TimeLimitReached, is_past, write_tensors
-from propall.training.compiled import best_device
-from propall.training.contract import Classifier, Monitor, NetFactory, Objective, Run, TrainingSetup
+from propall.training.compiled import best_device, restored_generators
+from propall.training.contract import (
+    Classifier,
+    Monitor,
+    NetFactory,
+    Objective,
+    Run,
+    RunScores,
+    TrainingSetup,
+)
 from propall.training.metrics import CombinedMonitor
 from propall.training.networks import NetClassifier
 from propall.training.recipe import Recipe
@@ -113,7 +121,6 @@ def run_stacks(task: RunTask, monitor: Monitor | None = None) -> Iterator[list[R
     that is an `AccuracyListener` also receives the accuracies. After the deadline no stack starts, and one
     that trains networks with a checkpoint stops at the end of an epoch: both raise `TimeLimitReached`.
     """
-    _check_time(task)
     device = best_device(task.device)
     first = task.specs[0]
     source = first.source(load(first.data, task.root))
@@ -303,8 +310,9 @@ def teacher_scores(
             saved = None if progress is None else Checkpoint(progress, deadline=deadline)
             trainer = Trainer(CC(), _teacher_net(teacher), recipe, saved)
             seed = counter_rng.seed_for(0, "teacher")
-            with _dropout_generator(teacher, device, seed):
-                (classifier,) = trainer.fit([Run(clean, seed)])
+            with restored_generators(device):
+                monitor = _DropoutSeeds(seed) if teacher.dropout else None
+                (classifier,) = trainer.fit([Run(clean, seed)], monitor=monitor)
                 if teacher.scoring == "public":
                     scores = public_scores(classifier, source.raw.view(x.shape))
                 else:
@@ -321,18 +329,19 @@ def _teacher_net(teacher: Teacher) -> NetFactory:
     return partial(net, dropout=teacher.dropout) if teacher.dropout else net
 
 
-@contextmanager
-def _dropout_generator(teacher: Teacher, device: torch.device, seed: int) -> Iterator[None]:
-    """Seed PyTorch's generators for dropout and restore them afterwards.
+class _DropoutSeeds(Monitor):
+    """Seeds PyTorch's generators anew for every epoch, so that dropout is the same after an interruption."""
 
-    A teacher that is interrupted and continued sees other masks than one that is not.
-    """
-    if not teacher.dropout:
-        yield
-        return
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
+        """Seed the first epoch of this process."""
+        torch.manual_seed(counter_rng.seed_for(self.seed, f"dropout {done}"))
+
+    def epoch(self, epoch: int, runs: Sequence[int], losses: Tensor, scores: RunScores) -> None:
+        """Seed the next epoch; after the last one, what draws the scores."""
+        self.begin(epoch, runs, epoch)
 
 
 @torch.no_grad()

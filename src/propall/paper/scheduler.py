@@ -132,15 +132,11 @@ def run_missing(
     if not waiting:
         return plan
     with RunLocks(checkpoints / "claims") as locks:
-        while waiting and not is_past(deadline):
+        while waiting:
             held: list[list[Spec]] = []
+            in_time = takewhile(lambda _: not is_past(deadline), waiting)
             execute(
-                map(
-                    make_task,
-                    _lock_groups(
-                        takewhile(lambda _: not is_past(deadline), waiting), locks, store, held, listener
-                    ),
-                ),
+                map(make_task, _lock_groups(in_time, locks, store, held, listener)),
                 pool or InProcess(progress),
                 started=lambda task: listener.started(task.specs),
                 finished=keep,

@@ -46,6 +46,12 @@ class Teacher:
     scoring: Literal["eval", "public"] = "eval"
     dropout: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout: got {self.dropout!r}; expected a probability below 1.")
+        if self.dropout and self.net != "wrn28_10":
+            raise ValueError(f"dropout: got {self.dropout!r} for {self.net}; only wrn28_10 has dropout.")
+
     def to_dict(self) -> dict[str, Any]:
         """Return the teacher as plain JSON values."""
         values = {"net": self.net, "recipe": self.recipe.to_dict(), "scoring": self.scoring}

@@ -19,6 +19,7 @@ from propall.paper.tables.modern import (
 from propall.report.exhibits import Exhibit
 from propall.report.page import PageSection
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
+from propall.wording import join_names
 
 _HOW = (
     "Test accuracy after the last epoch, of one network and without test-time augmentation. Training seconds "
@@ -148,14 +149,15 @@ def format_range(ranks: tuple[int, int] | None) -> str:
 
 def describe_ranges(results: Sequence[RowResult]) -> str:
     """Return a sentence on how the ranges of ranks are computed; empty without any."""
-    spread = modern.run_spread(results)
-    if spread is None:
+    known = modern.run_spread(results)
+    if known is None:
         return ""
+    spread = known.spread
     return (
-        f"Ranges: ranks that chance leaves open (Tukey-Kramer, 5 %), with the standard deviation of single "
-        f"runs pooled over all rows of this network and number of epochs that have several seeds "
-        f"({spread.deviation:.2f} points, {spread.degrees} degrees of freedom); a method that loses classes "
-        "varies more. "
+        f"Ranges: ranks that chance leaves open (Tukey-Kramer, 5 %) if single runs of all methods vary like "
+        f"the rows of this network and number of epochs that have several seeds (pooled standard deviation "
+        f"{spread.deviation:.2f} points, {spread.degrees} degrees of freedom). Methods below {known.lowest} "
+        "%, as none of these rows is, have no range: less accurate methods vary more. "
     )
 
 
@@ -167,4 +169,7 @@ def _finding(results: Sequence[RowResult]) -> str:
         return modern.summarize_rows(results)
     means = [by_setting["mean"] for by_setting in ranks.values() if "mean" in by_setting]
     better = sum(mean < place for mean in means)
-    return f"ProPaLL's mean rank is {place:.1f}, place {better + 1} of {len(means)} methods"
+    ranges = modern.rank_ranges(results)
+    open_ranks = [format_range(ranges.get(setting, {}).get("propall")) for setting in COMPARED]
+    chance = f"; chance leaves ranks {join_names(open_ranks)} open" if any(ranges.values()) else ""
+    return f"ProPaLL's mean rank is {place:.1f}, place {better + 1} of {len(means)} methods{chance}"
