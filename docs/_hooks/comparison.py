@@ -10,6 +10,7 @@ from propall.nets import NETS
 from propall.paper import modern
 from propall.paper.modern import RowResult
 from propall.paper.pages.modern import describe_ranges, format_range
+from propall.paper.tables.modern import COMPARISONS
 
 
 def _rows() -> list[RowResult]:
@@ -53,36 +54,35 @@ def published_tables() -> str:
     return with_citations("\n\n".join(parts))
 
 
-def methods_table() -> str:
-    """Methods under one recipe, for every setting with at least two results; those without one come last."""
-    rows = _rows()
-    ranges = modern.rank_ranges(rows)
-    compared: dict[str, list[RowResult]] = {}
-    for result in rows:
-        if result.row.setting in modern.COMPARED:
-            compared.setdefault(result.row.law.title, []).append(result)
-    return "\n\n".join(
-        part
-        for law, results in compared.items()
-        if sum(result.mean is not None for result in results) > 1
-        for part in (f"### CIFAR-10, {law}, one recipe", _one_recipe(results, ranges))
-    )
+def methods_table(data: str = "cifar10") -> str:
+    """Methods under one recipe, for every law with at least two results; those without one come last."""
+    rows, comparison = _rows(), COMPARISONS[data]
+    ranges = modern.rank_ranges(rows, comparison)
+    parts = []
+    for law, setting in comparison.settings.items():
+        results = [result for result in rows if result.row.setting == setting]
+        if sum(result.mean is not None for result in results) > 1:
+            title = results[0].row.law.title
+            parts += [
+                f"### {comparison.title}, {title}, one recipe",
+                _one_recipe(results, ranges.get(law, {})),
+            ]
+    return "\n\n".join(parts)
 
 
-def _one_recipe(results: Sequence[RowResult], ranges: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:
+def _one_recipe(results: Sequence[RowResult], ranges: Mapping[str, tuple[int, int]]) -> str:
     lines = ["| method | accuracy, % | runs | rank |", "| --- | --: | --: | --: |"]
     for result in sorted(results, key=lambda result: -(result.mean or 0)):
-        row = result.row
         accuracy = "not run" if result.mean is None else mean_and_deviation(result.mean, result.std)
-        rank = format_range(ranges.get(row.setting, {}).get(row.method))
         runs = f"{len(result.results)} of {len(result.keys)}"
-        lines.append(f"| {row.title} | {accuracy} | {runs} | {rank} |")
+        rank = format_range(ranges.get(result.row.method))
+        lines.append(f"| {result.row.title} | {accuracy} | {runs} | {rank} |")
     return "\n".join(lines)
 
 
-def ranking_note() -> str:
+def ranking_note(data: str = "cifar10") -> str:
     """How the ranks of `methods_table` are found."""
-    return describe_ranges(_rows())
+    return describe_ranges(_rows(), COMPARISONS[data])
 
 
 def annotator_table(measured: Sequence[Mapping[str, str]], rate: float, scoring: str) -> str:

@@ -163,3 +163,28 @@ def test_rank_ranges_agree_with_the_tukey_test_of_scipy():
     assert narrow["a"] == (5, 5)
     assert stats.rank_ranges({"a": 1.0}, {"a": 1}, spread) == {"a": (1, 1)}
     assert stats.pooled_spread([[1.0], [2.0], []]) is None
+
+
+def test_rank_ranges_of_runs_agree_with_the_games_howell_test_of_scipy():
+    rng = np.random.default_rng(1)
+    shapes = {"a": (0, 1, 5), "b": (1, 4, 6), "c": (4, 0.1, 8), "d": (5, 0.1, 9), "e": (9, 1, 5)}
+    groups = {name: rng.normal(mean, scale, size) for name, (mean, scale, size) in shapes.items()}
+    test = scipy_stats.tukey_hsd(*groups.values(), equal_var=False)
+    ranges = stats.rank_ranges_of_runs(groups)
+    means = [values.mean() for values in groups.values()]
+    for i, name in enumerate(groups):
+        better = sum(p < 0.05 and other > means[i] for p, other in zip(test.pvalue[i], means, strict=True))
+        worse = sum(p < 0.05 and other < means[i] for p, other in zip(test.pvalue[i], means, strict=True))
+        assert ranges[name] == (1 + better, 5 - worse)
+    assert ranges != stats.rank_ranges(
+        dict(zip(groups, means, strict=True)),
+        {name: len(values) for name, values in groups.items()},
+        stats.pooled_spread(list(groups.values())),
+    )
+    # Methods that always give the same number are told apart by any difference.
+    assert stats.rank_ranges_of_runs({"a": [1, 1], "b": [1, 1], "c": [2, 2]}) == {
+        "a": (2, 3),
+        "b": (2, 3),
+        "c": (1, 1),
+    }
+    assert stats.rank_ranges_of_runs({"a": [1.0, 2.0]}) == {"a": (1, 1)}

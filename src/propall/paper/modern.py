@@ -16,12 +16,15 @@ from propall.paper.progress import ProgressListener
 from propall.paper.results import RunResult
 from propall.paper.specs import Spec
 from propall.paper.store import Store
-from propall.paper.tables.modern import COMPARED, MODERN, ModernRow, modern_rows, resolve_protocol
+from propall.paper.tables.modern import MODERN, Comparison, ModernRow, modern_rows, resolve_protocol
 from propall.paper.tables.paper_table import SHORT, parse_protocol
 from propall.paper.workers import Launcher
 from propall.registry import UnknownNameError
 from propall.report.numbers import mean_and_std
 from propall.wording import did_you_mean
+
+#: Runs per method from which its own spread is known well enough.
+FEWEST_REPEATS = 5
 
 
 @dataclass(frozen=True)
@@ -188,23 +191,23 @@ def training_time(result: RunResult) -> TrainingTime | None:
     return TrainingTime(training, max(0.0, result.times[last] - training))
 
 
-def method_ranks(results: Sequence[RowResult]) -> dict[str, dict[str, float]]:
-    """Return the rank of each method (1 is best, ties share a rank) by setting, from the finished runs.
+def method_ranks(results: Sequence[RowResult], comparison: Comparison) -> dict[str, dict[str, float]]:
+    """Return the rank of each method (1 is best, ties share a rank) by law, from the finished runs.
 
-    A setting is ranked if at least two methods have results; `mean` is the mean over the settings, for
-    methods that are ranked in all of them. What chance leaves open is in `rank_ranges`.
+    A law is ranked if at least two methods have results; `mean` is the mean over the laws, for methods that
+    are ranked under all of them. What chance leaves open is in `rank_ranges`.
     """
     from scipy.stats import rankdata
 
     ranks: dict[str, dict[str, float]] = {}
-    settings = [name for name in COMPARED if len(_compared(results, name)) > 1]
-    for setting in settings:
-        means = {name: result.mean or 0.0 for name, result in _compared(results, setting).items()}
+    laws = [law for law in comparison.settings if len(_compared(results, comparison, law)) > 1]
+    for law in laws:
+        means = {name: result.mean or 0.0 for name, result in _compared(results, comparison, law).items()}
         for name, rank in zip(means, rankdata([-mean for mean in means.values()]), strict=True):
-            ranks.setdefault(name, {})[setting] = float(rank)
-    for by_setting in ranks.values():
-        if len(by_setting) == len(settings) == len(COMPARED):
-            by_setting["mean"] = statistics.fmean(by_setting.values())
+            ranks.setdefault(name, {})[law] = float(rank)
+    for by_law in ranks.values():
+        if len(by_law) == len(laws) == len(comparison.settings):
+            by_law["mean"] = statistics.fmean(by_law.values())
     return ranks
 
 
@@ -215,13 +218,13 @@ class RunSpread(NamedTuple):
     lowest: int
 
 
-def run_spread(results: Sequence[RowResult]) -> RunSpread | None:
-    """Return the spread of single runs: pooled over all rows trained like those of the comparison.
+def run_spread(results: Sequence[RowResult], comparison: Comparison) -> RunSpread | None:
+    """Return the spread of single runs: pooled over all rows trained like those of a comparison.
 
     Few rows of the comparison have several seeds. Less accurate methods vary more, so this says nothing about
     rows below `lowest`.
     """
-    like = next((result for result in results if result.row.setting in COMPARED), None)
+    like = next((result for result in results if is_compared(result, comparison)), None)
     if like is None:
         return None
     repeated = [result for result in results if _trained_alike(result, like) and len(result.values) > 1]
@@ -236,38 +239,57 @@ def _trained_alike(result: RowResult, other: RowResult) -> bool:
     return (one.data, one.net, one.recipe.epochs) == (two.data, two.net, two.recipe.epochs)
 
 
-def rank_ranges(results: Sequence[RowResult]) -> dict[str, dict[str, tuple[int, int]]]:
-    """Return the best and worst rank of each method that chance leaves open, by setting and method.
+def has_repeats(results: Sequence[RowResult], comparison: Comparison) -> bool:
+    """Whether every method that was run in a comparison has the runs that its own spread needs."""
+    compared = [result for result in results if is_compared(result, comparison) and result.results]
+    return bool(compared) and all(len(result.results) >= FEWEST_REPEATS for result in compared)
 
-    Methods below the accuracies from which the spread is known have no range, see `run_spread`; without it,
-    none has.
+
+def rank_ranges(
+    results: Sequence[RowResult], comparison: Comparison
+) -> dict[str, dict[str, tuple[int, int]]]:
+    """Return the best and worst rank of each method that chance leaves open, by law and method.
+
+    If all methods have enough runs, by the spread of each method's own (Games-Howell). Otherwise methods
+    below the accuracies from which the spread is known have no range, see `run_spread`; without it, none has.
 
     Args:
         results: of all rows.
+        comparison: which methods and laws.
     """
-    known = run_spread(results)
+    known = run_spread(results, comparison)
     if known is None:
         return {}
-    ranges = {}
-    for setting in COMPARED:
+    repeats, ranges = has_repeats(results, comparison), {}
+    for law in comparison.settings:
         compared = {
             name: result
-            for name, result in _compared(results, setting).items()
-            if (result.mean or 0.0) >= known.lowest
+            for name, result in _compared(results, comparison, law).items()
+            if repeats or (result.mean or 0.0) >= known.lowest
         }
-        if len(compared) > 1:
+        if len(compared) < 2:
+            continue
+        if repeats:
+            runs = {name: list(result.values.values()) for name, result in compared.items()}
+            ranges[law] = stats.rank_ranges_of_runs(runs)
+        else:
             means = {name: result.mean or 0.0 for name, result in compared.items()}
             counts = {name: len(result.results) for name, result in compared.items()}
-            ranges[setting] = stats.rank_ranges(means, counts, known.spread)
+            ranges[law] = stats.rank_ranges(means, counts, known.spread)
     return ranges
 
 
-def _compared(results: Iterable[RowResult], setting: str) -> dict[str, RowResult]:
-    """Return the results of a setting of the comparison, by the method's name."""
+def is_compared(result: RowResult, comparison: Comparison) -> bool:
+    """Whether a row belongs to a comparison."""
+    return result.row.setting in comparison.settings.values()
+
+
+def _compared(results: Iterable[RowResult], comparison: Comparison, law: str) -> dict[str, RowResult]:
+    """Return the results of a comparison under a law, by the method's name."""
     return {
         result.row.method: result
         for result in results
-        if result.row.setting == setting and result.mean is not None
+        if result.row.setting == comparison.settings[law] and result.mean is not None
     }
 
 

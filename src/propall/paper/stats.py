@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -112,12 +112,51 @@ def rank_ranges(
         scale = spread.deviation * math.sqrt((1 / counts[one] + 1 / counts[other]) / 2)
         return means[one] - means[other] > quantile * scale
 
+    return _open_ranks(means, is_better)
+
+
+def rank_ranges_of_runs(
+    runs: Mapping[str, Sequence[Number]], alpha: float = 0.05
+) -> dict[str, tuple[int, int]]:
+    r"""Return what `rank_ranges` does, for methods that each have a spread of their own.
+
+    Two methods differ beyond chance if their means do by the Games-Howell test [games1976pairwise]: by more
+    than :math:`q_\alpha \sqrt{(v_a + v_b) / 2}`, with the squared standard errors v of the means and Welch's
+    degrees of freedom :math:`(v_a + v_b)^2 / (v_a^2 / (n_a - 1) + v_b^2 / (n_b - 1))`.
+
+    Args:
+        runs: scores of each method, at least two of each.
+        alpha: probability that any two equally good methods are told apart.
+
+    Examples:
+        >>> rank_ranges_of_runs({"a": [95.0, 95.2, 95.1], "b": [94.0, 96.0, 95.0], "c": [70.0, 70.1, 70.2]})
+        {'a': (1, 2), 'b': (1, 2), 'c': (3, 3)}
+    """
+    if len(runs) < 2:
+        return dict.fromkeys(runs, (1, 1))
+    means = {name: float(np.mean(scores)) for name, scores in runs.items()}
+    errors = {name: float(np.var(scores, ddof=1)) / len(scores) for name, scores in runs.items()}
+
+    def is_better(one: str, other: str) -> bool:
+        gap, error = means[one] - means[other], errors[one] + errors[other]
+        if gap <= 0 or error == 0:
+            return gap > 0
+        parts = (errors[name] ** 2 / (len(runs[name]) - 1) for name in (one, other))
+        quantile = stats.studentized_range.isf(alpha, len(runs), error**2 / sum(parts))
+        return gap > float(quantile) * math.sqrt(error / 2)
+
+    return _open_ranks(means, is_better)
+
+
+def _open_ranks(names: Iterable[str], is_better: Callable[[str, str], bool]) -> dict[str, tuple[int, int]]:
+    """Return the best and the worst rank of each name; `is_better` holds beyond chance."""
+    names = list(names)
     return {
         name: (
-            1 + sum(is_better(other, name) for other in means),
-            len(means) - sum(is_better(name, other) for other in means),
+            1 + sum(is_better(other, name) for other in names),
+            len(names) - sum(is_better(name, other) for other in names),
         )
-        for name in means
+        for name in names
     }
 
 

@@ -9,10 +9,11 @@ from propall.paper.evidence import Evidence
 from propall.paper.modern import RowResult
 from propall.paper.pages.provenance import run_provenance
 from propall.paper.tables.modern import (
-    COMPARED,
+    COMPARISONS,
     MODERN,
     NOT_COMPARED,
     TITLE,
+    Comparison,
     candidate_laws,
     contenders,
 )
@@ -62,13 +63,15 @@ def modern_results(evidence: Evidence, protocol: str | None = None) -> list[RowR
 
 
 def modern_exhibits(results: Sequence[RowResult]) -> list[Exhibit]:
-    """Return the table of settings and, if any two methods can be compared, the comparison."""
+    """Return the table of settings, and each comparison in which two methods have results."""
     label = results[0].protocol
     measured = [result for result in results if "/" not in result.row.name]
     exhibits = [Exhibit(label, settings_table(measured), _provenance(measured))]
-    if modern.method_ranks(results):
-        compared = [result for result in results if result.row.setting in COMPARED]
-        exhibits.append(Exhibit(f"{label}-methods", methods_table(results), _provenance(compared)))
+    for data, comparison in COMPARISONS.items():
+        if modern.method_ranks(results, comparison):
+            compared = [result for result in results if modern.is_compared(result, comparison)]
+            name = f"{label}-methods" if data == "cifar10" else f"{label}-methods-{data}"
+            exhibits.append(Exhibit(name, methods_table(results, comparison), _provenance(compared)))
     return exhibits
 
 
@@ -104,37 +107,39 @@ def _accuracy_cell(result: RowResult) -> TableCell:
     return TableCell(result.mean, result.std, remark=result.note)
 
 
-def methods_table(results: Sequence[RowResult]) -> ReportTable:
-    """Tabulate methods by setting, with ranks and what chance leaves open of them.
+def methods_table(
+    results: Sequence[RowResult], comparison: Comparison = COMPARISONS["cifar10"]
+) -> ReportTable:
+    """Tabulate methods by law, with ranks and what chance leaves open of them.
 
     Args:
         results: of all rows.
+        comparison: which methods and laws.
     """
-    ranks, ranges = modern.method_ranks(results), modern.rank_ranges(results)
+    ranks, ranges = modern.method_ranks(results, comparison), modern.rank_ranges(results, comparison)
     by_name = {(result.row.setting, result.row.method): result for result in results}
-    laws = candidate_laws("cifar10")
+    titles = {law: candidate_laws(comparison.data)[law].title for law in comparison.settings}
     columns = []
-    for setting in COMPARED:
-        columns += [Column("accuracy %", laws[setting].title, best="highest")]
-        columns += [Column("rank", laws[setting].title, decimals=1)]
-        columns += [Column("range", laws[setting].title, kind="text")]
+    for title in titles.values():
+        columns += [Column("accuracy %", title, best="highest"), Column("rank", title, decimals=1)]
+        columns += [Column("range", title, kind="text")]
     columns.append(Column("mean rank", best="lowest"))
     order = sorted(ranks, key=lambda name: ranks[name].get("mean", float("inf")))
     rows = []
     for name in (*order, *(name for name in contenders() if name not in ranks)):
         cells = []
-        for setting in COMPARED:
+        for law, setting in comparison.settings.items():
             cells.append(_accuracy_cell(by_name[setting, name]))
-            cells.append(TableCell(ranks.get(name, {}).get(setting), text="–"))
-            cells.append(TableCell(text=format_range(ranges.get(setting, {}).get(name))))
+            cells.append(TableCell(ranks.get(name, {}).get(law), text="–"))
+            cells.append(TableCell(text=format_range(ranges.get(law, {}).get(name))))
         cells.append(TableCell(ranks.get(name, {}).get("mean"), text="–"))
         rows.append(TableRow(contenders()[name].title, cells, contenders()[name].method.name))
-    first = next(result for result in results if result.row.setting in COMPARED)
+    first = next(result for result in results if modern.is_compared(result, comparison))
     spec = first.row.specs(first.protocol, 1)[0]
     caption = (
-        f"CIFAR-10, {NETS[spec.net].title}, {spec.recipe.epochs} epochs, the same recipe for all methods: "
-        f"mean (sample standard deviation) over seeds. Ranks are of the means, 1 is best. "
-        f"{describe_ranges(results)}{NOT_COMPARED}"
+        f"{comparison.title}, {NETS[spec.net].title}, {spec.recipe.epochs} epochs, the same recipe for all "
+        f"methods: mean (sample standard deviation) over seeds. Ranks are of the means, 1 is best. "
+        f"{describe_ranges(results, comparison)}{NOT_COMPARED}"
     )
     return ReportTable(columns, rows, caption)
 
@@ -147,11 +152,13 @@ def format_range(ranks: tuple[int, int] | None) -> str:
     return str(best) if best == worst else f"{best}–{worst}"
 
 
-def describe_ranges(results: Sequence[RowResult]) -> str:
+def describe_ranges(results: Sequence[RowResult], comparison: Comparison) -> str:
     """Return a sentence on how the ranges of ranks are computed; empty without any."""
-    known = modern.run_spread(results)
+    known = modern.run_spread(results, comparison)
     if known is None:
         return ""
+    if modern.has_repeats(results, comparison):
+        return "Ranges: ranks that chance leaves open (Games-Howell, 5 %). "
     spread = known.spread
     return (
         f"Ranges: ranks that chance leaves open (Tukey-Kramer, 5 %) if single runs of all methods vary like "
@@ -163,13 +170,14 @@ def describe_ranges(results: Sequence[RowResult]) -> str:
 
 def _finding(results: Sequence[RowResult]) -> str:
     """Return ProPaLL's place among the compared methods, or how much was run."""
-    ranks = modern.method_ranks(results)
+    comparison = COMPARISONS["cifar10"]
+    ranks = modern.method_ranks(results, comparison)
     place = ranks.get("propall", {}).get("mean")
     if place is None:
         return modern.summarize_rows(results)
-    means = [by_setting["mean"] for by_setting in ranks.values() if "mean" in by_setting]
+    means = [by_law["mean"] for by_law in ranks.values() if "mean" in by_law]
     better = sum(mean < place for mean in means)
-    ranges = modern.rank_ranges(results)
-    open_ranks = [format_range(ranges.get(setting, {}).get("propall")) for setting in COMPARED]
+    ranges = modern.rank_ranges(results, comparison)
+    open_ranks = [format_range(ranges.get(law, {}).get("propall")) for law in comparison.settings]
     chance = f"; chance leaves ranks {join_names(open_ranks)} open" if any(ranges.values()) else ""
     return f"ProPaLL's mean rank is {place:.1f}, place {better + 1} of {len(means)} methods{chance}"

@@ -21,6 +21,7 @@ from propall.data.corruption import (
 )
 from propall.methods import METHODS
 from propall.nets import NETS
+from propall.nets.cnn import SmallCNN
 from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, PROPALL_WITH_VIEWS, choose_setting
 from propall.paper.specs import Spec, Split, Teacher, change_teacher
 from propall.paper.tables.paper_table import (
@@ -33,17 +34,21 @@ from propall.paper.tables.paper_table import (
 )
 from propall.registry import UnknownNameError
 from propall.training.contract import Algorithm, Objective
+from propall.training.named_recipes import NamedRecipe
 from propall.training.named_views import VIEWS
-from propall.training.recipe import Recipe
 from propall.training.views import Views
 
 #: Name on the command line, and protocol of its runs.
 MODERN = "modern"
 TITLE = "Images trained with views"
-#: Data sets, apart from CIFAR-10N.
+#: Data sets, apart from CIFAR-10N and the digits.
 _DATA = ("cifar10", "fashion_mnist", "kmnist")
+#: Images that a CPU trains on in seconds.
+SMALL_DATA = "digits"
 #: Numbers of epochs of the rows with the fast network, and seeds of the shorter ones.
 EPOCHS, LONG_EPOCHS, SEEDS = 45, 120, 3
+#: Seeds of the comparison of methods on digits, which a CPU repeats in an hour.
+DIGITS_SEEDS = 10
 #: Epochs of the longest rows, with two strong views: the fast network, and WRN-28-10 (a quarter of an hour).
 LONGEST_EPOCHS, WRN_EPOCHS = 200, 80
 #: Epochs of our own teacher, and of the network that stands for the published annotator.
@@ -91,6 +96,21 @@ class Contender:
     title: str
     method: Objective | Algorithm
     views: Views  # apart from the augmentations, which are those of the recipe
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Methods side by side on one data set.
+
+    Attributes:
+        data: name of the data set.
+        title: in tables.
+        settings: names of the rows' settings by the law that they have.
+    """
+
+    data: str
+    title: str
+    settings: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -154,16 +174,23 @@ def _shorten(spec: Spec) -> Spec:
     return replace(spec, method=method, recipe=recipe, split=split, teacher=teacher)
 
 
-def _teacher_recipe(data: str, name: str, epochs: int) -> Recipe:
-    """Return a named recipe for clean labels: weak augmentation only."""
-    recipe = choose_setting(data, name, changes={"epochs": epochs}).recipe
+def _named_recipe(data: str, name: str, epochs: int) -> NamedRecipe:
+    if data == SMALL_DATA and name == "fast":  # its network needs larger images, its precision a GPU
+        changes = {"epochs": epochs, "precision": "float32"}
+        return choose_setting(data, name, net=SmallCNN.name, changes=changes)
+    return choose_setting(data, name, changes={"epochs": epochs})
+
+
+def _teacher(data: str, name: str, epochs: int) -> Teacher:
+    """Return the network of a named recipe, trained on clean labels with weak augmentation only."""
+    net, recipe = _named_recipe(data, name, epochs)
     assert recipe.views is not None
-    return replace(recipe, views=replace(recipe.views, n_strong=0))
+    return Teacher(net, replace(recipe, views=replace(recipe.views, n_strong=0)))
 
 
 def own_teacher(data: str, epochs: int = TEACHER_EPOCHS) -> Teacher:
     """Return the teacher of our instance-dependent candidate sets: the fast network."""
-    return Teacher("fast_convnet", _teacher_recipe(data, "fast", epochs))
+    return _teacher(data, "fast", epochs)
 
 
 @functools.cache
@@ -181,9 +208,7 @@ def candidate_laws(data: str) -> Mapping[str, CandidateLaw]:
         )
         for share in (0.1, 0.2, 0.3)
     ]
-    public = Teacher(
-        "wrn28_10", _teacher_recipe(data, "wrn", PUBLIC_TEACHER_EPOCHS), "public", PUBLIC_DROPOUT
-    )
+    public = replace(_teacher(data, "wrn", PUBLIC_TEACHER_EPOCHS), scoring="public", dropout=PUBLIC_DROPOUT)
     laws = [
         *flips,
         CandidateLaw("proden-0.5", "uniform, q = 0.5, two candidates or more", PRODENBinomialMin2(0.5)),
@@ -264,7 +289,7 @@ def published_results(law: str, data: str) -> tuple[PublishedResult, ...]:
 def _spec(
     data: str, law: CandidateLaw, contender: Contender, recipe_name: str = "fast", epochs: int = EPOCHS
 ) -> Spec:
-    net, recipe = choose_setting(data, recipe_name, changes={"epochs": epochs})
+    net, recipe = _named_recipe(data, recipe_name, epochs)
     assert recipe.views is not None
     views = replace(contender.views, weak=recipe.views.weak, strong=recipe.views.strong)
     if views.n_strong:  # it belongs to the law; methods that train in their own way leave it out
@@ -279,8 +304,13 @@ _WITH_VIEWS = ("cc", "proden")
 _OWN_TRAINING = ("papi", "pico", "crosel", "able")
 #: Why a published method of this kind has no rows.
 NOT_COMPARED = "CLSP is not compared: it prunes the candidates by the features of a pretrained network."
-#: Settings of the comparison of methods.
+#: Laws of the comparison of methods, and its settings on CIFAR-10.
 COMPARED = ("uniform-0.5", "instance", "complementary")
+#: The comparisons of methods; that on digits needs no GPU and has more seeds.
+COMPARISONS: Mapping[str, Comparison] = {
+    "cifar10": Comparison("cifar10", "CIFAR-10", {law: law for law in COMPARED}),
+    SMALL_DATA: Comparison(SMALL_DATA, "Digits", {law: f"{SMALL_DATA}-{law}" for law in COMPARED}),
+}
 
 
 @functools.cache
@@ -308,7 +338,7 @@ def modern_rows() -> Mapping[str, ModernRow]:
 
     def add(name: str, law: CandidateLaw, spec: Spec, *, title: str = ours.title, seeds: int = SEEDS) -> None:
         published = published_results(law.name, spec.data) if "/" not in name else ()
-        part = "Comparison of methods"
+        part = f"Comparison of methods, {DATASETS[spec.data].title}"
         if "/" not in name:
             part = f"{DATASETS[spec.data].title}, {NETS[spec.net].title}, {spec.recipe.epochs} epochs"
         rows.append(ModernRow(name, part, law, title, spec, seeds, published))
@@ -349,4 +379,9 @@ def modern_rows() -> Mapping[str, ModernRow]:
         for contender in list(contenders().values())[1:]:
             spec = _spec("cifar10", laws[name], contender)
             add(f"{name}/{contender.name}", laws[name], spec, title=contender.title)
+    for name, setting in COMPARISONS[SMALL_DATA].settings.items():
+        law = candidate_laws(SMALL_DATA)[name]
+        for contender in contenders().values():
+            spec = _spec(SMALL_DATA, law, contender)
+            add(f"{setting}/{contender.name}", law, spec, title=contender.title, seeds=DIGITS_SEEDS)
     return {row.name: row for row in rows}
