@@ -334,7 +334,7 @@ def pop_purify(case: Case, dtype: torch.dtype, tolerances: Tolerances) -> Iterat
     for epoch, weights in enumerate(history, start=1):
         stored = rule.end_epoch(weights.log(), candidates, stored, epoch)
     yield Check("new_state/candidate_mask", lambda: stored.rows[KEPT].int(), EXACT)
-    yield Check("new_state/weights", lambda: stored.targets, tolerances.state)
+    yield Check("new_state/weights", lambda: stored.weights, tolerances.state)
     yield Check("new_state/theta", lambda: stored.shared[THRESHOLD], tolerances.state)
     yield Check("new_state/entries_changed", lambda: int((candidates != stored.rows[KEPT]).sum()), EXACT)
 
