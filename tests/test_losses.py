@@ -21,9 +21,12 @@ from propall import (
 from propall.data.augmentation import Augmentation
 from propall.data.dataset import PartialDataset
 from propall.methods import METHODS
+from propall.methods.cavl import CAVL
 from propall.methods.cc import CC
 from propall.methods.cpe import CPE
 from propall.methods.ga import GA
+from propall.methods.lwc import LWC
+from propall.methods.lws import LWS
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.rc import RC
@@ -506,6 +509,48 @@ def test_a_batch_may_be_filled_up_with_copies_of_weight_0():
         expected = restricted_softmax(logits[:2], candidates[:2])
         torch.testing.assert_close(criterion.rows_weights[:2], expected)
         assert torch.equal(criterion.rows_weights[2], before[2])
+
+
+@pytest.mark.parametrize("objective", [RC(), CAVL(), LWS(), LWC()])
+def test_copies_of_weight_0_leave_a_refreshed_memory_alone(objective):
+    candidates = torch.tensor([[True, True, False], [True, True, True], [False, True, True]])
+    index, weight = torch.tensor([0, 1, 0, 2]), torch.tensor([1.0, 1.0, 0.0, 0.0])
+    logits = torch.tensor([[2.0, 0, 0], [0, 1, 0], [torch.nan] * 3, [torch.inf] * 3])
+    filled = candidates[index] & (weight[:, None] > 0)  # no candidates at all
+    alone, both = (PartialLabelLoss(objective, candidates=candidates) for _ in range(2))
+    alone.refresh(logits[:2], candidates[:2], index=index[:2])
+    for order in (torch.arange(4), torch.tensor([2, 3, 1, 0])):
+        both.refresh(logits[order], filled[order], index=index[order], weight=weight[order])
+        assert torch.equal(both.rows_weights, alone.rows_weights)
+        loss = both(logits[order], filled[order], index=index[order], weight=weight[order])
+        assert loss.isfinite()
+    views = Views(targets="memory")
+    alone, both = (ConsistencyLoss(objective, views, candidates=candidates) for _ in range(2))
+    alone.refresh(logits[:2], logits[:2], candidates[:2], index=index[:2])
+    both.refresh(logits, logits, filled, index=index, weight=weight)
+    for name, memory in alone.named_buffers():
+        assert torch.equal(dict(both.named_buffers())[name], memory), name
+
+
+def test_rows_of_weight_0_keep_every_digit_of_their_memory():
+    candidates = torch.ones(2, 3, dtype=torch.bool)
+    criterion = PartialLabelLoss(PRODEN(), candidates=candidates).double()
+    criterion.rows_weights.copy_(torch.tensor([[0.1, 0.2, 0.7]] * 2, dtype=torch.float64))
+    before = criterion.rows_weights[1].clone()
+    criterion(torch.randn(2, 3), candidates, index=torch.arange(2), weight=torch.tensor([1.0, 0.0]))
+    assert torch.equal(criterion.rows_weights[1], before)
+
+
+def test_time_does_not_depend_on_the_default_dtype():
+    sets = torch.ones(1, 3, dtype=torch.bool)
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        step = PartialLabelLoss(CC())._step(sets, sets.device, 0.9973, 257)
+    finally:
+        torch.set_default_dtype(before)
+    assert step.epoch == 257
+    assert float(step.progress) == pytest.approx(0.9973, abs=1e-6)
 
 
 def test_dense_logits_have_views_too():

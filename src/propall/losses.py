@@ -244,7 +244,9 @@ class PartialLabelLoss(nn.Module):
             uniform = torch.rand(sets.shape, device=device).clamp(1e-7, 1 - 1e-7)
         # Not `as_tensor` or `full`: a compiler would compile anew for every number.
         time = [
-            t.to(device, torch.float32) if isinstance(t, Tensor) else torch.ones((), device=device) * t
+            t.to(device, torch.float32)
+            if isinstance(t, Tensor)
+            else torch.ones((), dtype=torch.float32, device=device) * t
             for t in (progress, epoch)
         ]
         return Step(time[0], time[1], uniform)
@@ -348,13 +350,38 @@ class PartialLabelLoss(nn.Module):
         candidates: CandidateMatrix,
         *,
         index: Int[Tensor, "b"],
+        weight: Tensor | None = None,
         progress: float | Tensor = 0.0,
         epoch: float | Tensor = 0.0,
     ) -> None:
-        """Update the memory from logits computed after the optimizer's step (RC, CAVL, LWS, LWC)."""
-        rows, sets, _ = self._flatten(logits, _as_tensor(candidates))
+        """Update the memory from logits computed after the optimizer's step (RC, CAVL, LWS, LWC).
+
+        Args:
+            logits: scores of the updated network, shaped like those of the step.
+            candidates: those of the step.
+            index: positions of the instances in the training set.
+            weight: those of the step; instances without a row of positive weight keep their memory.
+            progress: completed share of training, from 0 to 1.
+            epoch: number of completed epochs.
+        """
+        rows, sets, batch = self._flatten(logits, _as_tensor(candidates))
         step = self._step(sets, rows.device, progress, epoch)
-        self._remember(_tied_to_time(rows, step), sets, self._state(index, len(sets)), step, index)
+        self._refresh(rows, sets, batch, index, weight, step)
+
+    def _refresh(
+        self,
+        logits: Float[Tensor, "vb k"],
+        sets: Bool[Tensor, "b k"],
+        batch: list[int],
+        index: Int[Tensor, "b"],
+        weight: Tensor | None,
+        step: Step,
+    ) -> None:
+        counted = None if weight is None else _row_weights(weight, batch) > 0
+        if counted is not None:
+            logits, sets = _neutralize(~counted, logits, sets)
+        state = self._state(index, len(sets))
+        self._remember(_tied_to_time(logits, step), sets, state, step, index, counted)
 
     @torch.no_grad()
     def _remember(
@@ -379,7 +406,7 @@ class PartialLabelLoss(nn.Module):
             if rows_that_count is not None and counted is not None:
                 rows = rows[rows_that_count]
                 is_new = counted[rows_that_count].view(-1, *[1] * (rows.dim() - 1))
-                rows = torch.where(is_new, rows, state.rows[name].to(rows))
+                rows = torch.where(is_new, rows.to(memory.dtype), state.rows[name])
             memory[index] = rows.to(memory.dtype)
         for name, value in new.shared.items():
             getattr(self, f"shared_{name}").copy_(value)
@@ -510,13 +537,24 @@ class ConsistencyLoss(PartialLabelLoss):
         candidates: CandidateMatrix,
         *,
         index: Int[Tensor, "b"],
+        weight: Tensor | None = None,
         progress: float | Tensor = 0.0,
         epoch: float | Tensor = 0.0,
     ) -> None:
-        """Update the memory from logits computed after the optimizer's step (RC, CAVL, LWS, LWC)."""
-        logits, sets, _ = self._flatten_views(weak, strong, _as_tensor(candidates))
+        """Update the memory from logits computed after the optimizer's step (RC, CAVL, LWS, LWC).
+
+        Args:
+            weak: logits of the weak view by the updated network.
+            strong: likewise of the strong view, or a sequence of those of each.
+            candidates: those of the step.
+            index: positions of the instances in the training set.
+            weight: those of the step; instances without a row of positive weight keep their memory.
+            progress: completed share of training, from 0 to 1.
+            epoch: number of completed epochs.
+        """
+        logits, sets, batch = self._flatten_views(weak, strong, _as_tensor(candidates))
         step = self._step(sets, logits.device, progress, epoch)
-        self._remember(_tied_to_time(logits, step), sets, self._state(index, len(sets)), step, index)
+        self._refresh(logits, sets, batch, index, weight, step)
 
     def _flatten_views(
         self, weak: Tensor, strong: Tensor | Sequence[Tensor], candidates: Tensor

@@ -160,6 +160,17 @@ def test_the_bank_holds_the_outputs_of_all_rows_after_the_last_epochs() -> None:
     assert classifier.state.shared["share"].item() == pytest.approx(selected.float().mean().item())
 
 
+def test_the_share_of_selected_rows_counts_weights() -> None:
+    phase = SelectionPhase(base=None, views=2, history=1, threshold=0.5)
+    sets = torch.nn.functional.one_hot(torch.arange(4) % K, K).bool()
+    scores = 9.0 * torch.cat([sets, sets], 1).float()
+    scores[:2] = 0.0  # neither network is sure of the first two rows
+    state, step = phase.init(sets), Step(torch.tensor(0.5), torch.tensor(20.0), outputs=scores)
+    for weight, share in ((None, 0.5), ([1.0, 1.0, 0.0, 0.0], 0.0), ([1.0, 0.0, 3.0, 0.0], 0.75)):
+        weighted = step._replace(weight=None if weight is None else torch.tensor(weight))
+        assert phase.end_epoch(sets, state, weighted).shared["share"] == share
+
+
 def test_the_classifier_is_the_mean_of_two_different_networks() -> None:
     classifier, train = fitted(epochs=1)
     net = classifier.net

@@ -19,6 +19,7 @@ def test_dropout_of_wide_resnets_acts_in_training_only():
     net = WideResNet((3, 8, 8), 4, depth=10, width=1, dropout=0.5)
     assert [p.shape for p in net.parameters()] == [p.shape for p in plain.parameters()]
     assert sum(isinstance(part, torch.nn.Dropout) for part in net.modules()) == 3  # one per block
+    assert all(part.p == 0.5 for part in net.modules() if isinstance(part, torch.nn.Dropout))
     assert not any(isinstance(part, torch.nn.Dropout) for part in plain.modules())
     x = torch.randn(4, 3, 8, 8)
     assert not torch.equal(net(x), net(x))

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -100,3 +101,6 @@ def test_only_rows_that_count_decide_whether_the_threshold_grows():
     second = rule.purify(average, sets, torch.tensor(0.1), torch.tensor([False, True]))
     assert both.threshold == pytest.approx(0.1)  # a sixth of the candidates was removed
     assert second.threshold == pytest.approx(0.15)
+    # A third of the entries of the rows that count, a sixth of all.
+    first = replace(rule, change=0.25).purify(average, sets, torch.tensor(0.1), torch.tensor([True, False]))
+    assert first.threshold == pytest.approx(0.1)

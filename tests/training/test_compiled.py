@@ -142,6 +142,17 @@ def test_a_capture_is_reused_for_the_next_stack_of_its_shape():
     compiled.release()
 
 
+def test_capturing_draws_no_random_numbers():
+    def net(in_shape, n_classes):
+        return torch.nn.Sequential(torch.nn.Linear(*in_shape, n_classes), torch.nn.Dropout(0.5))
+
+    stack = Stack(runs(), CC(), net, Recipe(epochs=2, batch_size=8))
+    captured = compiled.Captured(stack, compiling=False)
+    before = torch.get_rng_state()
+    captured._prepare()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.gpu
 def test_old_captures_are_released(monkeypatch):
     compiled.release()

@@ -14,7 +14,7 @@ from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.rc import RC
 from propall.numerics import restricted_softmax, uniform_weights
-from propall.training.cleaning import KEPT, ConformalCleaning, Purification
+from propall.training.cleaning import KEPT, THRESHOLD, ConformalCleaning, Purification
 from propall.training.consistency import MEMORY, PREDICTIONS, TOLERANCE, ConsistentObjective
 from propall.training.contract import State, Step
 from propall.training.views import Views, balance_term, rectified, soft_target, widened
@@ -234,6 +234,8 @@ def test_purification_of_hard_targets_averages_predictions():
 
 def test_weights_outside_the_candidates_follow_a_cleaning_too():
     sets, log_p = of_one_class()
+    sets = torch.cat([sets, torch.zeros(120, 2, dtype=torch.bool)], 1)
+    log_p = torch.cat([log_p, log_p[:, :2] - 2], 1).log_softmax(-1)
     for base in (LWS(), LWC()):
         views = Views(cleaning=Purification(1, 1, threshold=0.05))
         consistent = ConsistentObjective(base, views)
@@ -262,6 +264,78 @@ def test_a_base_objective_with_memory_is_cleaned_at_once(cleaning, targets):
         assert removed.any()
         assert not after.rows["weights"][removed].any()
         torch.testing.assert_close(after.rows["weights"].sum(-1), torch.ones(120))
+
+
+def test_a_selected_label_stays_selected_until_it_is_removed():
+    kept = torch.tensor([[True, True, False], [True, True, False]])
+    selected, seen = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), torch.full((2, 3), 1 / 3)
+    state = CAVL().init(torch.ones(2, 3, dtype=torch.bool)).with_rows(weights=selected)
+    after = CAVL().after_cleaning(kept, torch.tensor([[0.9, 0.1, 0.0]] * 2), seen.log(), state)
+    assert after.rows["weights"].tolist() == [[0, 1, 0], [0.5, 0.5, 0]]
+
+
+@pytest.mark.parametrize("mask", ["rectified", "widened"])
+@pytest.mark.parametrize("cleaning", [ConformalCleaning(start=1), Purification(1, 1, threshold=0.05)])
+def test_remembered_targets_with_labels_outside_the_set_follow_a_cleaning(mask, cleaning):
+    sets, log_p = of_one_class()
+    sets[:3] = torch.eye(3, dtype=torch.bool)  # nothing can be removed here
+    views = Views(targets="memory", mask=mask, tolerance="auto", cleaning=cleaning)
+    consistent = ConsistentObjective(CC(), views)
+    old = torch.tensor([0.2, 0.2, 0.6]).expand(120, 3)
+    state = consistent.init(sets).with_rows(**{MEMORY: old, PREDICTIONS: log_p})
+    if mask == "widened":
+        state = state.with_shared(**{TOLERANCE: torch.tensor(0.1)})
+    after = consistent.end_epoch(sets, state, Step(torch.tensor(0.5), torch.tensor(20.0))).rows
+    changed = (after[KEPT] != sets).any(-1)
+    assert changed.any()
+    assert not changed[:3].any()
+    expected = soft_target(log_p, after[KEPT], views, 0.1)
+    torch.testing.assert_close(after[MEMORY][changed], expected[changed])
+    assert torch.equal(after[MEMORY][~changed], old[~changed])
+
+
+def test_new_targets_after_a_cleaning_have_the_temperature():
+    sets = torch.ones(100, 3, dtype=torch.bool)
+    likely = torch.tensor([0.5, 0.3, 0.2]).log().expand(100, 3)
+    rule = ConformalCleaning(start=1, alpha=0.0)
+    consistent = ConsistentObjective(CC(), Views(targets="memory", temperature=2.0, cleaning=rule))
+    rows = {PREDICTIONS: likely, KEPT: torch.tensor([True, True, False]).expand(100, 3).clone()}
+    step = Step(torch.tensor(0.5), torch.tensor(12.0))
+    after = consistent.end_epoch(sets, consistent.init(sets).with_rows(**rows), step).rows
+    assert after[KEPT].all()  # the third label comes back
+    torch.testing.assert_close(after[MEMORY], (likely / 2).softmax(-1))
+
+
+def test_targets_stay_equal_until_memory_starts():
+    sets = torch.ones(2, 3, dtype=torch.bool)
+    views = Views(targets="memory", one_hot=True, memory_from=0.9, cleaning=Purification(1, 1))
+    consistent = ConsistentObjective(CC(), views)
+    likely = torch.tensor([[0.5, 0.3, 0.2], [0.4, 0.59, 0.01]])
+    state = consistent.init(sets).with_rows(**{PREDICTIONS: likely.log()})
+    after = consistent.end_epoch(sets, state, Step(torch.tensor(0.5), torch.tensor(1.0)))
+    torch.testing.assert_close(after.rows[MEMORY], torch.full((2, 3), 1 / 3))
+
+
+def test_purification_replaces_targets_by_their_average():
+    sets = torch.ones(1, 3, dtype=torch.bool)
+    views = Views(targets="memory", momentum=0.0, cleaning=Purification(2, 2, threshold=0.0))
+    consistent, state = ConsistentObjective(CC(), views), None
+    for epoch, seen in enumerate(([0.7, 0.2, 0.1], [0.1, 0.2, 0.7]), start=1):
+        state = consistent.init(sets) if state is None else state
+        state = state.with_rows(**{MEMORY: torch.tensor([seen])})
+        state = consistent.end_epoch(sets, state, Step(torch.tensor(0.5), torch.tensor(float(epoch))))
+    torch.testing.assert_close(state.rows[MEMORY], torch.tensor([[0.4, 0.2, 0.4]]))
+
+
+def test_rows_of_weight_0_do_not_decide_whether_the_threshold_grows():
+    sets = torch.ones(2, 3, dtype=torch.bool)
+    rule = Purification(1, 1, threshold=0.1, growth=0.5, change=0.01)
+    consistent = ConsistentObjective(CC(), Views(cleaning=rule))
+    likely = torch.tensor([[0.5, 0.49, 0.01], [0.4, 0.3, 0.3]])  # the first row loses a candidate
+    state = consistent.init(sets).with_rows(**{PREDICTIONS: likely.log()})
+    for weight, expected in (([1.0, 1.0], 0.1), ([0.0, 1.0], 0.15)):
+        step = Step(torch.tensor(0.5), torch.tensor(1.0), weight=torch.tensor(weight))
+        assert consistent.end_epoch(sets, state, step).shared[THRESHOLD] == pytest.approx(expected)
 
 
 def test_purification_averages_the_targets_of_rows_that_were_not_visited():

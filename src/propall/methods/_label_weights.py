@@ -39,7 +39,13 @@ class LabelWeights(RowwiseObjective):
         """`weighted_cross_entropy` with the stored weights."""
         return weighted_cross_entropy(logits, state.rows["weights"])
 
-    def after_cleaning(self, kept: Bool[Tensor, "n k"], weights: Float[Tensor, "n k"], state: State) -> State:
+    def after_cleaning(
+        self,
+        kept: Bool[Tensor, "n k"],
+        weights: Float[Tensor, "n k"],
+        predictions: Float[Tensor, "n k"],
+        state: State,
+    ) -> State:
         """Take the weights of the cleaning."""
         return state.with_rows(weights=weights)
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from propall.numerics import full_precision, restrict_weights
+from propall.numerics import full_precision
 from propall.training.contract import Candidates, Logits, RowLosses, RowwiseObjective, State, Step
 
 
@@ -58,9 +58,15 @@ class LeveragedLoss(RowwiseObjective):
         """Evaluate the formula with the stored weights."""
         return self.formula(logits, candidates, state.rows["weights"], **self.hyperparameters())
 
-    def after_cleaning(self, kept: Bool[Tensor, "n k"], weights: Float[Tensor, "n k"], state: State) -> State:
-        """Take the weights of the cleaning; those of the other labels keep their proportions."""
-        outside = restrict_weights(state.rows["weights"], ~kept)
+    def after_cleaning(
+        self,
+        kept: Bool[Tensor, "n k"],
+        weights: Float[Tensor, "n k"],
+        predictions: Float[Tensor, "n k"],
+        state: State,
+    ) -> State:
+        """Take the weights of the cleaning, and for the other labels those of the predictions."""
+        outside = side_weights(predictions, kept)
         return state.with_rows(weights=torch.where(kept, weights.to(outside), outside))
 
     def update(self, logits: Logits, candidates: Candidates, state: State, step: Step) -> State:

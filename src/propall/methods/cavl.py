@@ -48,7 +48,13 @@ class CAVL(LabelWeights):
     cost = "2 forward + 1 backward"
     fresh_logits = True
 
-    def after_cleaning(self, kept: Bool[Tensor, "n k"], weights: Float[Tensor, "n k"], state: State) -> State:
+    def after_cleaning(
+        self,
+        kept: Bool[Tensor, "n k"],
+        weights: Float[Tensor, "n k"],
+        predictions: Float[Tensor, "n k"],
+        state: State,
+    ) -> State:
         """Keep the selected label; where it was removed, start again with equal weights."""
         return state.with_rows(weights=restrict_weights(state.rows["weights"], kept))
 

@@ -232,7 +232,8 @@ class SelectionPhase(Objective):
         )
         is_selected = torch.stack(selected, 1)
         state = state.with_rows(bank=bank, selected=is_selected, labels=torch.stack(labels, 1))
-        return state.with_shared(share=is_selected.to(bank).mean())
+        share = is_selected.to(bank).mean(-1)
+        return state.with_shared(share=weighted_mean(share, step.weight))
 
     def scores(self, logits: Float[Tensor, "b m"], state: State) -> Float[Tensor, "b k"]:
         """The mean of both networks' scores."""

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from propall.numerics import restricted_softmax
+from propall.numerics import restrict_weights, restricted_softmax
 from propall.registry import Registry, by_name, check_integers
 
 #: Names of what cleaning stores: the remaining candidates, a sum of predictions, the threshold.
@@ -61,7 +61,7 @@ class Cleaning(ABC):
             candidates: the original sets.
             stored: what was stored before.
             epoch: number of completed epochs.
-            targets: the remembered targets, if the views remember soft ones.
+            targets: the remembered targets, if the views remember soft ones on the candidates alone.
             counted: True on the rows whose weight is above 0; None: all.
         """
 
@@ -149,8 +149,7 @@ class Purification(Cleaning):
         """One purification of sets by the average weights; `counted` rows decide whether theta grows."""
         weights = average * kept
         remaining = kept & (weights >= threshold * weights.amax(-1, keepdim=True))
-        weights = weights * remaining
-        weights = weights / weights.sum(-1, keepdim=True)
+        weights = restrict_weights(average, remaining)
         removed = kept != remaining if counted is None else (kept != remaining)[counted]
         grows = (threshold < self.largest_threshold) & (removed.sum() < self.change * removed.numel())
         return Purified(remaining, weights, torch.where(grows, threshold * (1 + self.growth), threshold))
@@ -166,8 +165,8 @@ class ConformalCleaning(Cleaning):
     .. math:: \frac{1 + \#\{v : a_v \ge 1 - (1 - \epsilon) p_j\}}{1 + V}
 
     and j stays in S if its p-value exceeds alpha plus the mean mass outside the sets. Epsilon halves with
-    every epoch. Where nothing would stay, all of S does. Sets may grow back. Label weights become the
-    prediction restricted to what is kept.
+    every epoch. Where nothing would stay, all of S does. Sets may grow back. Label weights of base losses
+    become the prediction restricted to what is kept.
 
     Attributes:
         start: epochs before the first cleaning.
@@ -180,7 +179,8 @@ class ConformalCleaning(Cleaning):
     Notes:
         Reference rows are the rows with one candidate if there are enough of them, otherwise rows at even
         distances. They are also trained on, as the authors do with small data. Predictions are those of the
-        training pass, for reference rows and others alike.
+        training pass, for reference rows and others alike. Targets that views remember are restricted to what
+        is kept, where the authors replace them by the restricted prediction.
     """
 
     start: int = 10

@@ -212,36 +212,42 @@ class ConsistentObjective(Objective):
     def _cleaned(self, cleaning: Cleaning, candidates: Tensor, state: State, step: Step) -> State:
         """The state after candidates were removed, in the memories of views and base objective alike."""
         views, before = self.views, state.rows[KEPT]
+        remembers = views.targets == "memory"
         # With another mask, a target also holds labels that are no candidates.
-        remembers = views.targets == "memory" and views.mask == "candidates"
+        inside = views.mask == "candidates"
         cleaned = cleaning.end_epoch(
             state.rows[PREDICTIONS],
             candidates,
             Cleaned(state.rows, state.shared),
             int(step.epoch),
             # Hard targets say nothing about the other candidates.
-            targets=state.rows[MEMORY] if remembers and not views.one_hot else None,
+            targets=state.rows[MEMORY] if remembers and inside and not views.one_hot else None,
             counted=None if step.weight is None else step.weight > 0,
         )
         state = state.with_rows(**cleaned.rows).with_shared(**cleaned.shared)
         if cleaned.weights is None:
             return state
         if remembers:
-            replacing = cleaned.weights if cleaning.replaces_targets else None
+            replacing = cleaned.weights if inside and cleaning.replaces_targets else None
             state = state.with_rows(**{MEMORY: self._cleaned_targets(replacing, before, state, step)})
-        return self.base.after_cleaning(state.rows[KEPT], cleaned.weights, state)
+        return self.base.after_cleaning(state.rows[KEPT], cleaned.weights, state.rows[PREDICTIONS], state)
 
     def _cleaned_targets(
         self, replacing: Tensor | None, before: Tensor, state: State, step: Step
     ) -> Float[Tensor, "n k"]:
-        """Remembered targets on the new sets; rows to which a candidate returned get new ones."""
-        views, kept = self.views, state.rows[KEPT]
+        """Remembered targets on the new sets.
+
+        Rows to which a candidate returned get new ones from their latest prediction; with a mask that admits
+        other labels, so do all rows whose set changed.
+        """
+        views, kept, remembered = self.views, state.rows[KEPT], state.rows[MEMORY]
         if replacing is not None:
             targets = hardened(replacing) if views.one_hot else replacing
         else:
-            returned = (kept & ~before).any(-1, keepdim=True)
-            anew = soft_target(state.rows[PREDICTIONS], kept, views)
-            targets = torch.where(returned, anew, restrict_weights(state.rows[MEMORY], kept))
+            inside = views.mask == "candidates"
+            stale = (kept & ~before if inside else kept != before).any(-1, keepdim=True)
+            anew = soft_target(state.rows[PREDICTIONS], kept, views, self._tolerance(state))
+            targets = torch.where(stale, anew, restrict_weights(remembered, kept) if inside else remembered)
         return torch.where(step.progress < views.memory_from, uniform_weights(kept), targets)
 
     def scores(self, logits: Float[Tensor, "b k"], state: State) -> Float[Tensor, "b k"]:

@@ -281,12 +281,19 @@ class Objective(Method):
         """
         return state
 
-    def after_cleaning(self, kept: Bool[Tensor, "n k"], weights: Float[Tensor, "n k"], state: State) -> State:
+    def after_cleaning(
+        self,
+        kept: Bool[Tensor, "n k"],
+        weights: Float[Tensor, "n k"],
+        predictions: Float[Tensor, "n k"],
+        state: State,
+    ) -> State:
         """State after candidates were removed between epochs; objectives with label weights follow.
 
         Args:
             kept: the remaining candidates of the whole training set.
-            weights: label weights on them, from the predictions of the epoch.
+            weights: label weights on them.
+            predictions: log-probabilities of all labels at the latest visit of each row.
             state: with the rows of the whole training set.
         """
         return state
