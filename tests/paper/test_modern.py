@@ -12,7 +12,7 @@ from propall.paper import modern
 from propall.paper.evidence import Evidence
 from propall.paper.monitors import CurveRecorder
 from propall.paper.pages import report_page, reproduction_markdown
-from propall.paper.pages.modern import methods_table, modern_exhibits, modern_results
+from propall.paper.pages.modern import methods_table, modern_exhibits, modern_results, modern_sections
 from propall.paper.results import RunResult
 from propall.paper.results_io import open_folder, write_folder
 from propall.paper.specs import Spec, Split, Teacher
@@ -90,6 +90,7 @@ def test_each_law_has_its_views():
     public, sure = (rows[name].spec.teacher for name in ("instance-public", "instance-sure"))
     assert (public.scoring, public.dropout) == ("public", 0.3)
     assert sure == replace(public, dropout=0.0)
+    assert len(rows["instance-sure"].specs()) == 1
     assert "dropout" not in sure.to_dict()  # its key is that of 0.2.0
     assert rows["instance-sure"].spec.key == "09e0f303d364eef9b3cb6fc4"
     # The headline rows have the candidate sets of the short ones.
@@ -190,6 +191,18 @@ def test_the_start_of_a_process_that_resumes_is_not_training_time():
     assert times == {epoch: 60.0 + epoch for epoch in range(1, 21)}
 
 
+def test_the_time_of_an_epoch_is_unknown_if_every_process_trained_one(result):
+    recorder = CurveRecorder([None], every=1)
+    for epoch in range(1, 4):
+        recorder.begin(3, [0], epoch - 1)
+        recorder._measured[f"time/{epoch}"] = torch.tensor(10.0 * epoch, dtype=torch.float64)
+        saved = recorder.state()
+        recorder = CurveRecorder([None], every=1)
+        recorder.restore(saved)
+    assert recorder.times() == {1: 10.0}
+    assert modern.training_time(replace(result(), times=recorder.times())) is None
+
+
 def fill(store, levels):
     for name, level in levels.items():
         for spec in modern_rows()[name].specs():
@@ -217,11 +230,16 @@ def test_chance_leaves_ranks_open(tmp_path):
         known = modern.run_spread(results, CIFAR10)
         assert (known.spread.deviation, known.spread.degrees) == (pytest.approx(0.1), 2)
         assert known.lowest == 95
+        add("uniform-0.7", [0.969, 0.97, 0.971])  # the lowest of several rows
+        add("kmnist-uniform-0.5", [0.5, 0.9])  # other images say nothing about these
+        results = modern_results(Evidence(store))
+        known = modern.run_spread(results, CIFAR10)
+        assert (known.spread.deviation, known.spread.degrees, known.lowest) == (pytest.approx(0.1), 4, 95)
         # A setting with one method, and methods whose spread is not known, have no ranges.
         ranges = {"propall": (1, 2), "cc": (1, 2), "proden": (3, 3)}
         assert modern.rank_ranges(results, CIFAR10) == {"uniform-0.5": ranges}
         table = methods_table(results)
-        assert "(pooled standard deviation 0.10 points, 2 degrees of freedom)" in table.caption
+        assert "(pooled standard deviation 0.10 points, 4 degrees of freedom)" in table.caption
         assert "Methods below 95 %" in table.caption
         shown = {row.title: [cell.text for cell in row.cells] for row in table.rows}
         assert "1–2" in shown["CC"]
@@ -243,7 +261,7 @@ def test_methods_on_digits_need_no_gpu():
     assert {(s.data, s.net, s.recipe.epochs, s.recipe.precision) for s in specs} == {
         ("digits", "small_cnn", 45, "float32")
     }
-    assert len(rows["digits-instance/cc"].specs()) >= modern.FEWEST_REPEATS
+    assert len(rows["digits-instance/cc"].specs()) >= modern.FEWEST_REPEATS == 5
     one, teacher = rows["digits-instance/cc"].spec, rows["digits-instance/cc"].spec.teacher
     assert teacher.net == "small_cnn"
     assert not one.recipe.views.strong.flip
@@ -268,7 +286,9 @@ def test_methods_with_enough_seeds_are_ranked_by_their_own_spread(tmp_path):
         ranges = {"propall": (1, 2), "cc": (1, 2), "dirk": (3, 3)}
         assert modern.rank_ranges(results, DIGITS) == {"instance": ranges}
         table = methods_table(results, DIGITS)
-        assert "Games-Howell" in table.caption
+        assert "Tamhane's T2" in table.caption
+        shown = {row.title: row.cells[3].mean for row in table.rows}  # after three columns of another law
+        assert (shown["ProPaLL"], shown["CC"], shown["DIRK"]) == pytest.approx((98.0, 96.0, 50.0))
         assert table.caption.startswith("Digits, small CNN, 45 epochs")
         labels = [exhibit.name for exhibit in modern_exhibits(results)]
         assert labels == ["modern", "modern-methods-digits"]
@@ -278,6 +298,38 @@ def test_methods_with_enough_seeds_are_ranked_by_their_own_spread(tmp_path):
         results = modern_results(Evidence(store))
         assert not modern.has_repeats(results, DIGITS)
         assert "Tukey-Kramer" in methods_table(results, DIGITS).caption
+
+
+def test_a_method_whose_spread_is_not_known_still_counts_as_a_competitor(tmp_path):
+    levels = {"uniform-0.5": 0.9202, "uniform-0.5/cc": 0.9201, "uniform-0.5/proden": 0.9199}
+    with Store(tmp_path / "results.sqlite") as store:
+        for name, level in levels.items():
+            (spec,) = modern_rows()[name].specs(seeds=1)
+            store.add(replace(made_up(spec, level), accuracy=level))
+        for spec, level in zip(modern_rows()["uniform-0.1"].specs(), (0.914, 0.92, 0.926), strict=True):
+            store.add(replace(made_up(spec, level), accuracy=level))
+        results = modern_results(Evidence(store))
+        assert modern.rank_ranges(results, CIFAR10)["uniform-0.5"] == {"propall": (1, 3), "cc": (1, 3)}
+
+
+def test_the_heading_names_open_ranks_only_if_all_are_known(tmp_path):
+    rows = {name: 0.95 for law in COMPARED for name in (law, f"{law}/cc")}
+    with Store(tmp_path / "results.sqlite") as store:
+
+        def heading(levels):
+            for name, level in levels.items():
+                (spec,) = modern_rows()[name].specs(seeds=1)
+                store.add(replace(made_up(spec, level), accuracy=level))
+            (section,) = modern_sections(Evidence(store))
+            return section.heading
+
+        fill(store, {"uniform-0.1": 0.9})
+        assert "chance" not in heading(
+            {name: 0.8 for name in rows if name != "uniform-0.5"} | {"uniform-0.5": 0.96}
+        )
+    with Store(tmp_path / "known.sqlite") as store:
+        fill(store, {"uniform-0.1": 0.9})
+        assert "; chance leaves ranks 1–2, 1–2 and 1–2 open" in heading(rows)
 
 
 def test_ranks_need_all_methods_and_settings(tmp_path):
@@ -290,8 +342,14 @@ def test_ranks_need_all_methods_and_settings(tmp_path):
         }
         fill(store, {"instance/cc": 0.8, "complementary": 0.9, "complementary/cc": 0.8})
         ranks = modern.method_ranks(modern_results(Evidence(store)), CIFAR10)
-    assert ranks["propall"]["mean"] == pytest.approx(4 / 3)
-    assert ranks["cc"]["mean"] == pytest.approx(5 / 3)
+        assert ranks["propall"]["mean"] == pytest.approx(4 / 3)
+        assert ranks["cc"]["mean"] == pytest.approx(5 / 3)
+        # Methods that were run under one law only change its ranks, not the mean ranks of the others.
+        fill(store, {f"uniform-0.5/{name}": 0.92 for name in ("proden", "pop", "dirk")})
+        ranks = modern.method_ranks(modern_results(Evidence(store)), CIFAR10)
+        assert ranks["propall"] == {"uniform-0.5": 5, "instance": 1, "complementary": 1, "mean": 4 / 3}
+        assert ranks["cc"]["mean"] == pytest.approx(5 / 3)
+        assert "mean" not in ranks["pop"]
 
 
 def test_the_page_and_the_markdown_show_the_table(tmp_path):

@@ -18,7 +18,7 @@ from propall.methods.pl_knn import PLKNN
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.paper import progress as progress_module
-from propall.paper import scheduler
+from propall.paper import scheduler, workers
 from propall.paper.progress import RunProgress
 from propall.paper.runtime_estimates import RuntimeEstimates
 from propall.paper.specs import Spec, Split
@@ -341,6 +341,20 @@ class Started(RunProgress):
 
     def started(self, specs):
         self.specs += specs
+
+
+def test_failed_and_absent_runs_are_not_left_by_the_time_limit(tmp_path, monkeypatch):
+    def fail(task, monitor=None):
+        raise RuntimeError("no")
+        yield
+
+    monkeypatch.setattr(workers, "run_stacks", fail)
+    absent = Spec("cifar10", CC(), "linear", small()[0].recipe, Exactly(2))
+    with Store(tmp_path / "results.sqlite") as store:
+        plan = scheduler.run_missing([*small(), absent], store, device="cpu", root=tmp_path, time_limit=100)
+    assert plan.failures
+    assert plan.absent == [absent]
+    assert plan.unfinished == []
 
 
 def test_no_time_runs_nothing(tmp_path):

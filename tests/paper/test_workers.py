@@ -74,7 +74,7 @@ class Scripted(WorkerPool):
         if fate == "lost half-way":
             return [WorkerMessage(slot, "results", half), WorkerMessage(slot, "lost", reason="killed")]
         if fate == "stopped":
-            return [WorkerMessage(slot, "results", half), WorkerMessage(slot, "stopped")]
+            return [WorkerMessage(slot, "results", half), WorkerMessage(slot, "done")]
         if fate == "failed":
             return [WorkerMessage(slot, "failed", reason="no")]
         return [

@@ -194,21 +194,31 @@ def training_time(result: RunResult) -> TrainingTime | None:
 def method_ranks(results: Sequence[RowResult], comparison: Comparison) -> dict[str, dict[str, float]]:
     """Return the rank of each method (1 is best, ties share a rank) by law, from the finished runs.
 
-    A law is ranked if at least two methods have results; `mean` is the mean over the laws, for methods that
-    are ranked under all of them. What chance leaves open is in `rank_ranges`.
+    A law is ranked if at least two methods have results; `mean` is the mean over the laws of the ranks among
+    the methods that have results under all of them. What chance leaves open is in `rank_ranges`.
     """
+    means = {
+        law: {name: result.mean or 0.0 for name, result in _compared(results, comparison, law).items()}
+        for law in comparison.settings
+    }
+    ranks: dict[str, dict[str, float]] = {}
+    for law, by_method in means.items():
+        if len(by_method) > 1:
+            for name, rank in _ranks(by_method).items():
+                ranks.setdefault(name, {})[law] = rank
+    everywhere = set.intersection(*(set(by_method) for by_method in means.values()))
+    if len(everywhere) > 1:
+        among = [_ranks({name: by_method[name] for name in everywhere}) for by_method in means.values()]
+        for name in everywhere:
+            ranks[name]["mean"] = statistics.fmean(by_method[name] for by_method in among)
+    return ranks
+
+
+def _ranks(means: Mapping[str, float]) -> dict[str, float]:
+    """Return the rank of each method; 1 is the highest mean, ties share a rank."""
     from scipy.stats import rankdata
 
-    ranks: dict[str, dict[str, float]] = {}
-    laws = [law for law in comparison.settings if len(_compared(results, comparison, law)) > 1]
-    for law in laws:
-        means = {name: result.mean or 0.0 for name, result in _compared(results, comparison, law).items()}
-        for name, rank in zip(means, rankdata([-mean for mean in means.values()]), strict=True):
-            ranks.setdefault(name, {})[law] = float(rank)
-    for by_law in ranks.values():
-        if len(by_law) == len(laws) == len(comparison.settings):
-            by_law["mean"] = statistics.fmean(by_law.values())
-    return ranks
+    return dict(zip(means, map(float, rankdata([-mean for mean in means.values()])), strict=True))
 
 
 class RunSpread(NamedTuple):
@@ -250,8 +260,9 @@ def rank_ranges(
 ) -> dict[str, dict[str, tuple[int, int]]]:
     """Return the best and worst rank of each method that chance leaves open, by law and method.
 
-    If all methods have enough runs, by the spread of each method's own (Games-Howell). Otherwise methods
-    below the accuracies from which the spread is known have no range, see `run_spread`; without it, none has.
+    If all methods have enough runs, by the spread of each method's own (Tamhane's T2). Otherwise by a common
+    spread (Tukey-Kramer), and methods below the accuracies from which it is known have no range, see
+    `run_spread`; without it, none has.
 
     Args:
         results: of all rows.
@@ -262,20 +273,18 @@ def rank_ranges(
         return {}
     repeats, ranges = has_repeats(results, comparison), {}
     for law in comparison.settings:
-        compared = {
-            name: result
-            for name, result in _compared(results, comparison, law).items()
-            if repeats or (result.mean or 0.0) >= known.lowest
-        }
+        compared = _compared(results, comparison, law)
         if len(compared) < 2:
             continue
         if repeats:
             runs = {name: list(result.values.values()) for name, result in compared.items()}
             ranges[law] = stats.rank_ranges_of_runs(runs)
-        else:
-            means = {name: result.mean or 0.0 for name, result in compared.items()}
-            counts = {name: len(result.results) for name, result in compared.items()}
-            ranges[law] = stats.rank_ranges(means, counts, known.spread)
+            continue
+        means = {name: result.mean or 0.0 for name, result in compared.items()}
+        counts = {name: len(result.results) for name, result in compared.items()}
+        # Of all methods, also those whose own range is not shown: the others are compared with them.
+        of_all = stats.rank_ranges(means, counts, known.spread)
+        ranges[law] = {name: range_ for name, range_ in of_all.items() if means[name] >= known.lowest}
     return ranges
 
 

@@ -122,7 +122,7 @@ class CurveRecorder(Monitor):
         """Return training seconds up to each epoch, without evaluation; empty unless the run trains alone.
 
         The start of a process that resumed the run, with its compiling, is left out: the time up to its first
-        measured epoch counts like the other epochs, or not at all if there are no others.
+        measured epoch counts like the other epochs. If there are no others, only the first time is returned.
         """
         measured = {int(epoch): float(value) for epoch, value in self._measured_at("time")}
         resumed = [int(epoch) for epoch, _ in self._measured_at("resumed")]
@@ -130,8 +130,10 @@ class CurveRecorder(Monitor):
         steps = list(pairwise(measured))
         starts = {(a, b) for a, b in steps if any(a <= done < b for done in resumed)}
         others = [step for step in steps if step not in starts]
+        if steps and not others:  # nothing is known of the time of an epoch
+            return times
         epochs = sum(b - a for a, b in others)
-        pace = sum(measured[b] - measured[a] for a, b in others) / epochs if epochs else 0.0
+        pace = sum(measured[b] - measured[a] for a, b in others) / max(1, epochs)
         for a, b in steps:
             times[b] = times[a] + ((b - a) * pace if (a, b) in starts else measured[b] - measured[a])
         return times

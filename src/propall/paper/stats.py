@@ -18,6 +18,9 @@ Blocks = Literal["data sets", "runs"]
 #: Scores of each method, one per block, higher is better; None or NaN if missing.
 Scores = Mapping[str, Sequence[Number | None]]
 
+#: Relative difference below which two numbers count as equal.
+ROUNDING = 1e-9
+
 
 class RepeatedBlocksWarning(UserWarning):
     """Runs on one data set are treated as independent blocks, which overstates significance."""
@@ -58,8 +61,8 @@ def paired_p(ours: Sequence[Number], theirs: Sequence[Number]) -> float | None:
         return None
     # Differences equal up to rounding would be divided by rounding noise.
     scale = max(1.0, float(np.abs(np.concatenate([ours, theirs])).max()))
-    if np.ptp(gaps) <= 1e-9 * scale:
-        return 1.0 if abs(gaps[0]) <= 1e-9 * scale else 0.0
+    if np.ptp(gaps) <= ROUNDING * scale:
+        return 1.0 if abs(gaps[0]) <= ROUNDING * scale else 0.0
     return float(stats.ttest_1samp(gaps, 0.0).pvalue)
 
 
@@ -120,13 +123,18 @@ def rank_ranges_of_runs(
 ) -> dict[str, tuple[int, int]]:
     r"""Return what `rank_ranges` does, for methods that each have a spread of their own.
 
-    Two methods differ beyond chance if their means do by the Games-Howell test [games1976pairwise]: by more
-    than :math:`q_\alpha \sqrt{(v_a + v_b) / 2}`, with the squared standard errors v of the means and Welch's
-    degrees of freedom :math:`(v_a + v_b)^2 / (v_a^2 / (n_a - 1) + v_b^2 / (n_b - 1))`.
+    Two methods differ beyond chance if their means do by Tamhane's T2 test [tamhane1979comparison], which is
+    Welch's t-test of every pair at the level :math:`1 - (1 - \alpha)^{2 / k (k - 1)}` for k methods: by more
+    than :math:`t \sqrt{v_a + v_b}`, with the squared standard errors v of the means, and t with
+    :math:`(v_a + v_b)^2 / (v_a^2 / (n_a - 1) + v_b^2 / (n_b - 1))` degrees of freedom.
 
     Args:
         runs: scores of each method, at least two of each.
-        alpha: probability that any two equally good methods are told apart.
+        alpha: bound on the probability that any two equally good methods are told apart.
+
+    Notes:
+        The Games-Howell test is less strict, but not at its level with few runs: in a simulation with 17
+        equally good methods and 5 runs of each, it told two apart in 10 % of the cases instead of 5 %.
 
     Examples:
         >>> rank_ranges_of_runs({"a": [95.0, 95.2, 95.1], "b": [94.0, 96.0, 95.0], "c": [70.0, 70.1, 70.2]})
@@ -136,14 +144,17 @@ def rank_ranges_of_runs(
         return dict.fromkeys(runs, (1, 1))
     means = {name: float(np.mean(scores)) for name, scores in runs.items()}
     errors = {name: float(np.var(scores, ddof=1)) / len(scores) for name, scores in runs.items()}
+    level = 1 - (1 - alpha) ** (1 / math.comb(len(runs), 2))
 
     def is_better(one: str, other: str) -> bool:
         gap, error = means[one] - means[other], errors[one] + errors[other]
-        if gap <= 0 or error == 0:
-            return gap > 0
+        scale = max(1.0, abs(means[one]))
+        # Equal up to rounding, or without any spread apart from rounding.
+        if gap <= ROUNDING * scale or error <= (ROUNDING * scale) ** 2:
+            return gap > ROUNDING * scale
         parts = (errors[name] ** 2 / (len(runs[name]) - 1) for name in (one, other))
-        quantile = stats.studentized_range.isf(alpha, len(runs), error**2 / sum(parts))
-        return gap > float(quantile) * math.sqrt(error / 2)
+        quantile = stats.t.isf(level / 2, error**2 / sum(parts))
+        return gap > float(quantile) * math.sqrt(error)
 
     return _open_ranks(means, is_better)
 

@@ -35,7 +35,7 @@ class WorkerMessage(NamedTuple):
     """A message from a worker: results of a stack, how its group ended, or its death."""
 
     slot: int
-    kind: Literal["results", "done", "stopped", "failed", "lost"]  # stopped: at the time limit
+    kind: Literal["results", "done", "failed", "lost"]  # done: also at the time limit
     results: Sequence[RunResult] = ()
     reason: str = ""
 
@@ -105,7 +105,7 @@ def _run(slot: int, task: RunTask, monitor: Monitor | None = None) -> Iterator[W
         for results in run_stacks(task, monitor):
             yield WorkerMessage(slot, "results", results)
     except TimeLimitReached:
-        yield WorkerMessage(slot, "stopped")
+        yield WorkerMessage(slot, "done")
     except (ValueError, RuntimeError, OSError) as error:  # out of memory, for example
         yield WorkerMessage(slot, "failed", reason=str(error))
     else:

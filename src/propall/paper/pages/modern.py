@@ -158,7 +158,7 @@ def describe_ranges(results: Sequence[RowResult], comparison: Comparison) -> str
     if known is None:
         return ""
     if modern.has_repeats(results, comparison):
-        return "Ranges: ranks that chance leaves open (Games-Howell, 5 %). "
+        return "Ranges: ranks that chance leaves open (Tamhane's T2, 5 %). "
     spread = known.spread
     return (
         f"Ranges: ranks that chance leaves open (Tukey-Kramer, 5 %) if single runs of all methods vary like "
@@ -178,6 +178,10 @@ def _finding(results: Sequence[RowResult]) -> str:
     means = [by_law["mean"] for by_law in ranks.values() if "mean" in by_law]
     better = sum(mean < place for mean in means)
     ranges = modern.rank_ranges(results, comparison)
-    open_ranks = [format_range(ranges.get(law, {}).get("propall")) for law in comparison.settings]
-    chance = f"; chance leaves ranks {join_names(open_ranks)} open" if any(ranges.values()) else ""
+    ours = [ranges.get(law, {}).get("propall") for law in comparison.settings]
+    chance = (
+        f"; chance leaves ranks {join_names([format_range(ranks) for ranks in ours])} open"
+        if all(ours)
+        else ""
+    )
     return f"ProPaLL's mean rank is {place:.1f}, place {better + 1} of {len(means)} methods{chance}"

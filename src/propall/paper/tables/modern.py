@@ -47,7 +47,7 @@ _DATA = ("cifar10", "fashion_mnist", "kmnist")
 SMALL_DATA = "digits"
 #: Numbers of epochs of the rows with the fast network, and seeds of the shorter ones.
 EPOCHS, LONG_EPOCHS, SEEDS = 45, 120, 3
-#: Seeds of the comparison of methods on digits, which a CPU repeats in an hour.
+#: Seeds of the comparison of methods on digits, which two cores repeat in about two hours.
 DIGITS_SEEDS = 10
 #: Epochs of the longest rows, with two strong views: the fast network, and WRN-28-10 (a quarter of an hour).
 LONGEST_EPOCHS, WRN_EPOCHS = 200, 80
