@@ -158,7 +158,14 @@ def test_saturation_leaves_gray_images_alone():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("crop", -1), ("operations", 1.5), ("cutout", -3), ("strength", -1.0), ("strength", "high")],
+    [
+        ("flip", "sometimes"),
+        ("crop", -1),
+        ("operations", 1.5),
+        ("cutout", -3),
+        ("strength", -1.0),
+        ("strength", "high"),
+    ],
 )
 def test_bad_values_are_named(name, value):
     # With PROPALL_CHECK_SHAPES=1, the wrong type is refused first.

@@ -106,6 +106,9 @@ def test_each_law_has_its_views():
         "wrn28_10",
     ]
     assert rows["clean-wrn"].spec.corruption == IndependentFlip(0.0)
+    flips = rows["instance-alternating"].spec.recipe.views
+    assert (flips.weak.flip, flips.strong.flip) == ("alternating", "alternating")
+    assert replace(flips, weak=Views().weak, strong=Views().strong) == rows["instance"].spec.recipe.views
     two, others = rows["instance/propall-two-strong"].spec, rows["instance/glws"].spec
     assert two.recipe.views.n_strong == others.recipe.views.n_strong == 2
     assert two.method == rows["instance"].spec.method

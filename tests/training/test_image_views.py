@@ -50,6 +50,29 @@ def test_which_images_are_mirrored_is_drawn_anew_in_every_epoch():
         assert 0.3 < (mirrored[earlier] == mirrored[later]).float().mean() < 0.7
 
 
+def test_alternating_flips_show_both_versions_in_two_epochs():
+    x = photos(400)
+    flip = Augmentation(flip="alternating", crop=0)
+    views = Views(weak=flip, strong=flip)
+    by_epoch = [ImageViews(x, views, seed=3)(x, torch.arange(400), epoch=epoch) for epoch in range(4)]
+    mirrored = [[(part == x).flatten(1).all(1).logical_not() for part in parts] for parts in by_epoch]
+    for view in range(2):
+        first, second, third, fourth = (parts[view] for parts in mirrored)
+        assert torch.equal(second, ~first)
+        assert torch.equal(third, first)
+        assert torch.equal(fourth, second)
+        assert 150 < int(first.sum()) < 250
+        assert torch.equal(by_epoch[0][view][first], x[first].flip(-1))
+    assert not torch.equal(mirrored[0][0], mirrored[0][1])  # views are mirrored independently
+    other = ImageViews(x, views, seed=4)(x, torch.arange(400))
+    assert not torch.equal(other[0], by_epoch[0][0])
+    # Everything else is drawn anew in every epoch.
+    shifting = replace(views, weak=replace(flip, crop=1), strong=replace(flip, crop=1))
+    augment = ImageViews(x, shifting)
+    assert not torch.equal(augment(x, torch.arange(400))[0], augment(x, torch.arange(400), epoch=2)[0])
+    assert Views.from_dict(views.to_dict()) == views
+
+
 def test_a_view_does_not_depend_on_its_batch():
     x, augment = photos(), ImageViews(photos())
     together = augment(x, torch.arange(12), epoch=3)

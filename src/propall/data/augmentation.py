@@ -8,7 +8,7 @@ operations can be captured in a CUDA graph.
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,8 @@ from propall.registry import check_integers
 
 #: Weights of red, green and blue in a gray image.
 LUMA = (0.299, 0.587, 0.114)
+#: Value of `Augmentation.flip`.
+ALTERNATING: Final = "alternating"
 #: Draws per random operation: which one, its strength, a second strength (translation).
 DRAWS_PER_OPERATION = 3
 
@@ -30,7 +32,8 @@ class Augmentation:
     The steps in order: mirror, shifted crop, random operations, cutout.
 
     Attributes:
-        flip: mirror half of the images left to right.
+        flip: mirror half of the images left to right: drawn anew in every epoch, or "alternating": half of
+            them in even epochs and the other half in odd ones, so that two epochs show both versions.
         crop: largest shift in pixels; the border is filled by reflection.
         operations: number of random operations per image, each drawn uniformly from ten: four geometric
             (rotate, shear x, shear y, translate), brightness, contrast, saturation, solarize, posterize and
@@ -40,10 +43,11 @@ class Augmentation:
         cutout: side of a square hole at a random position, clipped at the border; 0 for none.
 
     References:
-        [cubuk2020randaugment] for the operations, [devries2017cutout] for cutout.
+        [cubuk2020randaugment] for the operations, [devries2017cutout] for cutout, [jordan2024airbench] for
+        alternating flips.
     """
 
-    flip: bool = True
+    flip: bool | Literal["alternating"] = True
     crop: int = 4
     operations: int = 0
     strength: float = 1.0
@@ -53,18 +57,20 @@ class Augmentation:
     KINDS: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
+        if self.flip not in (False, True, ALTERNATING):
+            raise ValueError(f"flip: got {self.flip!r}; expected True, False or {ALTERNATING!r}.")
         check_integers(self, crop=0, operations=0, cutout=0)
         strength: Any = self.strength
         if not isinstance(strength, Real) or not float(strength) >= 0:
             raise ValueError(f"strength: got {self.strength!r}; expected a number, 0 or more.")
 
     @classmethod
-    def weak(cls, size: int = 32, *, flip: bool = True) -> Self:
+    def weak(cls, size: int = 32, *, flip: bool | Literal["alternating"] = True) -> Self:
         """Mirror, and shift by up to an eighth of the image's side."""
         return cls(flip=flip, crop=size // 8)
 
     @classmethod
-    def strong(cls, size: int = 32, *, flip: bool = True) -> Self:
+    def strong(cls, size: int = 32, *, flip: bool | Literal["alternating"] = True) -> Self:
         """Mirror, shift, two random operations and a hole of half the image's side.
 
         Images that must not be mirrored, such as digits, get operations of half the strength and a hole of a
@@ -72,7 +78,7 @@ class Augmentation:
         """
         crop = size // 8
         if flip:
-            return cls(crop=crop, operations=2, cutout=size // 2)
+            return cls(flip=flip, crop=crop, operations=2, cutout=size // 2)
         return cls(flip=False, crop=crop, operations=2, strength=0.5, cutout=size // 3)
 
     @property
@@ -94,8 +100,8 @@ class Augmentation:
         Args:
             images: pixels in any affine scale, for example normalized by mean and standard deviation.
             draws: uniform on (0, 1), `n_draws` per image.
-            odd_epoch: whether to mirror the other half of the images. Two epochs show both versions only if
-                they have the same draws; `propall.training.image_views` draws anew in every epoch.
+            odd_epoch: whether to mirror the other half of the images. With alternating flips, the first draw
+                of an image is to be the same in every epoch; `propall.training.image_views` does so.
             low: value of a black pixel, per channel or per image and channel.
             high: value of a white pixel, likewise.
         """

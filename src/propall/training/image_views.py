@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from propall import counter_rng
-from propall.data.augmentation import Augmentation
+from propall.data.augmentation import ALTERNATING, Augmentation
 from propall.training.views import Views, check_views
 
 #: Images with fewer pixels per side get gentler operations: a few pixels carry their meaning.
@@ -68,8 +68,11 @@ def augment_views(
     for number in range(1 + views.n_strong):
         augmentation = views.strong if number else views.weak
         slots = torch.arange(augmentation.n_draws, device=keys.device)
+        times = epoch[..., None]
+        if augmentation.flip == ALTERNATING:  # the first draw, which decides on the flip, is that of epoch 0
+            times = times * (slots > 0)
         draws = counter_rng.uniform(
-            seed[..., None], epoch[..., None], keys[..., None], number, slots, dtype=images.dtype
+            seed[..., None], times, keys[..., None], number, slots, dtype=images.dtype
         )
         parts.append(augmentation(images, draws.flatten(0, -2), odd, low=pixels.low, high=pixels.high))
     return parts

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from propall.data import DATASETS
+from propall.data.augmentation import ALTERNATING
 from propall.data.corruption import (
     Complementary,
     Corruption,
@@ -298,6 +299,13 @@ def _spec(
     return Spec(data, contender.method, net, recipe, law.corruption, teacher=law.teacher, protocol=MODERN)
 
 
+def _alternating(spec: Spec) -> Spec:
+    views = spec.recipe.views
+    assert views is not None
+    weak, strong = (replace(augmentation, flip=ALTERNATING) for augmentation in (views.weak, views.strong))
+    return replace(spec, recipe=replace(spec.recipe, views=replace(views, weak=weak, strong=strong)))
+
+
 #: Methods of the comparison that are base losses with the default views.
 _WITH_VIEWS = ("cc", "proden")
 #: Methods of the comparison that are trained in their own way.
@@ -355,6 +363,11 @@ def modern_rows() -> Mapping[str, ModernRow]:
     # Sets of the public law hardly tell some classes apart; with the balance term no class is lost.
     public = replace(laws["instance-public"], balance=COMPLEMENTARY_BALANCE)
     add(f"{public.name}-balanced", public, _spec("cifar10", public, ours), title=f"{ours.title}, balanced")
+    for name in COMPARED:
+        title = f"{ours.title}, alternating flips"
+        add(
+            f"{name}-{ALTERNATING}", laws[name], _alternating(_spec("cifar10", laws[name], ours)), title=title
+        )
     for name in (*COMPARED, "proden-0.5"):
         spec = _spec("cifar10", laws[name], ours, epochs=LONG_EPOCHS)
         add(f"{name}-{LONG_EPOCHS}", laws[name], spec, seeds=1)
