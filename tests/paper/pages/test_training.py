@@ -1,5 +1,7 @@
 """The page of `propall train`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -76,10 +78,22 @@ def test_a_sheet_is_checked():
 def test_the_page_says_what_was_measured(results, tmp_path):
     html = training_page(results, view_sheet(results[0].spec)).to_html()
     assert "ProPaLL reaches 93.50 % test accuracy in 10" in html.replace("\N{NO-BREAK SPACE}", " ")
-    assert "94 % test accuracy is first reached after" in html
+    assert "94 % test accuracy is reached after" in html
     assert html.count('<img src="data:image/png') == 30
     assert "views: balance" in html
     assert len(html) < 1_000_000
+
+
+def test_the_heading_on_time_has_the_smallest_mean_of_its_table(results):
+    def heading(*curves):
+        runs = [replace(result, curve=curve) for result, curve in zip(results[:2], curves, strict=True)]
+        assert len({run.spec.method for run in runs}) == 1
+        return training_page(runs, None).to_html().replace("\N{NO-BREAK SPACE}", " ")
+
+    # Both runs take ten seconds for two epochs; the level of the heading is the highest of all epochs.
+    assert "95 % test accuracy is reached after 10 s" in heading({1: 0.94, 2: 0.95}, {1: 0.5, 2: 0.95})
+    # One run after five seconds, the other after ten: neither, but their mean.
+    assert "94 % test accuracy is reached after 7.5 s" in heading({1: 0.94, 2: 0.94}, {1: 0.5, 2: 0.94})
 
 
 def test_methods_without_epochs_are_among_the_numbers_only(results):

@@ -148,12 +148,12 @@ def _times(by_method: Mapping[str, Sequence[RunResult]], results: Sequence[RunRe
     )
     table = ReportTable(columns, rows, f"Seconds until the test accuracy is first reached. {how}")
     fastest = min(
-        (s for run in results if (s := time_to_accuracy(run, levels[-1])) is not None), default=None
-    ) if levels else None  # fmt: skip
+        (row.cells[-1].mean for row in rows if levels and row.cells[-1].mean is not None), default=None
+    )
     heading = (
         "No level of accuracy was reached"
         if fastest is None
-        else f"{levels[-1]} % test accuracy is first reached after {duration(fastest)}"
+        else f"{levels[-1]} % test accuracy is reached after {duration(fastest)}"
     )
     return PageSection(heading, table, "", run_provenance(results), label="Time to accuracy")
 
