@@ -150,6 +150,45 @@ def test_train_prints_a_table_and_goes_on(run, tmp_path):
     assert all(0 <= row["accuracy"] <= 1 for row in results)
 
 
+def test_train_says_which_options_mean_nothing_to_a_method(run, tmp_path):
+    words = ["train", "digits", "--recipe", "fast", "--net", "small_cnn", "--epochs", "1", "--seeds", "1"]
+    words += ["--strong-views", "1", "--no-page", "--out", str(tmp_path)]
+    code, out, err = run(*words, "--method", "pl_knn", "--method", "pico")
+    assert code == 0
+    assert "--recipe, --strong-views, --net and --epochs have no effect on PL-KNN: without a net" in err
+    assert "--strong-views has no effect on PiCO: with one weak and one strong view" in err
+    assert "small_cnn, 1 epoch" in out
+    code, out, err = run("train", "digits", "--method", "pl_knn", "--seeds", "1", "--out", str(tmp_path))
+    assert code == 0
+    assert "effect" not in err
+    assert "epoch" not in out
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--lr", "-1", "error: --lr: got -1.0; expected"),
+        ("--strong-views", "2", "error: --strong-views: 2, but the default recipe of digits has no views"),
+        ("--corruption", "nope", "error: corruption: unknown name 'nope'"),
+    ],
+)
+def test_errors_name_the_flag_that_was_typed(run, tmp_path, flag, value, message):
+    code, _, err = run("train", "digits", flag, value, "--out", str(tmp_path))
+    assert code == 1
+    assert message in " ".join(err.split())
+
+
+def test_reproduce_names_all_that_can_be_reproduced(run):
+    code, _, err = run("reproduce", "nope", "--dry-run")
+    assert code == 1
+    assert "noise_complementary, all, modern." in " ".join(err.split())
+    assert "did you mean 'modern'?" in run("reproduce", "moderm", "--dry-run")[2]
+    assert "modern has a command of its own" in " ".join(
+        run("reproduce", "modern,real", "--dry-run")[2].split()
+    )
+    assert run("reproduce", "real/lost/cc, uniform", "--dry-run")[0] == 0
+
+
 def test_demo_writes_a_page(run, tmp_path, monkeypatch):
     from propall.paper.studies import demo
     from propall.training.recipe import Recipe
@@ -170,8 +209,8 @@ def test_demo_writes_a_page(run, tmp_path, monkeypatch):
 def test_errors_are_one_line_unless_debugging(run, tmp_path):
     code, _, err = run("train", "digits", "--lr", "-1", "--out", str(tmp_path))
     assert code == 1
-    assert err.startswith("error: learning_rate")
-    with pytest.raises(ValueError, match="learning_rate"):
+    assert err.startswith("error: --lr: ")
+    with pytest.raises(ValueError, match="--lr: "):
         main(["--debug", "train", "digits", "--lr", "-1", "--out", str(tmp_path)])
 
 

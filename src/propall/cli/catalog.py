@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from propall.cli.app import FIRST_STEPS, Application, app
-from propall.cli.option_groups import grouped_command
-from propall.cli.terminal import AsJson, Device, open_console, print_json, print_line, print_table
+from propall.cli.option_groups import flags_of, grouped_command
+from propall.cli.terminal import AsJson, Device, open_console, print_json, print_line, print_note, print_table
 from propall.wording import duration, plural
 
 if TYPE_CHECKING:
@@ -239,6 +239,10 @@ class RecipeOptions:
     weight_decay: Annotated[float | None, _training("--wd", help="Weight decay.")] = None
     optimizer: Annotated[Optimizer | None, _training(help="Optimizer.")] = None
 
+    def given_flags(self) -> list[str]:
+        """Names of the flags that were given."""
+        return [name for name, value in flags_of(self).items() if value is not None]
+
     def setting(self, data: str, corruption: str | None) -> NamedRecipe:
         """Return the network and recipe for a data set and the kind of its candidate sets."""
         from propall.paper.custom_runs import choose_setting
@@ -314,6 +318,10 @@ def train(
         setting=setting,
     )
     stored = custom_runs.count_stored(specs, out)
+    given = training.given_flags()
+    by_views = [flag for flag in given if flag in ("--views", "--strong-views")]
+    for sentence in custom_runs.describe_ignored(specs, training=given, views=by_views):
+        print_note(sentence)
     with AccuracyBar(data) as bar:
         folder, results = custom_runs.train_runs(specs, out, device=device, monitor=bar)
     path = None
@@ -323,12 +331,10 @@ def train(
     if json_output:
         print_json([result.to_dict() for result in results])
         return
-    first = specs[0]
+    first = next((spec for spec in specs if spec.trains_network), specs[0])
+    how = f"; {first.net}, {plural(first.recipe.epochs, 'epoch')}" if first.trains_network else ""
     drawn_by = "its own candidate sets" if first.corruption is None else repr(first.corruption)
-    print_line(
-        f"{data}: {drawn_by}; {results[0].candidates:.2f} candidates on average; {first.net}, "
-        f"{plural(first.recipe.epochs, 'epoch')}\n"
-    )
+    print_line(f"{data}: {drawn_by}; {results[0].candidates:.2f} candidates on average{how}\n")
     rows = []
     for row in custom_runs.summarize(results):
         std = "" if row.std is None else f"{row.std:.2f}"

@@ -70,6 +70,12 @@ class _Option:
     def is_flag(self) -> bool:
         return isinstance(self.mark, OptionInfo)
 
+    @property
+    def flag(self) -> str:
+        """The flag as it is typed."""
+        declared = getattr(self.mark, "default", None)  # in annotations, typer has the first name there
+        return declared if isinstance(declared, str) else f"--{self.key.replace('_', '-')}"
+
 
 def grouped_command(
     app: typer.Typer, *, panel: str | None = None, hints: Mapping[str, str] | None = None
@@ -98,7 +104,11 @@ def grouped_command(
             for name, group in groups.items():
                 keys = {option.key for option in _options_of(group)}
                 values[name] = group(**{key: value for key, value in settings.items() if key in keys})
-            command(**values)
+            try:
+                command(**values)
+            except ValueError as error:
+                _name_flag(error, options)
+                raise
 
         run.__name__, run.__module__ = command.__name__, command.__module__
         # Typer keeps the line breaks of a docstring; without them the terminal wraps its paragraphs.
@@ -162,6 +172,14 @@ def _command_class(options: Mapping[str, _Option], hints: Mapping[str, str]) -> 
                 raise
 
     return GroupedCommand
+
+
+def _name_flag(error: ValueError, options: Mapping[str, _Option]) -> None:
+    """Name the flag, where a message begins with the name of an argument that has another one."""
+    argument, colon, rest = str(error).partition(":")
+    option = options.get(argument)
+    if colon and option is not None and option.is_flag and option.flag != f"--{argument}":
+        error.args = (f"{option.flag}:{rest}", *error.args[1:])
 
 
 def _described_settings(options: Mapping[str, _Option]) -> dict[str, tuple[str, str]]:
@@ -271,6 +289,11 @@ def as_dict(*groups: Any) -> dict[str, Any]:
     }
 
 
+def flags_of(group: Any) -> dict[str, Any]:
+    """Return the values of the flags of a group, by the names that are typed."""
+    return {option.flag: getattr(group, option.key) for option in _options_of(type(group)) if option.is_flag}
+
+
 def as_words(group: Any) -> list[str]:
     """Write the options of a group that differ from their defaults as they are typed in a shell."""
     words = []
@@ -278,5 +301,5 @@ def as_words(group: Any) -> list[str]:
         value = getattr(group, option.key)
         if value != option.default:
             text = _as_text(value)
-            words += [f"--{option.key}", text] if option.is_flag else ["--options", f"{option.key}={text}"]
+            words += [option.flag, text] if option.is_flag else ["--options", f"{option.key}={text}"]
     return [shlex.quote(word) for word in words]

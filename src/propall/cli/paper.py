@@ -188,10 +188,19 @@ def reproduce(
     from propall.paper import reproduction
     from propall.paper.progress import RunProgress
     from propall.paper.store import Store
+    from propall.paper.tables import TABLES
     from propall.paper.tables.modern import MODERN
     from propall.paper.workers import parse_devices
+    from propall.registry import Registry
 
-    if table == MODERN:
+    names = [name.strip() for name in table.split(",")]
+    known = Registry("table", ((name, name) for name in (*TABLES, reproduction.ALL, MODERN)))
+    for name in names:
+        if "/" not in name:
+            known[name]  # raises if there is none
+    if MODERN in names:
+        if len(names) > 1:
+            raise ValueError(f"table: got {table!r}; {MODERN} has a command of its own.")
         _reproduce_modern(selection, execution, json_output)
         return
     if selection.only is not None:

@@ -28,6 +28,7 @@ from propall.training.image_views import ImageViews, pixel_range
 from propall.training.named_recipes import RECIPES, NamedRecipe, adapt_views
 from propall.training.named_views import VIEWS
 from propall.training.recipe import Recipe
+from propall.wording import join_names
 
 #: Data sets whose images change their meaning in a mirror.
 NOT_MIRRORED = ("digits", "mnist", "kmnist")
@@ -219,6 +220,34 @@ def _corruption(has_candidates: bool, name: str | None, fields: Mapping[str, Any
         raise ValueError(f"{key}: {name} has no such setting; expected {expected}.")
     drawn_by: Corruption = corruption(**settings)
     return drawn_by
+
+
+def describe_ignored(
+    specs: Sequence[Spec], *, training: Sequence[str] = (), views: Sequence[str] = ()
+) -> list[str]:
+    """Say which of the given options mean nothing to which methods, a sentence per kind of method.
+
+    Args:
+        specs: the runs.
+        training: given options of the network and its training.
+        views: given options that say which views there are and how they are used, among those of training.
+    """
+    methods = {spec.title: spec.method for spec in specs}
+    without_net = [title for title, method in methods.items() if not method.trains_network]
+    own_views = [
+        title
+        for title, method in methods.items()
+        if isinstance(method, Algorithm) and method.trains_network and method.uses_views
+    ]
+    sentences = []
+    for options, titles, reason in (
+        (training, without_net, "without a network"),
+        (views, own_views, "with one weak and one strong view, used in a way of its own"),
+    ):
+        if options and titles:
+            verb = "has" if len(options) == 1 else "have"
+            sentences.append(f"{join_names(options)} {verb} no effect on {join_names(titles)}: {reason}.")
+    return sentences
 
 
 def train_runs(
