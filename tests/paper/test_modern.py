@@ -109,6 +109,8 @@ def test_each_law_has_its_views():
     flips = rows["instance-alternating"].spec.recipe.views
     assert (flips.weak.flip, flips.strong.flip) == ("alternating", "alternating")
     assert replace(flips, weak=Views().weak, strong=Views().strong) == rows["instance"].spec.recipe.views
+    high, usual = rows["uniform-0.5-wrn-high-rate"].spec.recipe, rows["uniform-0.5-wrn"].spec.recipe
+    assert high == replace(usual, learning_rate=4 * usual.learning_rate)
     two, others = rows["instance/propall-two-strong"].spec, rows["instance/glws"].spec
     assert two.recipe.views.n_strong == others.recipe.views.n_strong == 2
     assert two.method == rows["instance"].spec.method

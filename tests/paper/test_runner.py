@@ -1,6 +1,7 @@
 """Runner: stacked runs give the same numbers as single ones."""
 
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -161,6 +162,24 @@ def test_an_interrupted_annotator_draws_the_same_sets(tmp_path, monkeypatch):
             train_an_epoch()
         assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(train_an_epoch(), whole)  # the last epoch, even after the deadline
+
+
+def test_waiting_for_another_process_ends_at_the_deadline(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(runner, "LOCK_SECONDS", 0.01)
+    recipe = Recipe(epochs=2, batch_size=16, learning_rate=0.1)
+    spec = Spec("digits", CC(), "mlp", QUICK, InstanceDependent(1.0), Split(per_class=4))
+    spec = replace(spec, teacher=Teacher("mlp", recipe))
+    source, device = spec.source(load("digits")), best_device("cpu")
+    teacher_scores(spec, source, device, tmp_path)
+    (path,) = tmp_path.glob("*.safetensors")
+    with path.with_suffix(".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        start = time.time()
+        with pytest.raises(TimeLimitReached):
+            teacher_scores(spec, source, device, tmp_path, deadline=start + 0.1)
+        assert time.time() >= start + 0.1
+    teacher_scores(spec, source, device, tmp_path, deadline=start)  # nobody holds it, so no wait
 
 
 def test_only_a_network_with_dropout_can_have_some():

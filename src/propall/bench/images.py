@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from propall import counter_rng
 from propall.bench.results import BenchmarkResult, describe_machine
-from propall.bench.timing import synchronize
 from propall.data import load
 from propall.data.corruption import IndependentFlip
 from propall.data.dataset import PartialDataset, Problem
@@ -18,7 +17,7 @@ from propall.methods.propall import ProPaLL, noise_scale, propall_loss
 from propall.nets.fast_convnet import FastConvNet
 from propall.numerics import restricted_softmax
 from propall.training.averages import LOOKAHEAD_DECAY
-from propall.training.compiled import Captured
+from propall.training.compiled import Captured, synchronize
 from propall.training.contract import NetFactory, Run
 from propall.training.named_recipes import RECIPES, adapt_views
 from propall.training.networks import SCORING_CHUNK, build

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from propall.bench.timing import synchronize
 from propall.methods.propall import noise_scale, propall_loss
+from propall.training.compiled import synchronize
 from propall.training.recipe import Recipe
 
 

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from propall.bench.peers import eager_epochs
 from propall.bench.results import BenchmarkResult, describe_machine
-from propall.bench.timing import synchronize
 from propall.data.dataset import PartialDataset
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
-from propall.training.compiled import Captured, matrix_precision
+from propall.training.compiled import Captured, matrix_precision, synchronize
 from propall.training.contract import Run
 from propall.training.recipe import Precision, Recipe
 from propall.training.stack import Stack

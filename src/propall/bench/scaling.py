@@ -13,10 +13,11 @@ from torch import Tensor
 
 from propall import kernels
 from propall.bench.results import BenchmarkResult, describe_machine
-from propall.bench.timing import synchronize, time_in_turn, time_on_device
+from propall.bench.timing import time_in_turn, time_on_device
 from propall.data.dataset import PartialDataset
 from propall.methods.propall import ProPaLL, propall_loss
 from propall.nets import NETS
+from propall.training.compiled import synchronize
 from propall.training.contract import Run
 from propall.training.recipe import Recipe
 from propall.training.trainer import Trainer

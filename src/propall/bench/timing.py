@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import torch
 
+from propall.training.compiled import synchronize
+
 #: Work on a GPU: called with the number of the input set to use.
 Work = Callable[[int], object]
 #: Bytes of input sets to cycle through, so that a GPU finds none of them in its cache.
@@ -130,9 +132,3 @@ def _between_events(work: Callable[[], None], repeats: int) -> list[float]:
         end.record()
     torch.cuda.synchronize()
     return [start.elapsed_time(end) / 1e3 for start, end in events]
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

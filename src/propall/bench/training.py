@@ -11,13 +11,12 @@ from torch.nn.functional import one_hot
 
 from propall.bench.peers import EpochTime, eager_epochs
 from propall.bench.results import BenchmarkResult, Measurement, describe_machine
-from propall.bench.timing import synchronize
 from propall.data.dataset import PartialDataset
 from propall.methods.cc import CC
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
-from propall.training.compiled import matrix_precision
+from propall.training.compiled import matrix_precision, synchronize
 from propall.training.contract import NetFactory, Objective, Run, RunScores
 from propall.training.metrics import History
 from propall.training.recipe import Precision, Recipe

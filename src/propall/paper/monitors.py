@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from propall.data.dataset import Problem
+from propall.training.compiled import synchronize
 from propall.training.contract import Monitor, RunScores
 from propall.training.metrics import ProgressBar, accuracy, confusion
 from propall.wording import duration, plural
@@ -187,12 +188,6 @@ class CurveRecorder(Monitor):
             self._seconds_before = max(self._seconds_before, before)
             self._seconds_measuring = max(self._seconds_measuring, measuring)
         self._measured |= measured
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait for a GPU, which runs asynchronously, before reading the clock."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _joined(runs: Collection[int]) -> str:

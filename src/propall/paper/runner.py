@@ -8,6 +8,7 @@ import dataclasses
 import json
 import math
 import shutil
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,13 +29,13 @@ from propall.data.files import data_root
 from propall.methods.cc import CC
 from propall.nets import NETS
 from propall.nets.network import ImageNetwork
-from propall.paper.monitors import LATE_EPOCHS, AccuracyListener, CurveRecorder, synchronize
+from propall.paper.monitors import LATE_EPOCHS, AccuracyListener, CurveRecorder
 from propall.paper.results import RunResult
 from propall.paper.specs import TEACHER, Spec, Teacher
 from propall.provenance import commit, hardware
 from propall.training import compiled
 from propall.training.checkpoint import Checkpoint, TimeLimitReached, is_past, write_tensors
-from propall.training.compiled import best_device, restored_generators
+from propall.training.compiled import best_device, restored_generators, synchronize
 from propall.training.contract import (
     Classifier,
     Monitor,
@@ -51,6 +52,8 @@ from propall.training.trainer import Trainer
 
 #: Rows whose batch statistics published annotators use, see `Teacher`.
 PUBLIC_BATCH = 2000
+#: Seconds between attempts to take a lock that another process holds.
+LOCK_SECONDS = 0.5
 #: File in the checkpoint folder of a stack that lists the keys of its runs.
 _KEYS_FILE = "runs.txt"
 #: Suffix of a checkpoint folder while it is being removed.
@@ -121,6 +124,7 @@ def run_stacks(task: RunTask, monitor: Monitor | None = None) -> Iterator[list[R
     that is an `AccuracyListener` also receives the accuracies. After the deadline no stack starts, and one
     that trains networks with a checkpoint stops at the end of an epoch: both raise `TimeLimitReached`.
     """
+    _check_time(task)
     device = best_device(task.device)
     first = task.specs[0]
     source = first.source(load(first.data, task.root))
@@ -301,7 +305,7 @@ def teacher_scores(
     progress = None if checkpoint is None else checkpoint / f"teacher-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     # Of several processes that need the same teacher, one trains it and the others wait.
-    with _file_lock(path.with_suffix(".lock")):
+    with _file_lock(path.with_suffix(".lock"), deadline):
         if not path.exists():
             x = source.x.to(device)
             if _takes_images(teacher.net, recipe):
@@ -353,15 +357,25 @@ def public_scores(classifier: Classifier, pixels: Tensor) -> Tensor:
 
 
 @contextmanager
-def _file_lock(path: Path) -> Iterator[None]:
-    """Hold a lock that the system releases if the process dies; does nothing on systems without one."""
+def _file_lock(path: Path, deadline: float | None) -> Iterator[None]:
+    """Hold a lock that the system releases if the process dies; does nothing on systems without one.
+
+    While another process holds it, this one waits until the deadline, then raises `TimeLimitReached`.
+    """
     try:
         import fcntl
     except ImportError:
         yield
         return
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if is_past(deadline):
+                    raise TimeLimitReached from None
+                time.sleep(LOCK_SECONDS)
         yield
         path.unlink(missing_ok=True)
 

@@ -51,6 +51,12 @@ def best_device(name: str = "auto") -> torch.device:
     return device
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU, which runs asynchronously, has finished its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 @contextlib.contextmanager
 def matrix_precision(recipe: Recipe) -> Iterator[None]:
     """Allow TF32 in float32 matrix products inside the block if the recipe says so."""
@@ -306,8 +312,11 @@ def training(stack: "Stack", fast: bool | None) -> "Iterator[Captured | Stack]":
         stack: the runs.
         fast: see `TrainingSetup`.
     """
-    with matrix_precision(stack.recipe), few_threads(stack):
-        if fast or (fast is None and stack.stream.device.type == "cuda"):
+    device = stack.stream.device
+    # PyTorch captures graphs on the current GPU, whichever the tensors are on.
+    current = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+    with matrix_precision(stack.recipe), few_threads(stack), current:
+        if fast or (fast is None and device.type == "cuda"):
             with captured(stack, fast) as capture:
                 yield capture
         else:
