@@ -275,22 +275,6 @@ def test_methods_on_digits_need_no_gpu():
     assert balances == [0, 0, 0.5]
 
 
-def test_larger_gray_images_have_rows_without_a_gpu():
-    rows = modern_rows()
-    for data in ("fashion_mnist", "kmnist"):
-        for law in COMPARED:
-            small, large = (rows[f"{data}-{law}{ending}"] for ending in ("-small", ""))
-            spec = small.spec
-            assert (spec.net, spec.recipe.precision, spec.recipe.epochs) == ("small_cnn", "float32", 15)
-            assert (spec.corruption, small.published) == (large.spec.corruption, large.published)
-            assert spec.recipe.views == large.spec.recipe.views
-            assert spec.recipe.views.strong.flip == (data == "fashion_mnist")
-        teacher = rows[f"{data}-instance-small"].spec.teacher
-        assert (teacher.net, teacher.recipe.epochs, teacher.recipe.views.n_strong) == ("small_cnn", 20, 0)
-        # Their sets are not those of the fast network, and say so.
-        assert rows[f"{data}-instance-small"].law.title != rows[f"{data}-instance"].law.title
-
-
 def test_methods_with_enough_seeds_are_ranked_by_their_own_spread(tmp_path):
     runs = {
         "propall": [0.98, 0.981, 0.979, 0.98, 0.98],

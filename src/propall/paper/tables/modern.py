@@ -46,14 +46,10 @@ TITLE = "Images trained with views"
 _DATA = ("cifar10", "fashion_mnist", "kmnist")
 #: Images that a CPU trains on in seconds.
 SMALL_DATA = "digits"
-#: The recipe `fast` for a CPU: another network, and single precision.
-SMALL = "small"
 #: Numbers of epochs of the rows with the fast network, and seeds of the shorter ones.
 EPOCHS, LONG_EPOCHS, SEEDS = 45, 120, 3
 #: Seeds of the comparison of methods on digits, which two cores repeat in about two hours.
 DIGITS_SEEDS = 10
-#: Epochs of the rows of larger images that a core trains in about a quarter of an hour each.
-SMALL_EPOCHS = 15
 #: Epochs of the longest rows, with two strong views: the fast network, and WRN-28-10 (a quarter of an hour).
 LONGEST_EPOCHS, WRN_EPOCHS = 200, 80
 #: Learning rate usual for batches of 512, four times that of the recipes `resnet18` and `wrn`; which one is
@@ -183,15 +179,10 @@ def _shorten(spec: Spec) -> Spec:
 
 
 def _named_recipe(data: str, name: str, epochs: int) -> NamedRecipe:
-    if name == SMALL:
+    if data == SMALL_DATA and name == "fast":  # its network needs larger images, its precision a GPU
         changes = {"epochs": epochs, "precision": "float32"}
-        return choose_setting(data, "fast", net=SmallCNN.name, changes=changes)
+        return choose_setting(data, name, net=SmallCNN.name, changes=changes)
     return choose_setting(data, name, changes={"epochs": epochs})
-
-
-def _fast_recipe(data: str) -> str:
-    """The network of the recipe `fast` needs larger images than digits, and its precision a GPU."""
-    return SMALL if data == SMALL_DATA else "fast"
 
 
 def _teacher(data: str, name: str, epochs: int) -> Teacher:
@@ -202,8 +193,8 @@ def _teacher(data: str, name: str, epochs: int) -> Teacher:
 
 
 def own_teacher(data: str, epochs: int = TEACHER_EPOCHS) -> Teacher:
-    """Return the teacher of our instance-dependent sets: the fast network, for digits a small one."""
-    return _teacher(data, _fast_recipe(data), epochs)
+    """Return the teacher of our instance-dependent candidate sets: the fast network."""
+    return _teacher(data, "fast", epochs)
 
 
 @functools.cache
@@ -300,9 +291,9 @@ def published_results(law: str, data: str) -> tuple[PublishedResult, ...]:
 
 
 def _spec(
-    data: str, law: CandidateLaw, contender: Contender, recipe_name: str | None = None, epochs: int = EPOCHS
+    data: str, law: CandidateLaw, contender: Contender, recipe_name: str = "fast", epochs: int = EPOCHS
 ) -> Spec:
-    net, recipe = _named_recipe(data, recipe_name or _fast_recipe(data), epochs)
+    net, recipe = _named_recipe(data, recipe_name, epochs)
     assert recipe.views is not None
     views = replace(contender.views, weak=recipe.views.weak, strong=recipe.views.strong)
     if views.n_strong:  # it belongs to the law; methods that train in their own way leave it out
@@ -409,11 +400,6 @@ def modern_rows() -> Mapping[str, ModernRow]:
         for name in COMPARED:
             law = candidate_laws(data)[name]
             add(f"{data}-{name}", law, _spec(data, law, ours))
-            if law.teacher is not None:
-                title = law.title.replace("own teacher", "small CNN as teacher")
-                law = replace(law, title=title, teacher=_teacher(data, SMALL, TEACHER_EPOCHS))
-            spec = _spec(data, law, ours, SMALL, SMALL_EPOCHS)
-            add(f"{data}-{name}-{SMALL}", law, spec, seeds=1)
     for name in COMPARED:
         for contender in list(contenders().values())[1:]:
             spec = _spec("cifar10", laws[name], contender)
