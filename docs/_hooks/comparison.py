@@ -1,6 +1,6 @@
 """Tables of our numbers next to published ones, for the page on the state of the art."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from bibliography import with_citations
 from methods import evidence, mean_and_deviation
@@ -9,7 +9,7 @@ from propall.data import DATASETS
 from propall.nets import NETS
 from propall.paper import modern
 from propall.paper.modern import RowResult
-from propall.paper.pages.modern import describe_ranges, format_range
+from propall.paper.pages.modern import OTHER_SETS, describe_ranges, format_range
 from propall.paper.tables.modern import COMPARISONS
 
 
@@ -57,7 +57,7 @@ def published_tables() -> str:
 def methods_table(data: str = "cifar10") -> str:
     """Methods under one recipe, for every law with at least two results; those without one come last."""
     rows, comparison = _rows(), COMPARISONS[data]
-    ranges = modern.rank_ranges(rows, comparison)
+    found = modern.open_ranks(rows, comparison)
     parts = []
     for law, setting in comparison.settings.items():
         results = [result for result in rows if result.row.setting == setting]
@@ -65,24 +65,29 @@ def methods_table(data: str = "cifar10") -> str:
             title = results[0].row.law.title
             parts += [
                 f"### {comparison.title}, {title}, one recipe",
-                _one_recipe(results, ranges.get(law, {})),
+                _one_recipe(
+                    results,
+                    {result.row.method: format_range(found, law, result.row.method) for result in results},
+                    modern.with_other_sets(rows, comparison, law),
+                ),
             ]
     return "\n\n".join(parts)
 
 
-def _one_recipe(results: Sequence[RowResult], ranges: Mapping[str, tuple[int, int]]) -> str:
+def _one_recipe(results: Sequence[RowResult], ranges: Mapping[str, str], others: Collection[str]) -> str:
     lines = ["| method | accuracy, % | runs | rank |", "| --- | --: | --: | --: |"]
     for result in sorted(results, key=lambda result: -(result.mean or 0)):
         accuracy = "not run" if result.mean is None else mean_and_deviation(result.mean, result.std)
         runs = f"{len(result.results)} of {len(result.keys)}"
-        rank = format_range(ranges.get(result.row.method))
-        lines.append(f"| {result.row.title} | {accuracy} | {runs} | {rank} |")
+        title = f"{result.row.title} ({OTHER_SETS})" if result.row.method in others else result.row.title
+        lines.append(f"| {title} | {accuracy} | {runs} | {ranges[result.row.method]} |")
     return "\n".join(lines)
 
 
 def ranking_note(data: str = "cifar10") -> str:
     """How the ranks of `methods_table` are found."""
-    return describe_ranges(_rows(), COMPARISONS[data])
+    comparison = COMPARISONS[data]
+    return describe_ranges(modern.open_ranks(_rows(), comparison), comparison)
 
 
 def annotator_table(measured: Sequence[Mapping[str, str]], rate: float, scoring: str) -> str:

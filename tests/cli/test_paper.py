@@ -139,6 +139,13 @@ def test_an_unknown_table_is_answered_with_the_near_ones(run):
     code, _, err = run("reproduce", "uniforms")
     assert code == 1
     assert "did you mean" in err
+    code, _, err = run("reproduce", "uniform,moden/cc")
+    assert (code, "did you mean 'modern'" in err) == (1, True)
+    code, _, err = run("reproduce", "modern/uniform-0.5")
+    assert code == 1
+    assert "table: got 'modern/uniform-0.5'; choose rows of modern with --only." in err
+    code, _, err = run("reproduce", "uniform,modern")
+    assert (code, "modern has a command of its own" in err) == (1, True)
 
 
 def test_a_report_replaces_no_table(tmp_path, capsys) -> None:
@@ -184,4 +191,4 @@ def test_a_time_limit_leaves_the_rest_to_the_next_call(run):
     assert code == 0
     assert "Time limit reached, 3 runs left" in err
     assert "Comparison of methods, Digits" in out
-    assert "Shortened runs: not comparable" in out
+    assert "Not the protocol of the table: not comparable" in out

@@ -20,7 +20,6 @@ from propall.paper.store import Store
 from propall.paper.tables.modern import (
     COMPARED,
     COMPARISONS,
-    MODERN,
     CandidateLaw,
     ModernRow,
     contenders,
@@ -52,7 +51,7 @@ def tiny(monkeypatch):
     ):
         split = Split(per_class=4)
         spec = Spec("digits", method, "small_cnn", RECIPE, law.corruption, split, teacher=law.teacher)
-        rows.append(ModernRow(name, "Digits", law, method.title, spec, seeds=2))
+        rows.append(ModernRow(name, law, method.title, spec, seeds=2))
     chosen = {row.name: row for row in rows}
     monkeypatch.setattr(modern, "modern_rows", lambda: chosen)
     return chosen
@@ -164,6 +163,8 @@ def test_headings_have_the_epochs_of_the_protocol():
         (result,) = modern.row_results(modern.select_rows(["uniform-0.5"], protocol=protocol), {})
         assert result.part == f"CIFAR-10, fast convnet, {epochs} epochs"
         assert modern.as_dicts([result])[0]["part"] == result.part
+    (result,) = modern.row_results(modern.select_rows(["digits-instance/cc"], protocol="full-9epochs"), {})
+    assert result.part == "Comparison of methods, Digits, small CNN, 9 epochs"
 
 
 def test_training_time_leaves_compiling_out(result):
@@ -215,49 +216,71 @@ def fill(store, levels):
             store.add(replace(found, times={epoch: 50 + 0.8 * epoch for epoch in found.curve}))
 
 
+def add_runs(store, name, accuracies, **fields):
+    for spec, accuracy in zip(modern_rows()[name].specs(seeds=len(accuracies)), accuracies, strict=True):
+        store.add(replace(made_up(spec, accuracy), accuracy=accuracy, **fields))
+
+
 def test_chance_leaves_ranks_open(tmp_path):
-    levels = {"uniform-0.5": 0.96, "uniform-0.5/cc": 0.9599, "uniform-0.5/proden": 0.95, "instance": 0.95}
+    levels = {"uniform-0.5": 0.96, "uniform-0.5/cc": 0.9599, "uniform-0.5/proden": 0.95}
     levels["uniform-0.5/dirk"] = 0.93  # less accurate than any row with several seeds
-
-    def add(name, accuracies):
-        for spec, accuracy in zip(modern_rows()[name].specs(seeds=len(accuracies)), accuracies, strict=True):
-            store.add(replace(made_up(spec, accuracy), accuracy=accuracy))
-
     with Store(tmp_path / "results.sqlite") as store:
         for name, level in levels.items():
-            add(name, [level])
+            add_runs(store, name, [level])
         results = modern_results(Evidence(store))
         assert modern.run_spread(results, CIFAR10) is None  # one run each
-        assert modern.rank_ranges(results, CIFAR10) == {}
+        assert modern.open_ranks(results, CIFAR10) == {}
         assert "Ranges" not in methods_table(results).caption
-        add("uniform-0.1", [0.949, 0.95, 0.951])  # rows outside of the comparison count too
+        add_runs(store, "instance", [0.949, 0.95, 0.951])
         results = modern_results(Evidence(store))
         known = modern.run_spread(results, CIFAR10)
         assert (known.spread.deviation, known.spread.degrees) == (pytest.approx(0.1), 2)
         assert known.lowest == 95
-        add("uniform-0.7", [0.969, 0.97, 0.971])  # the lowest of several rows
-        add("kmnist-uniform-0.5", [0.5, 0.9])  # other images say nothing about these
+        add_runs(store, "complementary/pop", [0.9675, 0.9685, 0.9695])  # the lowest of several rows
+        # Other candidate sets, images and numbers of epochs say nothing about these.
+        add_runs(store, "missing-0.3", [0.5, 0.7, 0.9])
+        add_runs(store, "kmnist-uniform-0.5", [0.5, 0.9])
+        add_runs(store, "digits-uniform-0.5/cc", [0.5, 0.9])
+        add_runs(store, "uniform-0.5-alternating", [0.5, 0.9])
         results = modern_results(Evidence(store))
         known = modern.run_spread(results, CIFAR10)
         assert (known.spread.deviation, known.spread.degrees, known.lowest) == (pytest.approx(0.1), 4, 95)
         # A setting with one method, and methods whose spread is not known, have no ranges.
         ranges = {"propall": (1, 2), "cc": (1, 2), "proden": (3, 3)}
-        assert modern.rank_ranges(results, CIFAR10) == {"uniform-0.5": ranges}
+        assert modern.open_ranks(results, CIFAR10) == {"uniform-0.5": modern.OpenRanks(ranges, known)}
         table = methods_table(results)
-        assert "(pooled standard deviation 0.10 points, 4 degrees of freedom)" in table.caption
+        assert "pooled standard deviation 0.10 points, 4 degrees of freedom)" in table.caption
         assert "Methods below 95 %" in table.caption
         shown = {row.title: [cell.text for cell in row.cells] for row in table.rows}
         assert "1–2" in shown["CC"]
         assert "3" in shown["PRODEN"]
         assert not any("–" in text and len(text) > 1 for text in shown["DIRK"])
-        # Rows of another length say nothing about the spread of these.
-        row = modern_rows()["uniform-0.5-120"]
-        for spec, level in zip(row.specs(seeds=2), (0.5, 0.9), strict=True):
-            store.add(replace(made_up(spec, level), accuracy=level))
-        two_seeds = modern.RowRuns(row, MODERN, row.specs(seeds=2))
-        (longer,) = modern.row_results([two_seeds], store.find(two_seeds.specs))
-        assert len(longer.values) == 2
-        assert modern.run_spread([*results, longer], CIFAR10) == known
+
+
+def test_ranges_of_ranks_narrow_with_the_number_of_runs(tmp_path):
+    with Store(tmp_path / "results.sqlite") as store:
+        add_runs(store, "uniform-0.5", [0.9590, 0.9600, 0.9610])
+        add_runs(store, "uniform-0.5/cc", [0.9635])
+        (one,) = modern.open_ranks(modern_results(Evidence(store)), CIFAR10).values()
+        assert one.ranges == {"propall": (1, 2), "cc": (1, 2)}
+        add_runs(store, "uniform-0.5/cc", [0.9625, 0.9635, 0.9645])
+        (three,) = modern.open_ranks(modern_results(Evidence(store)), CIFAR10).values()
+        assert three.ranges == {"propall": (2, 2), "cc": (1, 1)}
+
+
+def test_rows_with_other_candidate_sets_say_so(tmp_path):
+    with Store(tmp_path / "results.sqlite") as store:
+        for method in ("/cc", "/proden", "/pop"):
+            add_runs(store, f"instance{method}", [0.95], candidates=3.86)
+        add_runs(store, "instance", [0.95, 0.95], candidates=3.87)  # nobody else has the second seed
+        add_runs(store, "uniform-0.5", [0.95], candidates=5.5)
+        add_runs(store, "uniform-0.5/cc", [0.95], candidates=5.5)
+        results = modern_results(Evidence(store))
+        assert modern.with_other_sets(results, CIFAR10, "instance") == {"propall"}
+        assert modern.with_other_sets(results, CIFAR10, "uniform-0.5") == set()
+        remarks = {row.title: row.cells[3].remark for row in methods_table(results).rows}
+        assert remarks["ProPaLL"] == "2 of 3 runs; other candidate sets by the same law"
+        assert remarks["CC"] == "1 of 3 runs"
 
 
 def test_methods_on_digits_need_no_gpu():
@@ -287,22 +310,25 @@ def test_methods_with_enough_seeds_are_ranked_by_their_own_spread(tmp_path):
             for spec, accuracy in zip(row.specs(seeds=5), accuracies, strict=True):
                 store.add(replace(made_up(spec, accuracy), accuracy=accuracy))
         results = modern_results(Evidence(store))
-        assert modern.has_repeats(results, DIGITS)
         ranges = {"propall": (1, 2), "cc": (1, 2), "dirk": (3, 3)}
-        assert modern.rank_ranges(results, DIGITS) == {"instance": ranges}
+        assert modern.open_ranks(results, DIGITS) == {"instance": modern.OpenRanks(ranges, None)}
         table = methods_table(results, DIGITS)
-        assert "Tamhane's T2" in table.caption
+        assert "each method's own runs (Tamhane's T2)" in table.caption
         shown = {row.title: row.cells[3].mean for row in table.rows}  # after three columns of another law
         assert (shown["ProPaLL"], shown["CC"], shown["DIRK"]) == pytest.approx((98.0, 96.0, 50.0))
         assert table.caption.startswith("Digits, small CNN, 45 epochs")
-        labels = [exhibit.name for exhibit in modern_exhibits(results)]
-        assert labels == ["modern", "modern-methods-digits"]
-        # With fewer runs of one method, the spread is pooled over all.
-        spec = modern_rows()["digits-uniform-0.5/able"].spec
-        store.add(made_up(spec, 0.5))
+        exhibits = {exhibit.name: exhibit for exhibit in modern_exhibits(results)}
+        assert list(exhibits) == ["modern", "modern-methods-digits"]
+        assert exhibits["modern-methods-digits"].provenance["runs"] == "15"
+        # The spread is pooled under a law in which a method has fewer runs, and under no other.
+        for method in ("able", "cc"):
+            store.add(made_up(modern_rows()[f"digits-uniform-0.5/{method}"].spec, 0.97))
         results = modern_results(Evidence(store))
-        assert not modern.has_repeats(results, DIGITS)
-        assert "Tukey-Kramer" in methods_table(results, DIGITS).caption
+        found = modern.open_ranks(results, DIGITS)
+        assert (found["instance"].pooled, found["uniform-0.5"].pooled is None) == (None, False)
+        caption = methods_table(results, DIGITS).caption
+        assert "own runs under instance-dependent" in caption
+        assert "Under uniform, q = 0.5, singletons allowed, ranges take single runs" in caption
 
 
 def test_a_method_whose_spread_is_not_known_still_counts_as_a_competitor(tmp_path):
@@ -311,30 +337,27 @@ def test_a_method_whose_spread_is_not_known_still_counts_as_a_competitor(tmp_pat
         for name, level in levels.items():
             (spec,) = modern_rows()[name].specs(seeds=1)
             store.add(replace(made_up(spec, level), accuracy=level))
-        for spec, level in zip(modern_rows()["uniform-0.1"].specs(), (0.914, 0.92, 0.926), strict=True):
-            store.add(replace(made_up(spec, level), accuracy=level))
+        add_runs(store, "instance", [0.914, 0.92, 0.926])
         results = modern_results(Evidence(store))
-        assert modern.rank_ranges(results, CIFAR10)["uniform-0.5"] == {"propall": (1, 3), "cc": (1, 3)}
+        assert modern.open_ranks(results, CIFAR10)["uniform-0.5"].ranges == {"propall": (1, 3), "cc": (1, 3)}
 
 
-def test_the_heading_names_open_ranks_only_if_all_are_known(tmp_path):
+def test_the_heading_names_place_and_open_ranks_if_all_are_known(tmp_path):
     rows = {name: 0.95 for law in COMPARED for name in (law, f"{law}/cc")}
     with Store(tmp_path / "results.sqlite") as store:
 
         def heading(levels):
             for name, level in levels.items():
-                (spec,) = modern_rows()[name].specs(seeds=1)
-                store.add(replace(made_up(spec, level), accuracy=level))
+                add_runs(store, name, [level])
             (section,) = modern_sections(Evidence(store))
             return section.heading
 
-        fill(store, {"uniform-0.1": 0.9})
-        assert "chance" not in heading(
-            {name: 0.8 for name in rows if name != "uniform-0.5"} | {"uniform-0.5": 0.96}
-        )
-    with Store(tmp_path / "known.sqlite") as store:
-        fill(store, {"uniform-0.1": 0.9})
-        assert "; chance leaves ranks 1–2, 1–2 and 1–2 open" in heading(rows)
+        assert "chance" not in heading(rows)
+        # The other method of each law is equally accurate, so both share the first place.
+        assert "mean rank is 1.5, place 1 of 2 methods" in heading({})
+        fill(store, {"uniform-0.5/pop": 0.9})
+        assert heading({}).endswith("; chance leaves ranks 1–2, 1–2 and 1–2 open")
+        assert "place 2 of 2" in heading({f"{law}/cc": 0.96 for law in COMPARED})
 
 
 def test_ranks_need_all_methods_and_settings(tmp_path):

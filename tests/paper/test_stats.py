@@ -172,6 +172,17 @@ def test_rank_ranges_agree_with_the_tukey_test_of_scipy():
     assert narrow["a"] == (5, 5)
     assert stats.rank_ranges({"a": 1.0}, {"a": 1}, spread) == {"a": (1, 1)}
     assert stats.pooled_spread([[1.0], [2.0], []]) is None
+    # At another level, and without spread: only rounding is no difference.
+    pair, counts = {"a": 1.0, "b": 0.0}, {"a": 2, "b": 2}
+    levels = {
+        alpha: stats.rank_ranges(pair, counts, stats.Spread(0.4, 4), alpha)["a"] for alpha in (0.2, 0.01)
+    }
+    assert levels == {0.2: (1, 1), 0.01: (1, 2)}
+    thirds = {name: sum([100 / 3] * count) / count for name, count in (("a", 1), ("b", 7), ("c", 10))}
+    ranges = stats.rank_ranges(thirds, dict.fromkeys(thirds, 1), stats.Spread(0.0, 3))
+    assert set(ranges.values()) == {(1, 3)}
+    with pytest.raises(ValueError, match="counts: got 0; expected at least one run"):
+        stats.rank_ranges(pair, {"a": 0, "b": 2}, spread)
 
 
 def test_rank_ranges_of_runs_agree_with_welch_tests_of_scipy():
@@ -206,3 +217,7 @@ def test_methods_without_spread_are_told_apart_by_any_difference_but_rounding():
     thirds = {name: [100 / 3] * count for name, count in (("a", 5), ("b", 7), ("c", 10))}
     assert set(stats.rank_ranges_of_runs(thirds).values()) == {(1, 3)}
     assert stats.rank_ranges_of_runs({"a": [1.0, 2.0]}) == {"a": (1, 1)}
+    with pytest.raises(ValueError, match="runs: got a method with 1; expected at least two"):
+        stats.rank_ranges_of_runs({"a": [1.0, 2.0], "b": [1.0]})
+    runs = {"a": [1.0, 1.1, 0.9], "b": [0.7, 0.8, 0.6]}
+    assert [stats.rank_ranges_of_runs(runs, alpha)["a"] for alpha in (0.2, 0.001)] == [(1, 1), (1, 2)]

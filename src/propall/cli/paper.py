@@ -153,7 +153,7 @@ class ExecutionOptions:
         float | None,
         _execution(
             help="Seconds after which nothing starts and networks in training are saved; the same command "
-            "continues.",
+            "continues. Runs that are left are named, and are no error.",
             min=0,
         ),
     ] = None
@@ -195,12 +195,12 @@ def reproduce(
 
     names = [name.strip() for name in table.split(",")]
     known = Registry("table", ((name, name) for name in (*TABLES, reproduction.ALL, MODERN)))
-    for name in names:
-        if "/" not in name:
-            known[name]  # raises if there is none
-    if MODERN in names:
+    tables = [known[name.partition("/")[0]] for name in names]  # raises if there is none
+    if MODERN in tables:
         if len(names) > 1:
             raise ValueError(f"table: got {table!r}; {MODERN} has a command of its own.")
+        if names != tables:
+            raise ValueError(f"table: got {table!r}; choose rows of {MODERN} with --only.")
         _reproduce_modern(selection, execution, json_output)
         return
     if selection.only is not None:
@@ -271,7 +271,7 @@ def _reproduce_modern(selection: CellOptions, execution: ExecutionOptions, json_
             _print_plan(specs, store, parse_devices(execution.device)[0], json_output)
             return
         keys = {f"{row.row.name} {row.protocol}": [spec.key for spec in row.specs] for row in rows}
-        with RunProgress(keys, print_note) as progress:
+        with RunProgress(keys, print_note, parts="rows") as progress:
             launcher: Literal["local", "ray"] = "ray" if execution.launcher is Launcher.ray else "local"
             plan = modern.run_rows(
                 rows,
@@ -314,7 +314,7 @@ def _print_modern(results: Sequence[RowResult]) -> None:
     if any("/" in result.row.name for result in results):
         print_line(NOT_COMPARED)
     if any(result.protocol != MODERN for result in results):
-        print_line("Shortened runs: not comparable with published numbers.")
+        print_line("Not the protocol of the table: not comparable with published numbers.")
     print_line(
         "Test accuracy after the last epoch, one network, no test-time augmentation: mean (sample standard "
         "deviation) over seeds. Training seconds are without evaluation and compiling."

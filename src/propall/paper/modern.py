@@ -59,7 +59,7 @@ class RowResult:
     @property
     def part(self) -> str:
         """Heading of the rows that belong together, with the number of epochs of the protocol."""
-        return self.row.part.replace(f"{self.row.epochs} epochs", f"{_epochs(self)} epochs")
+        return self.row.part(_epochs(self))
 
     @property
     def note(self) -> str:
@@ -228,64 +228,76 @@ class RunSpread(NamedTuple):
     lowest: int
 
 
-def run_spread(results: Sequence[RowResult], comparison: Comparison) -> RunSpread | None:
-    """Return the spread of single runs: pooled over all rows trained like those of a comparison.
+@dataclass(frozen=True)
+class OpenRanks:
+    """What chance leaves open of the ranks under one law.
 
-    Few rows of the comparison have several seeds. Less accurate methods vary more, so this says nothing about
-    rows below `lowest`.
+    Attributes:
+        ranges: best and worst rank by method; none for a method whose spread is not known.
+        pooled: the common spread that they were found with; None if every method has its own.
     """
-    like = next((result for result in results if is_compared(result, comparison)), None)
-    if like is None:
-        return None
-    repeated = [result for result in results if _trained_alike(result, like) and len(result.values) > 1]
+
+    ranges: Mapping[str, tuple[int, int]]
+    pooled: RunSpread | None
+
+
+def run_spread(results: Sequence[RowResult], comparison: Comparison) -> RunSpread | None:
+    """Return the spread of single runs, pooled over the rows of a comparison that have several.
+
+    Less accurate methods vary more, so this says nothing about rows below `lowest`.
+    """
+    repeated = [result for result in results if is_compared(result, comparison) and len(result.values) > 1]
     spread = stats.pooled_spread(list(result.values.values()) for result in repeated)
     if spread is None:
         return None
     return RunSpread(spread, math.floor(min(result.mean or 0.0 for result in repeated)))
 
 
-def _trained_alike(result: RowResult, other: RowResult) -> bool:
-    one, two = result.row.spec, other.row.spec
-    return (one.data, one.net, one.recipe.epochs) == (two.data, two.net, two.recipe.epochs)
+def open_ranks(results: Sequence[RowResult], comparison: Comparison) -> dict[str, OpenRanks]:
+    """Return the best and worst rank of each method that chance leaves open, by law.
 
-
-def has_repeats(results: Sequence[RowResult], comparison: Comparison) -> bool:
-    """Whether every method that was run in a comparison has the runs that its own spread needs."""
-    compared = [result for result in results if is_compared(result, comparison) and result.results]
-    return bool(compared) and all(len(result.results) >= FEWEST_REPEATS for result in compared)
-
-
-def rank_ranges(
-    results: Sequence[RowResult], comparison: Comparison
-) -> dict[str, dict[str, tuple[int, int]]]:
-    """Return the best and worst rank of each method that chance leaves open, by law and method.
-
-    If all methods have enough runs, by the spread of each method's own (Tamhane's T2). Otherwise by a common
-    spread (Tukey-Kramer), and methods below the accuracies from which it is known have no range, see
-    `run_spread`; without it, none has.
+    If all methods under a law have enough runs, by the spread of each method's own (Tamhane's T2). Otherwise
+    by a common spread (Tukey-Kramer), see `run_spread`: methods below the accuracies from which it is known
+    have no range, and count as worse than the others if they are by this spread. Without it, none has.
 
     Args:
         results: of all rows.
         comparison: which methods and laws.
     """
-    known = run_spread(results, comparison)
-    if known is None:
-        return {}
-    repeats, ranges = has_repeats(results, comparison), {}
+    known, found = run_spread(results, comparison), {}
     for law in comparison.settings:
         compared = _compared(results, comparison, law)
         if len(compared) < 2:
             continue
-        if repeats:
+        if all(len(result.results) >= FEWEST_REPEATS for result in compared.values()):
             runs = {name: list(result.values.values()) for name, result in compared.items()}
-            ranges[law] = stats.rank_ranges_of_runs(runs)
-            continue
-        means = {name: result.mean or 0.0 for name, result in compared.items()}
-        counts = {name: len(result.results) for name, result in compared.items()}
-        # Of all methods, also those whose own range is not shown: the others are compared with them.
-        of_all = stats.rank_ranges(means, counts, known.spread)
-        ranges[law] = {name: range_ for name, range_ in of_all.items() if means[name] >= known.lowest}
-    return ranges
+            found[law] = OpenRanks(stats.rank_ranges_of_runs(runs), None)
+        elif known is not None:
+            means = {name: result.mean or 0.0 for name, result in compared.items()}
+            counts = {name: len(result.results) for name, result in compared.items()}
+            # Of all methods, also those whose own range is not shown: the others are compared with them.
+            of_all = stats.rank_ranges(means, counts, known.spread)
+            ranges = {name: range_ for name, range_ in of_all.items() if means[name] >= known.lowest}
+            found[law] = OpenRanks(ranges, known)
+    return found
+
+
+def with_other_sets(results: Sequence[RowResult], comparison: Comparison, law: str) -> set[str]:
+    """Return the methods that saw other candidate sets than most, for example of another teacher.
+
+    Runs of the same law and seed have the same sets, and so the same number of candidates.
+    """
+    compared = _compared(results, comparison, law)
+    by_seed: dict[int, list[float]] = {}
+    for result in compared.values():
+        for run in result.results:
+            by_seed.setdefault(run.spec.seed, []).append(run.candidates)
+    usual = {seed: statistics.mode(values) for seed, values in by_seed.items()}
+    return {
+        name
+        for name, result in compared.items()
+        if any(run.candidates != usual[run.spec.seed] for run in result.results)
+    }
 
 
 def is_compared(result: RowResult, comparison: Comparison) -> bool:

@@ -42,7 +42,7 @@ class RunProgress(ProgressListener):
 
     On a terminal (stderr, or `console`) this is one progress bar; elsewhere `write_line` receives a line of
     text for every finished stack. `cells` maps names of table cells to the keys of their runs; a cell is done
-    when all its runs are.
+    when all its runs are. `parts` is what they are called.
     """
 
     def __init__(
@@ -50,6 +50,8 @@ class RunProgress(ProgressListener):
         cells: Mapping[str, Sequence[str]] | None = None,
         write_line: Callable[[str], None] | None = None,
         console: "Console | None" = None,
+        *,
+        parts: str = "cells",
     ) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
@@ -66,6 +68,7 @@ class RunProgress(ProgressListener):
             disable=not self._has_bar,
         )
         self._task = self._bar.add_task("", total=1.0)
+        self._parts = parts
         self._cells = {name: set(keys) for name, keys in (cells or {}).items()}
         self._waiting: dict[str, Spec] = {}
         self._current: list[Spec] = []
@@ -166,7 +169,7 @@ class RunProgress(ProgressListener):
         return sum(known) + unknown * sum(known) / len(known)
 
     def _status(self) -> str:
-        parts = [f"{self._cells_done()} of {len(self._cells)} cells done"] if self._cells else []
+        parts = [f"{self._cells_done()} of {len(self._cells)} {self._parts} done"] if self._cells else []
         parts.append(f"{plural(len(self._waiting), 'run')} left")
         if seconds := self._seconds_left():
             parts.append(f"about {approximate_duration(seconds)}")

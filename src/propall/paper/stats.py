@@ -101,7 +101,7 @@ def rank_ranges(
         means: mean score of each method.
         counts: number of runs of each method.
         spread: of single runs; all methods are taken to have the same.
-        alpha: probability that any two equally good methods are told apart.
+        alpha: bound on the probability that any two equally good methods are told apart.
 
     Examples:
         >>> rank_ranges({"a": 95.0, "b": 94.9, "c": 90.0}, {"a": 3, "b": 1, "c": 1}, Spread(0.1, 8))
@@ -109,11 +109,13 @@ def rank_ranges(
     """
     if len(means) < 2:
         return dict.fromkeys(means, (1, 1))
+    if (fewest := min(counts[name] for name in means)) < 1:
+        raise ValueError(f"counts: got {fewest}; expected at least one run of each method.")
     quantile = float(stats.studentized_range.isf(alpha, len(means), spread.degrees))
 
     def is_better(one: str, other: str) -> bool:
         scale = spread.deviation * math.sqrt((1 / counts[one] + 1 / counts[other]) / 2)
-        return means[one] - means[other] > quantile * scale
+        return _is_larger(means[one], means[other]) and means[one] - means[other] > quantile * scale
 
     return _open_ranks(means, is_better)
 
@@ -130,7 +132,8 @@ def rank_ranges_of_runs(
 
     Args:
         runs: scores of each method, at least two of each.
-        alpha: bound on the probability that any two equally good methods are told apart.
+        alpha: about the largest probability that any two equally good methods are told apart, from five runs
+            of each; with fewer and unequal numbers it can be somewhat larger.
 
     Notes:
         The Games-Howell test is less strict, but not at its level with few runs: in a simulation with 17
@@ -142,21 +145,27 @@ def rank_ranges_of_runs(
     """
     if len(runs) < 2:
         return dict.fromkeys(runs, (1, 1))
+    if (fewest := min(map(len, runs.values()))) < 2:
+        raise ValueError(f"runs: got a method with {fewest}; expected at least two scores of each.")
     means = {name: float(np.mean(scores)) for name, scores in runs.items()}
     errors = {name: float(np.var(scores, ddof=1)) / len(scores) for name, scores in runs.items()}
     level = 1 - (1 - alpha) ** (1 / math.comb(len(runs), 2))
 
     def is_better(one: str, other: str) -> bool:
         gap, error = means[one] - means[other], errors[one] + errors[other]
-        scale = max(1.0, abs(means[one]))
-        # Equal up to rounding, or without any spread apart from rounding.
-        if gap <= ROUNDING * scale or error <= (ROUNDING * scale) ** 2:
-            return gap > ROUNDING * scale
+        larger = _is_larger(means[one], means[other])
+        if not larger or error <= (ROUNDING * max(1.0, abs(means[one]))) ** 2:  # no spread but rounding
+            return larger
         parts = (errors[name] ** 2 / (len(runs[name]) - 1) for name in (one, other))
         quantile = stats.t.isf(level / 2, error**2 / sum(parts))
         return gap > float(quantile) * math.sqrt(error)
 
     return _open_ranks(means, is_better)
+
+
+def _is_larger(one: Number, other: Number) -> bool:
+    """Whether one number is larger than another by more than rounding."""
+    return one - other > ROUNDING * max(1.0, abs(one))
 
 
 def _open_ranks(names: Iterable[str], is_better: Callable[[str, str], bool]) -> dict[str, tuple[int, int]]:

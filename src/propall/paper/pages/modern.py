@@ -1,12 +1,12 @@
 """Images trained with views: the table of all settings, and the comparison of methods with ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from propall.data import DATASETS
 from propall.nets import NETS
 from propall.paper import modern
 from propall.paper.evidence import Evidence
-from propall.paper.modern import RowResult
+from propall.paper.modern import OpenRanks, RowResult
 from propall.paper.pages.provenance import run_provenance
 from propall.paper.tables.modern import (
     COMPARISONS,
@@ -29,6 +29,8 @@ _HOW = (
     "are longer than for a run alone. Published numbers were "
     "trained with other recipes, and their candidate sets agree with ours only as far as the text says."
 )
+#: Remark on a row whose candidate sets are not those of the others.
+OTHER_SETS = "other candidate sets by the same law"
 _SETTINGS = [
     Column("accuracy %"),
     Column("seeds", kind="text"),
@@ -49,7 +51,7 @@ def modern_sections(evidence: Evidence) -> list[PageSection]:
         results = modern_results(evidence, protocol)
         if any(result.results for result in results):
             exhibits = modern_exhibits(results)
-            remark = "" if protocol == MODERN else f" Protocol {protocol}: shorter runs, not comparable."
+            remark = "" if protocol == MODERN else f" Protocol {protocol}: not comparable."
             label = TITLE if protocol == MODERN else f"{TITLE}, {protocol}"
             sections.append(
                 PageSection(f"{TITLE}. {_finding(results)}", exhibits, _HOW + remark, label=label)
@@ -101,10 +103,11 @@ def settings_table(results: Sequence[RowResult]) -> ReportTable:
     return ReportTable(_SETTINGS, rows, caption, row_title="candidate sets")
 
 
-def _accuracy_cell(result: RowResult) -> TableCell:
+def _accuracy_cell(result: RowResult, remark: str = "") -> TableCell:
     if result.mean is None:
         return TableCell(text=result.note)
-    return TableCell(result.mean, result.std, remark=result.note)
+    remarks = [text for text in (result.note, remark) if text]
+    return TableCell(result.mean, result.std, remark="; ".join(remarks))
 
 
 def methods_table(
@@ -116,7 +119,8 @@ def methods_table(
         results: of all rows.
         comparison: which methods and laws.
     """
-    ranks, ranges = modern.method_ranks(results, comparison), modern.rank_ranges(results, comparison)
+    ranks, found = modern.method_ranks(results, comparison), modern.open_ranks(results, comparison)
+    others = {law: modern.with_other_sets(results, comparison, law) for law in comparison.settings}
     by_name = {(result.row.setting, result.row.method): result for result in results}
     titles = {law: candidate_laws(comparison.data)[law].title for law in comparison.settings}
     columns = []
@@ -129,43 +133,54 @@ def methods_table(
     for name in (*order, *(name for name in contenders() if name not in ranks)):
         cells = []
         for law, setting in comparison.settings.items():
-            cells.append(_accuracy_cell(by_name[setting, name]))
+            remark = OTHER_SETS if name in others[law] else ""
+            cells.append(_accuracy_cell(by_name[setting, name], remark))
             cells.append(TableCell(ranks.get(name, {}).get(law), text="–"))
-            cells.append(TableCell(text=format_range(ranges.get(law, {}).get(name))))
+            cells.append(TableCell(text=format_range(found, law, name)))
         cells.append(TableCell(ranks.get(name, {}).get("mean"), text="–"))
         rows.append(TableRow(contenders()[name].title, cells, contenders()[name].method.name))
     first = next(result for result in results if modern.is_compared(result, comparison))
     spec = first.row.specs(first.protocol, 1)[0]
     caption = (
         f"{comparison.title}, {NETS[spec.net].title}, {spec.recipe.epochs} epochs, the same recipe for all "
-        f"methods: mean (sample standard deviation) over seeds. Ranks are of the means, 1 is best. "
-        f"{describe_ranges(results, comparison)}{NOT_COMPARED}"
+        f"methods: mean (sample standard deviation) over seeds. Ranks are of the means, 1 is best; a mean "
+        f"rank is among the methods that have results under all laws. {describe_ranges(found, comparison)}"
+        f"{NOT_COMPARED}"
     )
     return ReportTable(columns, rows, caption)
 
 
-def format_range(ranks: tuple[int, int] | None) -> str:
-    """Return `3–7`, or `3` if only that rank is left open."""
-    if ranks is None:
+def format_range(found: Mapping[str, OpenRanks], law: str, method: str) -> str:
+    """Return the range of ranks of a method under a law: `3–7`, `3` if only that is open, `–` if unknown."""
+    if law not in found or method not in found[law].ranges:
         return "–"
-    best, worst = ranks
+    best, worst = found[law].ranges[method]
     return str(best) if best == worst else f"{best}–{worst}"
 
 
-def describe_ranges(results: Sequence[RowResult], comparison: Comparison) -> str:
-    """Return a sentence on how the ranges of ranks are computed; empty without any."""
-    known = modern.run_spread(results, comparison)
-    if known is None:
+def describe_ranges(found: Mapping[str, OpenRanks], comparison: Comparison) -> str:
+    """Return sentences on how the ranges of ranks were found; empty without any."""
+    if not found:
         return ""
-    if modern.has_repeats(results, comparison):
-        return "Ranges: ranks that chance leaves open (Tamhane's T2, 5 %). "
-    spread = known.spread
-    return (
-        f"Ranges: ranks that chance leaves open (Tukey-Kramer, 5 %) if single runs of all methods vary like "
-        f"the rows of this network and number of epochs that have several seeds (pooled standard deviation "
-        f"{spread.deviation:.2f} points, {spread.degrees} degrees of freedom). Methods below {known.lowest} "
-        "%, as none of these rows is, have no range: less accurate methods vary more. "
-    )
+    laws = candidate_laws(comparison.data)
+    own = [law for law, ranks in found.items() if ranks.pooled is None]
+    pooled = [law for law, ranks in found.items() if ranks.pooled is not None]
+    sentences = ["Ranges: ranks that chance in training leaves open, on these test images (5 % per law)"]
+    if own:
+        where = f" under {join_names([laws[law].title for law in own])}" if pooled else ""
+        sentences.append(f"by the spread of each method's own runs{where} (Tamhane's T2)")
+    text = ", ".join(sentences) + ". "
+    known = next((ranks.pooled for ranks in found.values() if ranks.pooled is not None), None)
+    if known is not None:
+        where = f"Under {join_names([laws[law].title for law in pooled])}, ranges" if own else "They"
+        text += (
+            f"{where} take single runs of all methods to vary like the rows of this comparison that have "
+            f"several seeds (Tukey-Kramer; pooled standard deviation {known.spread.deviation:.2f} points, "
+            f"{known.spread.degrees} degrees of freedom). Methods below {known.lowest} %, as none of these "
+            "rows is, have no range, since less accurate methods vary more; to the others, they count as "
+            "varying alike. "
+        )
+    return text
 
 
 def _finding(results: Sequence[RowResult]) -> str:
@@ -177,11 +192,7 @@ def _finding(results: Sequence[RowResult]) -> str:
         return modern.summarize_rows(results)
     means = [by_law["mean"] for by_law in ranks.values() if "mean" in by_law]
     better = sum(mean < place for mean in means)
-    ranges = modern.rank_ranges(results, comparison)
-    ours = [ranges.get(law, {}).get("propall") for law in comparison.settings]
-    chance = (
-        f"; chance leaves ranks {join_names([format_range(ranks) for ranks in ours])} open"
-        if all(ours)
-        else ""
-    )
+    found = modern.open_ranks(results, comparison)
+    ours = [format_range(found, law, "propall") for law in comparison.settings]
+    chance = "" if "–" in ours else f"; chance leaves ranks {join_names(ours)} open"
     return f"ProPaLL's mean rank is {place:.1f}, place {better + 1} of {len(means)} methods{chance}"

@@ -122,7 +122,6 @@ class ModernRow:
     """A row of the table."""
 
     name: str  # on the command line, such as `uniform-0.5` or `uniform-0.5/cc`
-    part: str  # heading of the rows that belong together
     law: CandidateLaw
     title: str  # of the method
     spec: Spec  # of seed 0
@@ -139,10 +138,12 @@ class ModernRow:
         """Name of the method in the comparison; "propall" for rows without one."""
         return self.name.partition("/")[2] or "propall"
 
-    @property
-    def epochs(self) -> int:
-        """Number of epochs under the first protocol."""
-        return self.spec.recipe.epochs
+    def part(self, epochs: int) -> str:
+        """Return the heading of the rows that belong together, for a number of epochs."""
+        data, net = DATASETS[self.spec.data].title, NETS[self.spec.net].title
+        if "/" in self.name:
+            return f"Comparison of methods, {data}, {net}, {epochs} epochs"
+        return f"{data}, {net}, {epochs} epochs"
 
     def specs(self, protocol: str | None = None, seeds: int | None = None) -> list[Spec]:
         """Return the runs behind the row, see `resolve_protocol`."""
@@ -193,7 +194,7 @@ def _teacher(data: str, name: str, epochs: int) -> Teacher:
 
 
 def own_teacher(data: str, epochs: int = TEACHER_EPOCHS) -> Teacher:
-    """Return the teacher of our instance-dependent candidate sets: the fast network."""
+    """Return the teacher of our instance-dependent sets: the fast network, for digits a small one."""
     return _teacher(data, "fast", epochs)
 
 
@@ -353,10 +354,7 @@ def modern_rows() -> Mapping[str, ModernRow]:
 
     def add(name: str, law: CandidateLaw, spec: Spec, *, title: str = ours.title, seeds: int = SEEDS) -> None:
         published = published_results(law.name, spec.data) if "/" not in name else ()
-        part = f"Comparison of methods, {DATASETS[spec.data].title}"
-        if "/" not in name:
-            part = f"{DATASETS[spec.data].title}, {NETS[spec.net].title}, {spec.recipe.epochs} epochs"
-        rows.append(ModernRow(name, part, law, title, spec, seeds, published))
+        rows.append(ModernRow(name, law, title, spec, seeds, published))
 
     for law in laws.values():
         # Without dropout the public law confuses whole classes; measured once, see docs/state_of_the_art.md.
