@@ -108,6 +108,10 @@ def test_each_law_has_its_views():
     flips = rows["instance-alternating"].spec.recipe.views
     assert (flips.weak.flip, flips.strong.flip) == ("alternating", "alternating")
     assert replace(flips, weak=Views().weak, strong=Views().strong) == rows["instance"].spec.recipe.views
+    balanced = rows["digits-instance-balanced"]
+    assert balanced.spec.recipe.views.balance == 0.5
+    assert balanced.spec.corruption == rows["digits-instance/propall"].spec.corruption
+    assert len(balanced.specs()) == len(rows["digits-instance/propall"].specs())
     high, usual = rows["uniform-0.5-wrn-high-rate"].spec.recipe, rows["uniform-0.5-wrn"].spec.recipe
     assert high == replace(usual, learning_rate=4 * usual.learning_rate)
     two, others = rows["instance/propall-two-strong"].spec, rows["instance/glws"].spec

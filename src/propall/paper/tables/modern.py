@@ -367,7 +367,14 @@ def modern_rows() -> Mapping[str, ModernRow]:
     add(f"{ANNOTATORS.name}-two-strong", ANNOTATORS, _spec("cifar10n", ANNOTATORS, two), title=two.title)
     # Sets of the public law hardly tell some classes apart; with the balance term no class is lost.
     public = replace(laws["instance-public"], balance=COMPLEMENTARY_BALANCE)
-    add(f"{public.name}-balanced", public, _spec("cifar10", public, ours), title=f"{ours.title}, balanced")
+    balanced = f"{ours.title}, balanced"
+    add(f"{public.name}-balanced", public, _spec("cifar10", public, ours), title=balanced)
+    for data, comparison in COMPARISONS.items():
+        for name in ("uniform-0.5", "instance"):
+            law = replace(candidate_laws(data)[name], balance=COMPLEMENTARY_BALANCE)
+            seeds = DIGITS_SEEDS if data == SMALL_DATA else SEEDS
+            row = f"{comparison.settings[name]}-balanced"
+            add(row, law, _spec(data, law, ours), title=balanced, seeds=seeds)
     for name in COMPARED:
         title = f"{ours.title}, alternating flips"
         add(
@@ -379,7 +386,7 @@ def modern_rows() -> Mapping[str, ModernRow]:
     spec = _spec("cifar10n", ANNOTATORS, ours, epochs=LONG_EPOCHS)
     add(f"{ANNOTATORS.name}-{LONG_EPOCHS}", ANNOTATORS, spec, seeds=1)
     spec = _spec("cifar10", public, ours, epochs=LONG_EPOCHS)
-    add(f"{public.name}-{LONG_EPOCHS}", public, spec, title=f"{ours.title}, balanced", seeds=1)
+    add(f"{public.name}-{LONG_EPOCHS}", public, spec, title=balanced, seeds=1)
     for law in (laws["uniform-0.5"], laws["instance"], public, laws["complementary"]):
         title = f"{two.title}, balanced" if law is public else two.title
         spec = _spec("cifar10", law, two, epochs=LONGEST_EPOCHS)
