@@ -56,6 +56,17 @@ def test_propall_has_no_noise_with_strong_views_as_in_the_table_of_images():
         assert use_views(None, setting, []) == (setting, ["propall"])
 
 
+def test_the_balance_term_can_be_chosen():
+    assert choose_setting("cifar10", "fast", balance=0.25).recipe.views.balance == 0.25
+    complementary = choose_setting("cifar10", "fast", corruption="complementary", balance=0)
+    assert complementary.recipe.views.balance == 0
+    assert choose_setting("cifar10", "fast", views="glws").recipe.views.balance == 0.1
+    with pytest.raises(ValueError, match=r"balance: 0\.5, but the default recipe of cifar10 has no views"):
+        choose_setting("cifar10", balance=0.5)
+    with pytest.raises(ValueError, match="balance"):
+        choose_setting("cifar10", "fast", balance=-1.0)
+
+
 def test_the_number_of_strong_views_can_be_chosen():
     assert choose_setting("cifar10", "fast", strong_views=2).recipe.views.n_strong == 2
     assert choose_setting("cifar10", "fast", views="pocr", strong_views=1).recipe.views.n_strong == 1

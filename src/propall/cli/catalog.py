@@ -232,6 +232,13 @@ class RecipeOptions:
         int | None,
         _training(min=0, help="Strongly augmented views of every image; two are better and take longer."),
     ] = None
+    balance: Annotated[
+        float | None,
+        _training(
+            help="Weight of the balance term of views, for equally frequent classes: keeps training from "
+            "losing one (0.5; default: of complementary labels and some --views)."
+        ),
+    ] = None
     net: Annotated[str | None, _training(help="linear, mlp, mlp5, mlp500, resnet32, ...")] = None
     epochs: Annotated[int | None, _training(help="Override the number of epochs.")] = None
     batch_size: Annotated[int | None, _training(help="Rows per step.")] = None
@@ -257,6 +264,7 @@ class RecipeOptions:
             net=self.net,
             views=self.views,
             strong_views=self.strong_views,
+            balance=self.balance,
             corruption=corruption,
             changes=changes,
         )

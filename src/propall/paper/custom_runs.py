@@ -71,6 +71,7 @@ def choose_setting(
     net: str | None = None,
     views: str | None = None,
     strong_views: int | None = None,
+    balance: float | None = None,
     corruption: str | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> NamedRecipe:
@@ -82,6 +83,7 @@ def choose_setting(
         net: name of another network.
         views: a name in `VIEWS`; None for the views of the recipe.
         strong_views: number of strong views of an image, instead of the recipe's or the named views' own.
+        balance: weight of the balance term, likewise.
         corruption: how candidate sets are drawn; the recipe's views get a balance term for
             complementary labels.
         changes: fields of the recipe that differ.
@@ -94,17 +96,20 @@ def choose_setting(
     if views is None and recipe.views is not None and corruption == "complementary":
         balanced = dataclasses.replace(recipe.views, balance=COMPLEMENTARY_BALANCE)
         recipe = dataclasses.replace(recipe, views=balanced)
-    if strong_views is not None:
-        if recipe.views is None:
+    for option, value in (("strong_views", strong_views), ("balance", balance)):
+        if value is not None and recipe.views is None:
             raise ValueError(
-                f"strong_views: {strong_views}, but the default recipe of {data} has no views. "
+                f"{option}: {value}, but the default recipe of {data} has no views. "
                 f"Choose a recipe with views as well: {', '.join(RECIPES)}."
             )
-        if strong_views == 0 and recipe.views.base_weight == 0:
+    if strong_views is not None and recipe.views is not None:
+        if strong_views == 0 == recipe.views.base_weight:
             raise ValueError(
                 f"strong_views: 0, but {views} learns from the agreement of views alone; use 1 or more."
             )
         recipe = dataclasses.replace(recipe, views=dataclasses.replace(recipe.views, n_strong=strong_views))
+    if balance is not None and recipe.views is not None:
+        recipe = dataclasses.replace(recipe, views=dataclasses.replace(recipe.views, balance=balance))
     chosen = net or default_net
     _check_images(chosen, recipe, data, size)
     if name is not None and chosen != default_net:
