@@ -52,6 +52,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:You .* but have no `val(idation_step|_dataloader)`:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning"),
     pytest.mark.filterwarnings("ignore:GPU available but not used:UserWarning"),
+    # Some tests need only the first epochs.
+    pytest.mark.filterwarnings("ignore:max_epochs. the Trainer would take:UserWarning"),
 ]
 
 ROOT = Path(__file__).parents[1]
@@ -242,8 +244,67 @@ def test_views_of_a_custom_loader():
     module = PartialLabelModule(network(train), CC(), recipe)
     trainer(max_epochs=1).fit(module, DataLoader(batches, batch_size=None))
     assert int(module.batches_seen) == 1
-    with raises(r"net: returned shape \(43, 4\) for candidates of shape \(43, 4\) and 3 views"):
-        trainer(max_epochs=1).fit(module, DataLoader([(index, train.x, train.candidates)], batch_size=None))
+
+
+def test_views_made_in_a_hook_are_those_of_partial_label_data(tmp_path):
+    class WithViews(PartialLabelModule):
+        def on_after_batch_transfer(self, batch, dataloader_idx):
+            if not self.trainer.training:
+                return batch
+            index, x, candidates = batch
+            return index, torch.cat(augment(x, index, epoch=self.current_epoch)), candidates
+
+    class Rows:
+        """The order of an epoch as in PartialLabelData, without views."""
+
+        def __len__(self):
+            return PER_EPOCH
+
+        def __iter__(self):
+            for index in data.stream.order(module.current_epoch)[0].split(9):
+                yield index, train.x[index], train.candidates[index]
+
+    def fresh():
+        return WithViews(network(train), PRODEN(), recipe, candidates=train.candidates, seed=SEED)
+
+    recipe = replace(RECIPE, views=VIEWS)
+    train, _ = problem(as_images=True)
+    data, augment = PartialLabelData(train, recipe, seed=SEED), ImageViews(train.x, VIEWS, seed=SEED)
+    expected, _ = fit(PRODEN(), recipe)
+    save = ModelCheckpoint(tmp_path, save_top_k=-1, save_on_train_epoch_end=True)
+    module = fresh()
+    trainer(callbacks=[save], enable_checkpointing=True).fit(module, Rows())
+    assert_same(module.state_dict(), expected.state_dict(), **EXACT)
+    module = fresh()
+    trainer().fit(module, Rows(), ckpt_path=tmp_path / "epoch=0-step=5.ckpt")
+    assert_same(module.state_dict(), expected.state_dict(), **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("views", "message"),
+    [
+        (
+            VIEWS,
+            r"x: got 43 rows for 43 candidate sets and 3 views; expected 129. Use torch.cat\("
+            r"ImageViews\(images, recipe.views\)\(x, index, epoch=epoch\)\)",
+        ),
+        (None, "x: got 40 rows for 43 candidate sets; expected 43. Return one row"),
+    ],
+    ids=["no views", "too few rows"],
+)
+def test_rejects_batches_with_other_rows(views, message):
+    train, _ = problem(as_images=True)
+    module = PartialLabelModule(network(train), CC(), replace(RECIPE, views=views))
+    x = train.x if views else train.x[:40]
+    with raises(message):
+        trainer().fit(module, DataLoader([(torch.arange(N), x, train.candidates)], batch_size=None))
+
+
+def test_a_network_with_other_outputs_for_views():
+    module, data = parts(CC(), replace(RECIPE, views=VIEWS))
+    module.net = nn.Sequential(nn.Flatten(), nn.Linear(D * D, K - 1).double())
+    with raises(r"net: returned shape \(27, 3\) for candidates of shape \(9, 4\) and 3 views"):
+        trainer().fit(module, data)
 
 
 @pytest.mark.parametrize(
@@ -384,6 +445,32 @@ def test_rejects_more_epochs_than_the_recipe_has():
         fit(CC(), max_epochs=4)
 
 
+def test_warns_of_fewer_epochs_than_the_recipe_has():
+    message = (
+        r"max_epochs: the Trainer would take 10 steps \(max_epochs=2\), but the recipe ends after 15 \(3"
+    )
+    with pytest.warns(UserWarning, match=message):
+        fit(CC(), max_epochs=2)
+    with pytest.warns(UserWarning, match="would take 10 steps"):
+        fit(CC(), max_epochs=2, max_steps=12)  # the epochs end first
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"max_steps": 7},
+        {"max_epochs": 2, "max_steps": 7},
+        {"fast_dev_run": True},
+        {"fast_dev_run": 4, "accumulate_grad_batches": 2},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("error:max_epochs:UserWarning")
+def test_a_trial_run_or_a_limit_on_steps_may_end_before_the_recipe(settings):
+    fit(CC(), **settings)
+
+
 def test_rejects_memory_in_half_precision():
     with raises("precision: 'bf16-true' would store the memory of PRODEN"):
         fit(PRODEN(), precision="bf16-true")
@@ -395,10 +482,24 @@ def test_rejects_a_precision_other_than_the_recipes():
 
 
 def test_rejects_two_recipes():
-    module, _ = parts(CC())
-    _, data = parts(CC(), replace(RECIPE, batch_size=10))
-    with raises("recipe: the data module has .*use the same"):
+    views = replace(VIEWS, weight=0.5, strong=Augmentation(crop=1, operations=3, cutout=2))
+    module, _ = parts(CC(), replace(RECIPE, views=VIEWS))
+    _, data = parts(CC(), replace(RECIPE, views=views, batch_size=10))
+    with raises(
+        "^recipe: the data module has batch_size=10, views.strong.operations=3, views.weight=0.5, the "
+        "module batch_size=9, views.strong.operations=2, views.weight=1.0; expected the same. Pass one "
+        "recipe to both.$"
+    ):
         trainer().fit(module, data)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_rejects_features_that_are_no_numbers(value):
+    train, _ = problem()
+    x = train.x.clone()
+    x[7, 2] = value
+    with raises(r"x: 1 rows contain NaN or infinity \(first: 7\)"):
+        PartialLabelData(replace(train, x=x), RECIPE)
 
 
 def test_rejects_an_objective_without_its_training_set():

@@ -6,7 +6,9 @@ Losses defined on a batch as a whole (GA, NN) therefore stay the same, shares of
 properly, and every process keeps the complete row memory.
 """
 
+import dataclasses
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from propall import counter_rng
 from propall.data.dataset import PartialDataset
 from propall.labels.candidates import check
-from propall.numerics import full_precision
+from propall.numerics import check_finite_rows, full_precision
 from propall.training.consistency import with_views, without_views
 from propall.training.contract import Objective, Run, State, Step
 from propall.training.networks import NetClassifier
@@ -126,6 +128,18 @@ def _check_recipe(recipe: Recipe) -> None:
             )
 
 
+def _differences(one: Any, other: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Every field in which two recipes differ, down to those of their views, with the value of each."""
+    for field in dataclasses.fields(one):
+        name, mine, theirs = prefix + field.name, getattr(one, field.name), getattr(other, field.name)
+        if mine == theirs:
+            continue
+        if dataclasses.is_dataclass(mine) and type(mine) is type(theirs):
+            yield from _differences(mine, theirs, f"{name}.")
+        else:
+            yield f"{name}={mine!r}", f"{name}={theirs!r}"
+
+
 class PartialLabelModule(LightningModule):
     """A network and an objective for Lightning's Trainer.
 
@@ -149,7 +163,8 @@ class PartialLabelModule(LightningModule):
     Notes:
         - Any loader of (index, x, candidates) with a length can replace `PartialLabelData`; `index` is the
           position of a row in the training set. With views, x is the weak view of all rows, then each strong
-          view of all rows; `propall.ImageViews` makes them. When Lightning splits such a loader over
+          view of all rows; `propall.ImageViews` makes them, best in the hook `on_after_batch_transfer`, where
+          `self.current_epoch` is known. When Lightning splits such a loader over
           processes, it repeats a few rows to make the shares equal; `PartialLabelData` repeats none.
         - Batch norm uses the share of a process; `Trainer(sync_batchnorm=True)` makes it global on GPUs.
           Dropout and other random layers differ between processes and after a resume.
@@ -231,8 +246,10 @@ class PartialLabelModule(LightningModule):
         seed, candidates = self._seed, self._candidates
         if isinstance(data, PartialLabelData):
             if data.recipe != self.recipe:
+                of_data, own = map(", ".join, zip(*_differences(data.recipe, self.recipe), strict=True))
                 raise ValueError(
-                    f"recipe: the data module has {data.recipe}, the module {self.recipe}; use the same."
+                    f"recipe: the data module has {of_data}, the module {own}; expected the same. Pass one "
+                    "recipe to both."
                 )
             seed = data.seed if seed is None else seed
             candidates = data.train.candidates if candidates is None else candidates
@@ -295,18 +312,27 @@ class PartialLabelModule(LightningModule):
             )
 
     def on_train_start(self) -> None:
-        """Reject a Trainer that would continue after the last epoch of the recipe."""
+        """Reject a Trainer that continues after the recipe's last epoch; warn of one that stops before it."""
         per_epoch = self.trainer.num_training_batches
         if math.isinf(per_epoch):
             raise ValueError(
                 "train_dataloaders: the loader has no length, which schedules need. Define __len__."
             )
         planned = self.recipe.epochs * math.ceil(per_epoch / self.trainer.accumulate_grad_batches)
-        if self.trainer.estimated_stepping_batches > planned:
-            raise ValueError(
-                f"max_epochs: the Trainer would take {self.trainer.estimated_stepping_batches} steps "
-                f"(max_epochs={self.trainer.max_epochs}), but the recipe ends after {planned} "
-                f"({self.recipe.epochs} epochs). Use Trainer(max_epochs=recipe.epochs)."
+        steps = self.trainer.estimated_stepping_batches
+        problem = (
+            f"max_epochs: the Trainer would take {steps} steps (max_epochs={self.trainer.max_epochs}), but "
+            f"the recipe ends after {planned} ({self.recipe.epochs} epochs)"
+        )
+        if steps > planned:
+            raise ValueError(f"{problem}. Use Trainer(max_epochs=recipe.epochs).")
+        # A trial run or a limit on steps stops early on purpose.
+        is_limited = bool(self.trainer.fast_dev_run) or steps == self.trainer.max_steps
+        if steps < planned and not is_limited and self.trainer.is_global_zero:
+            warnings.warn(
+                f"{problem}; the schedule will stay short of its end. Use Trainer(max_epochs=recipe.epochs), "
+                "or a recipe with fewer epochs.",
+                stacklevel=2,
             )
 
     def configure_optimizers(self) -> dict[str, Any]:
@@ -355,8 +381,15 @@ class PartialLabelModule(LightningModule):
             )
         logits = self.net(x)
         n, k = candidates.shape
-        if logits.shape != (self._n_views * n, k):
+        rows = self._n_views * n
+        if logits.shape != (rows, k):
             in_views = f" and {self._n_views} views" if self._n_views > 1 else ""
+            if isinstance(x, Tensor) and x.shape[:1] != (rows,):
+                remedy = "Use torch.cat(ImageViews(images, recipe.views)(x, index, epoch=epoch))."
+                raise ValueError(
+                    f"x: got {x.shape[:1].numel()} rows for {n} candidate sets{in_views}; expected {rows}. "
+                    f"{remedy if in_views else 'Return one row of x for each set.'}"
+                )
             raise ValueError(
                 f"net: returned shape {tuple(logits.shape)} for candidates of shape {(n, k)}{in_views}; "
                 "expected one score per class."
@@ -563,6 +596,8 @@ class PartialLabelData(LightningDataModule):
     ) -> None:
         super().__init__()
         check(train.candidates, quiet=True)
+        if not train.in_files:  # those were checked when they were written
+            check_finite_rows(train.x)
         self.train, self.recipe, self.seed, self.validation = train, recipe or Recipe(), seed, validation
         self.stream = Stream([Run(train, seed)], self.recipe)
 

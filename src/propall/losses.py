@@ -242,6 +242,11 @@ class PartialLabelLoss(nn.Module):
         uniform = None
         if self._draws_noise():
             uniform = torch.rand(sets.shape, device=device).clamp(1e-7, 1 - 1e-7)
+        if not torch.compiler.is_compiling() and not isinstance(progress, Tensor) and not 0 <= progress <= 1:
+            raise ValueError(
+                f"progress: got {progress!r}; expected the completed share of training, from 0 to 1, such as "
+                "epoch / epochs."
+            )
         # Not `as_tensor` or `full`: a compiler would compile anew for every number.
         time = [
             t.to(device, torch.float32)

@@ -13,6 +13,15 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()  # noqa: SLF001
 
 
+def check_finite_rows(x: Float[Tensor, "n ..."], name: str = "x") -> None:
+    """Raise ValueError if rows contain NaN or infinity."""
+    if not x.sum().isfinite() and not (finite := x.flatten(1).isfinite().all(1)).all():
+        raise ValueError(
+            f"{name}: {int((~finite).sum())} rows contain NaN or infinity (first: "
+            f"{int((~finite).nonzero()[0])}). Impute or drop them."
+        )
+
+
 def full_precision(logits: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Cast half precision to float32: losses are always computed in 32 bits or more."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits

@@ -1,3 +1,4 @@
+import math
 import warnings
 from collections import Counter
 from fractions import Fraction
@@ -278,6 +279,12 @@ def test_set_probabilities_sum_to_one_and_give_the_inclusion_probabilities() -> 
 def test_a_certain_posterior_gives_the_distribution_of_exactly_n() -> None:
     _, probabilities = set_probabilities(torch.tensor([0.0, 1.0, 0.0, 0.0]), 2)
     assert torch.allclose(probabilities, torch.tensor([1, 0, 0, 1, 1, 0], dtype=torch.float64) / 3)
+
+
+@pytest.mark.parametrize("rate", [-0.1, math.nan, math.inf])
+def test_the_rate_of_instance_dependent_sets_is_a_number(rate: float) -> None:
+    with pytest.raises(ValueError, match=r"rate: got .*; expected a finite number, 0 or more"):
+        InstanceDependent(rate)
 
 
 @pytest.mark.parametrize("rate", [0.04, 0.4, 0.9])

@@ -109,6 +109,28 @@ def test_errors_say_what_is_expected():
         ImageViews(x, "crdpll")
     with pytest.raises(ValueError, match=r"images: got none; expected the training images"):
         ImageViews(x[:0])
+    spoiled = x.clone()
+    spoiled[3, 0, 0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"images: 1 rows contain NaN or infinity \(first: 3\)"):
+        ImageViews(spoiled)
+    with pytest.raises(ValueError, match=r"images: got 1 channels; the training images had 3"):
+        ImageViews(x)(x[:, :1], torch.arange(12))
+    with pytest.raises(
+        ValueError, match=r"images: got values up to 255; those of the training images reach 1\."
+    ):
+        ImageViews(x / x.max())(255 * x / x.max(), torch.arange(12))
     for index in (list(range(12)), torch.arange(12.0)):
         with pytest.raises(refused, match=r"index: got .*; expected a tensor of integers|parameter 'index'"):
             ImageViews(x)(x, index)
+
+
+@pytest.mark.compiled
+def test_compiled_views_are_the_same_images():
+    images = torch.rand(64, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    augment, index = ImageViews(images), torch.arange(64)
+    fast = torch.compile(lambda x, i, epoch: augment(x, i, epoch=epoch), fullgraph=True)
+    for epoch in range(4):  # from the second on, the epoch is a variable of the compiled code
+        for view, expected in zip(
+            fast(images, index, epoch), augment(images, index, epoch=epoch), strict=True
+        ):
+            torch.testing.assert_close(view, expected, rtol=0, atol=1e-4)

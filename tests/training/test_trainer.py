@@ -19,7 +19,7 @@ from propall.training.contract import Run
 from propall.training.networks import build
 from propall.training.recipe import Recipe
 from propall.training.stack import Stack
-from propall.training.trainer import Trainer
+from propall.training.trainer import DivergedWarning, Trainer
 
 N, D, K = 60, 6, 4
 
@@ -187,6 +187,14 @@ def test_bad_candidates_raise_before_training():
 def test_weights_and_keys_must_fit_the_rows(changed, message):
     with pytest.raises(ValueError, match=message):
         Trainer(CC(), NETS["linear"], QUICK).fit([Run(data()[0], 0, **changed)])
+
+
+def test_a_training_that_diverged_says_so():
+    train, _ = data()
+    trainer = Trainer(CC(), NETS["mlp"], QUICK)
+    message = r"training diverged: 1 of 2 networks .* Lower the learning rate \(0\.1\)"
+    with pytest.warns(DivergedWarning, match=message):
+        trainer.fit([Run(train, 0), Run(train, 1, learning_rate=1e30)])
 
 
 def test_features_must_be_finite_floats():

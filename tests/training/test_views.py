@@ -1,3 +1,4 @@
+import json
 import math
 from dataclasses import replace
 
@@ -279,7 +280,8 @@ def test_a_selected_label_stays_selected_until_it_is_removed():
 def test_remembered_targets_with_labels_outside_the_set_follow_a_cleaning(mask, cleaning):
     sets, log_p = of_one_class()
     sets[:3] = torch.eye(3, dtype=torch.bool)  # nothing can be removed here
-    views = Views(targets="memory", mask=mask, tolerance="auto", cleaning=cleaning)
+    tolerance = "auto" if mask == "widened" else 0.0
+    views = Views(targets="memory", mask=mask, tolerance=tolerance, cleaning=cleaning)
     consistent = ConsistentObjective(CC(), views)
     old = torch.tensor([0.2, 0.2, 0.6]).expand(120, 3)
     state = consistent.init(sets).with_rows(**{MEMORY: old, PREDICTIONS: log_p})
@@ -422,7 +424,8 @@ def test_balance_counts_rows_by_their_weights(prior):
 @pytest.mark.parametrize("mask", ["candidates", "rectified", "widened"])
 def test_classes_can_be_renamed(mask):
     logits, sets = batch()
-    consistent = ConsistentObjective(CC(), Views(n_strong=2, mask=mask, balance=0.3, tolerance=0.2))
+    tolerance = 0.2 if mask == "widened" else 0.0
+    consistent = ConsistentObjective(CC(), Views(n_strong=2, mask=mask, balance=0.3, tolerance=tolerance))
     order = torch.tensor([2, 0, 3, 1])
     loss = consistent.loss(logits, sets, State(), at(0.7))
     torch.testing.assert_close(consistent.loss(logits[:, order], sets[:, order], State(), at(0.7)), loss)
@@ -461,6 +464,8 @@ def test_the_temperature_divides_the_logits_of_targets():
         *(
             ("prior", (2.0, 2.0)),
             ("prior", (1.5, -0.5)),
+            ("prior", 0.5),
+            ("prior", ("a", "b")),
             ("weak", None),
             ("strong", "flip"),
             ("cleaning", "pop"),
@@ -471,6 +476,27 @@ def test_bad_values_are_named(name, value):
     # With PROPALL_CHECK_SHAPES=1, the wrong type is refused first.
     with pytest.raises((ValueError, TypeError, TypeCheckError), match=rf"^{name}: got |parameter '{name}'"):
         Views(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("message", "settings"),
+    [
+        ("tolerance: needs mask='widened'; got mask='candidates'", {"tolerance": "auto"}),
+        ("tolerance: needs mask='widened'; got mask='rectified'", {"tolerance": 0.2, "mask": "rectified"}),
+        ("prior: needs a balance term; got balance=0", {"prior": (0.5, 0.5)}),
+        ("geometric: needs targets='memory'; got targets='weak'", {"geometric": True}),
+    ],
+)
+def test_settings_without_effect_are_refused(message, settings):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        Views(**settings)
+
+
+def test_a_prior_is_kept_as_plain_numbers():
+    views = Views(balance=0.5, prior=[0.25, 0.75])
+    assert views == Views(balance=0.5, prior=(0.25, 0.75))
+    assert hash(views) == hash(Views(balance=0.5, prior=(0.25, 0.75)))
+    assert Views.from_dict(json.loads(json.dumps(views.to_dict()))) == views
 
 
 def test_a_prior_has_a_share_for_each_class():

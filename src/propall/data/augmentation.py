@@ -61,8 +61,8 @@ class Augmentation:
             raise ValueError(f"flip: got {self.flip!r}; expected True, False or {ALTERNATING!r}.")
         check_integers(self, crop=0, operations=0, cutout=0)
         strength: Any = self.strength
-        if not isinstance(strength, Real) or not float(strength) >= 0:
-            raise ValueError(f"strength: got {self.strength!r}; expected a number, 0 or more.")
+        if not isinstance(strength, Real) or not 0 <= float(strength) < math.inf:
+            raise ValueError(f"strength: got {self.strength!r}; expected a finite number, 0 or more.")
 
     @classmethod
     def weak(cls, size: int = 32, *, flip: bool | Literal["alternating"] = True) -> Self:
@@ -173,6 +173,21 @@ def cut_out(
     return images.masked_fill(hole, 0)
 
 
+@torch.library.custom_op("propall::resample", mutates_args=())
+def _resample(images: Tensor, grid: Tensor) -> Tensor:
+    """`grid_sample` that a compiler does not look into.
+
+    PyTorch's compiler for CPUs (2.13) fuses it with the extremes of an image for automatic contrast, and
+    computes other images than `grid_sample` does.
+    """
+    return grid_sample(images, grid, align_corners=False)
+
+
+@_resample.register_fake
+def _(images: Tensor, grid: Tensor) -> Tensor:
+    return images.new_empty(images.shape[:2] + grid.shape[1:3])
+
+
 def warp(
     images: Float[Tensor, "n c h w"], kind: Tensor, amount: Float[Tensor, "n o 2"]
 ) -> Float[Tensor, "n c h w"]:
@@ -193,7 +208,11 @@ def warp(
     for i in range(1, matrices.shape[1]):
         theta = theta @ matrices[:, i]
     grid = affine_grid(theta[:, :2].float(), list(images.shape), align_corners=False)
-    return grid_sample(images, grid.to(images.dtype), align_corners=False)
+    grid = grid.to(images.dtype)
+    if torch.compiler.is_compiling() and images.device.type == "cpu":
+        resampled: Tensor = _resample(images, grid)
+        return resampled
+    return grid_sample(images, grid, align_corners=False)
 
 
 def change_colors(

@@ -5,6 +5,7 @@ a frozen dataclass, called as `corruption(truth, n_classes, seed)`. Every row ha
 its set does not depend on the other rows, on batches or on workers.
 """
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -487,8 +488,8 @@ class InstanceDependent(Corruption):
     needs_scores = True
 
     def __post_init__(self) -> None:
-        if self.rate < 0:
-            raise ValueError(f"rate: got {self.rate}; expected 0 or more.")
+        if not 0 <= self.rate < math.inf:
+            raise ValueError(f"rate: got {self.rate}; expected a finite number, 0 or more.")
 
     def draw(self, rows: Rows) -> Bool[Tensor, "n k"]:
         """Toss a coin per wrong label."""

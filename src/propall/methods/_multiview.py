@@ -113,7 +113,7 @@ class Balance(NamedTuple):
     """
 
     factor: float = 0.0
-    prior: tuple[float, ...] | None = None
+    prior: Sequence[float] | None = None
 
     @classmethod
     def of(cls, recipe: Recipe) -> "Balance":

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from propall import counter_rng
 from propall.data.augmentation import ALTERNATING, Augmentation
+from propall.numerics import check_finite_rows
 from propall.training.views import Views, check_views
 
 #: Images with fewer pixels per side get gentler operations: a few pixels carry their meaning.
@@ -116,7 +117,9 @@ class ImageViews:
                 "(n, c, h, w). Use images.permute(0, 3, 1, 2)."
             )
         self.views = default_views(tuple(images.shape[1:])) if views is None else views
+        check_finite_rows(images, "images")
         self._pixels = pixel_range(images)
+        self._compared = False
         self._seed = counter_rng.seed_for(seed, "views")
 
     def __call__(
@@ -138,10 +141,29 @@ class ImageViews:
                 f"index: got shape {tuple(index.shape)} for {len(images)} images; expected the position of "
                 "each image in the training set."
             )
+        self._check_like_training_images(images)
         device = images.device
         seed, number = (torch.tensor(value, device=device) for value in (self._seed, epoch))
         pixels = PixelRange(*(value.to(images) for value in self._pixels))
         return augment_views(images, self.views, seed, number, index.to(device), pixels)
+
+    def _check_like_training_images(self, images: Tensor) -> None:
+        """Raise an error for other channels or another scale.
+
+        The scale is looked at once only: for a batch on a GPU, it would have to wait.
+        """
+        low, high = (value.flatten() for value in self._pixels)
+        if images.shape[1] != len(high):
+            raise ValueError(f"images: got {images.shape[1]} channels; the training images had {len(high)}.")
+        if self._compared or torch.compiler.is_compiling() or not images.numel():
+            return
+        self._compared = True
+        largest, span = float(images.max()), float((high - low).max())
+        if largest > float(high.max()) + span:
+            raise ValueError(
+                f"images: got values up to {largest:g}; those of the training images reach "
+                f"{float(high.max()):g}. Scale both alike, for example by a division by 255."
+            )
 
 
 def check_images(x: Tensor) -> None:

@@ -1,6 +1,7 @@
 """The training loop: epochs, checkpoints and progress of stacked runs."""
 
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import nn
 
 from propall.data.dataset import PartialDataset
 from propall.labels.candidates import check
+from propall.numerics import check_finite_rows
 from propall.training import compiled
 from propall.training.checkpoint import Checkpoint, TimeLimitReached
 from propall.training.contract import (
@@ -28,6 +30,7 @@ from propall.training.peers import exchange
 from propall.training.recipe import Recipe
 from propall.training.sections import objective_kind
 from propall.training.stack import Stack
+from propall.wording import plural
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,7 @@ def _check_data(train: PartialDataset) -> None:
             f"x: got dtype {train.x.dtype}; expected torch.float32 or torch.float64. For half precision use "
             "float32 with Recipe(precision='bfloat16')."
         )
-    if not train.x.sum().isfinite() and not (finite := train.x.flatten(1).isfinite().all(1)).all():
-        raise ValueError(
-            f"x: {int((~finite).sum())} rows contain NaN or infinity (first: "
-            f"{int((~finite).nonzero()[0])}). Impute or drop them."
-        )
+    check_finite_rows(train.x)
 
 
 def _check_run(run: Run) -> None:
@@ -132,6 +131,10 @@ def _check_run(run: Run) -> None:
             raise ValueError(f"{name}: got shape {tuple(value.shape)}; expected {(len(run.train),)}.")
     if run.weight is not None:
         check_weight(run.weight)
+
+
+class DivergedWarning(RuntimeWarning):
+    """Training ended with parameters that are no finite numbers."""
 
 
 class Progress:
@@ -196,7 +199,24 @@ def train_stack(
                 exchange(training.stack if isinstance(training, compiled.Captured) else training, epoch + 1)
             monitor.epoch(epochs_before + epoch + 1, positions, losses, training.scores)
             progress.save(epoch + 1, epochs, training, monitor)
-        return training.classifiers()
+        classifiers = training.classifiers()
+    _warn_of_divergence(classifiers, stack.recipe)
+    return classifiers
+
+
+def _warn_of_divergence(classifiers: Sequence[NetClassifier], recipe: Recipe) -> None:
+    diverged = sum(
+        not all(parameter.isfinite().all() for parameter in classifier.net.parameters())
+        for classifier in classifiers
+    )
+    if diverged:
+        warnings.warn(
+            f"training diverged: {diverged} of {plural(len(classifiers), 'network')} ended with parameters "
+            "that are no finite numbers, so predictions mean nothing. Lower the learning rate "
+            f"({recipe.learning_rate:g}).",
+            DivergedWarning,
+            stacklevel=2,
+        )
 
 
 def fit_in_stacks(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Literal, Self
@@ -90,7 +90,7 @@ class Views:
     weight: float = 1.0
     ramp: float = 0.25
     balance: float = 0.0
-    prior: tuple[float, ...] | None = None
+    prior: Sequence[float] | None = None
     temperature: float = 1.0
     momentum: float = 0.9
     geometric: bool = False
@@ -113,6 +113,8 @@ class Views:
     def __post_init__(self) -> None:
         check_choices(self)
         check_integers(self, n_strong=0, mixup=0)
+        if self.prior is not None:
+            object.__setattr__(self, "prior", _as_shares(self.prior))
         self._check_parts()
         self._check_numbers()
         if not 0 <= self.memory_from < 1:
@@ -121,8 +123,13 @@ class Views:
             )
         if self.memory_from and self.targets != "memory":
             raise ValueError(f"memory_from: needs targets='memory'; got targets={self.targets!r}.")
-        if self.widen_base and self.mask != "widened":
-            raise ValueError(f"widen_base: needs mask='widened'; got mask={self.mask!r}.")
+        for name, needs in (("widen_base", self.widen_base), ("tolerance", self.tolerance != 0)):
+            if needs and self.mask != "widened":
+                raise ValueError(f"{name}: needs mask='widened'; got mask={self.mask!r}.")
+        if self.prior is not None and not self.balance:
+            raise ValueError("prior: needs a balance term; got balance=0. Use balance=0.5, or no prior.")
+        if self.geometric and self.targets != "memory":
+            raise ValueError(f"geometric: needs targets='memory'; got targets={self.targets!r}.")
         if self.n_strong == 0 and self.base_weight == 0:
             raise ValueError(
                 "base_weight: got 0 with n_strong=0, so that nothing is learned; expected a number above 0."
@@ -158,21 +165,17 @@ class Views:
         if self.prior is not None and not (
             all(_is_number(share, 1) for share in self.prior) and abs(sum(self.prior) - 1) < PRIOR_ROUNDING
         ):
-            raise ValueError(
-                f"prior: got {self.prior!r}; expected the share of each class, which add up to 1. Divide "
-                "counts by their sum."
-            )
+            raise _prior_error(self.prior)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Views from the plain values of `dataclasses.asdict`."""
-        prior = values.get("prior")
         nested: dict[str, Any] = {
             name: Augmentation(**values[name]) for name in ("weak", "strong") if name in values
         }
         if values.get("cleaning") is not None:
             nested["cleaning"] = cleaning_from_dict(values["cleaning"])
-        return cls(**{**values, **nested, "prior": None if prior is None else tuple(prior)})
+        return cls(**{**values, **nested})
 
     def to_dict(self) -> dict[str, Any]:
         """The views as plain JSON values, without later additions that are not used."""
@@ -226,6 +229,21 @@ def check_views(views: object) -> None:
             f"views: got {views!r}; expected a Views or None. Use default_views(shape) of "
             "propall.training.image_views, or by name VIEWS[name].views of propall.training.named_views."
         )
+
+
+def _prior_error(prior: object) -> ValueError:
+    return ValueError(
+        f"prior: got {prior!r}; expected the share of each class, which add up to 1. Divide counts by their "
+        "sum."
+    )
+
+
+def _as_shares(prior: Any) -> tuple[float, ...]:
+    """The shares of a sequence, array or tensor, so that views compare and are saved as plain numbers."""
+    try:
+        return tuple(float(share) for share in prior)
+    except (TypeError, ValueError) as error:
+        raise _prior_error(prior) from error
 
 
 def _is_number(value: Any, highest: float) -> bool:
@@ -347,7 +365,7 @@ def entropy(target: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
 
 
 def balance_term(
-    logits: Float[Tensor, "b k"], prior: tuple[float, ...] | None, weight: Float[Tensor, "b"] | None = None
+    logits: Float[Tensor, "b k"], prior: Sequence[float] | None, weight: Float[Tensor, "b"] | None = None
 ) -> Float[Tensor, ""]:
     r"""Cross-entropy :math:`-\sum_k \pi_k \log \bar p_k` between the class prior and the mean prediction.
 
