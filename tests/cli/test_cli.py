@@ -115,13 +115,17 @@ def test_unknown_names_are_answered_with_near_ones(run, tmp_path):
         (("train", "digits", "--corruption", "exact"), "did you mean 'exactly'"),
         (
             ("train", "digits", "--corruption", "uniform", "--rate", "0.4"),
-            "rate: uniform has no such setting",
+            "--rate: got 0.4 for --corruption uniform; expected --q. For --rate, use --corruption instance.",
+        ),
+        (
+            ("train", "digits", "--missing", "0.2"),
+            "--missing: got 0.2 for the default candidate sets, proden_binomial_min2; expected --q.",
         ),
         (("data", "get", "lots"), "did you mean 'lost'"),
     ]:
         code, _, err = run(*words)
         assert code == 1
-        assert hint in err
+        assert hint in " ".join(err.split())
     assert run("trian")[0] == 2
 
 
@@ -155,13 +159,45 @@ def test_train_says_which_options_mean_nothing_to_a_method(run, tmp_path):
     words += ["--strong-views", "1", "--no-page", "--out", str(tmp_path)]
     code, out, err = run(*words, "--method", "pl_knn", "--method", "pico")
     assert code == 0
-    assert "--recipe, --strong-views, --net and --epochs have no effect on PL-KNN: without a net" in err
-    assert "--strong-views has no effect on PiCO: with one weak and one strong view" in err
+    notes = err.splitlines()
+    assert (
+        "--recipe, --strong-views, --net and --epochs have no effect on PL-KNN, which has no network."
+        in notes
+    )
+    why = "which uses one weak and one strong view in its own way"
+    assert f"--strong-views has no effect on PiCO, {why}." in notes
     assert "small_cnn, 1 epoch" in out
     code, out, err = run("train", "digits", "--method", "pl_knn", "--seeds", "1", "--out", str(tmp_path))
     assert code == 0
     assert "effect" not in err
     assert "epoch" not in out
+
+
+SMALL = ("--net", "small_cnn", "--epochs", "1", "--seeds", "1")
+
+
+def test_train_says_that_complementary_labels_bring_a_balance_term(run, tmp_path):
+    words = ["train", "digits", "--views", "crdpll", *SMALL, "--corruption", "complementary", "--no-page"]
+    words += ["--out", str(tmp_path)]
+    assert "9.00 candidates on average; balance term 0.5; small_cnn, 1 epoch" in run(*words)[1]
+    assert "balance term" not in run(*words, "--balance", "0.5")[1]  # no news
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("--method", "pl_knn", "--method", "cc"), True),
+        (("--method", "cc", "--strong-views", "0"), False),  # the images as they are
+        (("--method", "pl_knn"), False),
+    ],
+)
+def test_the_page_shows_images_of_runs_that_see_views_only(run, tmp_path, words, shown):
+    code, _, _ = run("train", "digits", "--recipe", "fast", *SMALL, *words, "--out", str(tmp_path))
+    assert code == 0
+    (page,) = tmp_path.glob("*/index.html")
+    html = page.read_text(encoding="utf-8")
+    assert html.count("<img src") == (30 if shown else 0)
+    assert ("What the network sees: weak and strong views" in html) == shown
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,20 @@ def test_a_sweep_over_n_prints_a_column_for_each(run, monkeypatch):
     assert "not part of smoke runs: images with channels" in out
 
 
+def test_a_plan_of_the_table_of_images_names_its_rows(run):
+    words = ("reproduce", "modern", "--only", "digits-uniform-0.5*", "--seeds", "1", "--dry-run", "--json")
+    code, out, _ = run(*words, "--device", "cpu")
+    assert code == 0
+    groups = {tuple(group["methods"]): group["runs"] for group in json.loads(out)["groups"]}
+    # Objectives with one recipe are trained together.
+    assert groups.pop(("ProPaLL", "CC", "PRODEN")) == 3
+    alone = ("ProPaLL, balanced", "DIRK", "CR-DPLL", "POP", "ALIM (scale)", "ProPaLL, one view", "PaPi")
+    assert {(title,): 1 for title in alone}.items() <= groups.items()
+    assert not {("CC",), ("Non-candidates",)} & groups.keys()
+    out = run(*words[:-1], "--device", "cpu")[1]
+    assert re.search(r"digits +ProPaLL; CC; PRODEN +small_cnn", out)
+
+
 def test_results_need_a_file_that_is_one(run, tmp_path):
     code, _, err = run("results", "list", "--store", "none.sqlite")
     assert (code, "none.sqlite does not exist" in err) == (1, True)

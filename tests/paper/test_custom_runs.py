@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -5,14 +6,18 @@ import pytest
 from propall.data.corruption import IndependentFlip
 from propall.methods.propall import ProPaLL
 from propall.paper.custom_runs import (
+    balance_of_labels,
     build_specs,
     choose_setting,
+    describe_ignored,
     train_runs,
     use_views,
 )
+from propall.paper.monitors import AccuracyBar
 from propall.paper.specs import Spec
 from propall.paper.tables.modern import modern_rows
 from propall.training.named_recipes import NamedRecipe
+from propall.training.named_views import VIEWS
 
 
 def test_named_views_bring_their_base_loss_unless_methods_are_given():
@@ -72,9 +77,38 @@ def test_the_number_of_strong_views_can_be_chosen():
     assert choose_setting("cifar10", "fast", views="pocr", strong_views=1).recipe.views.n_strong == 1
     with pytest.raises(ValueError, match=r"strong_views: 2, but .* fast, resnet18, wrn"):
         choose_setting("cifar10", strong_views=2)
-    with pytest.raises(ValueError, match="strong_views: 0, but pop learns from the agreement of views alone"):
+    with pytest.raises(ValueError, match="as pop learns from the agreement of views alone"):
         choose_setting("cifar10", "fast", views="pop", strong_views=0)
     assert choose_setting("cifar10", "fast", strong_views=0).recipe.views.n_strong == 0
+
+
+@pytest.mark.parametrize(("views", "balance"), [("crdpll", None), ("pocr", None), ("glws", 0.2)])
+def test_named_views_without_any_effect_are_refused(views, balance):
+    with pytest.raises(
+        ValueError,
+        match=rf"strong_views: got 0; expected 1 or more, as {views} only .* --method non_candidates\.",
+    ):
+        choose_setting("cifar10", "fast", views=views, strong_views=0, balance=balance)
+
+
+def test_named_views_without_strong_views_are_said_to_be_a_balance_term():
+    def notes(**options):
+        setting = choose_setting("digits", "fast", net="small_cnn", views="glws", **options)
+        setting, methods = use_views("glws", setting, [])
+        return describe_ignored(build_specs("digits", methods=methods, setting=setting), named_views="glws")
+
+    assert notes(strong_views=0) == ["Without strong views, --views glws adds only a balance term of 0.1."]
+    assert notes() == []
+
+
+def test_ignored_options_are_named_in_sentences():
+    setting = choose_setting("digits", "fast", net="small_cnn")
+    methods = ["papi", "pico", "pl_knn", "cc"]
+    specs = build_specs("digits", methods=methods, seeds=1, setting=setting)
+    assert describe_ignored(specs, training=["--net", "--views"], views=["--views"]) == [
+        "--net and --views have no effect on PL-KNN, which has no network.",
+        "--views has no effect on PaPi and PiCO, which use one weak and one strong view in their own way.",
+    ]
 
 
 def test_a_named_recipe_brings_its_network():
@@ -148,6 +182,26 @@ def test_complementary_labels_get_a_balance_term():
     assert choose_setting("cifar10", "fast", corruption="complementary").recipe.views.balance == 0.5
     assert choose_setting("cifar10", "fast").recipe.views.balance == 0
     assert choose_setting("digits", corruption="complementary").recipe.views is None
+    for views in VIEWS:  # GLWS has one of its own
+        setting = choose_setting("cifar10", "fast", views=views, corruption="complementary")
+        assert (
+            setting.recipe.views.balance == modern_rows()[f"complementary/{views}"].spec.recipe.views.balance
+        )
+    setting = choose_setting("cifar10", "fast", views="glws", corruption="complementary", balance=0.1)
+    assert setting.recipe.views.balance == 0.1
+
+
+def test_the_balance_term_of_labels_is_told_from_others():
+    def weight(corruption, method="cc", **options):
+        setting = choose_setting("digits", "fast", net="small_cnn", corruption=corruption, **options)
+        return balance_of_labels(
+            build_specs("digits", methods=[method], corruption=corruption, setting=setting),
+            given=options.get("balance"),
+        )
+
+    assert weight("complementary") == weight("complementary", "pico") == 0.5
+    assert weight("complementary", balance=0.3) == weight("uniform", views="glws") == 0
+    assert weight("complementary", "pl_knn") == 0
 
 
 @pytest.mark.slow
@@ -176,6 +230,57 @@ def test_settings_of_corruptions_by_name():
         (spec, *_) = build_specs("digits", methods=["cc"], corruption=name, corruption_fields=fields)
         for field, value in fields.items():
             assert getattr(spec.corruption, field) == value
+
+
+@pytest.mark.parametrize(
+    ("corruption", "fields", "message"),
+    [
+        (
+            "instance",
+            {"q": 0.3},
+            r"--q: got 0.3 for --corruption instance; expected --rate. For --q, use --corruption uniform, "
+            r"proden_binomial_min2, pair or missing_truth.",
+        ),
+        (
+            None,
+            {"missing": 0.2},
+            "--missing: got 0.2 for the default candidate sets, proden_binomial_min2; expected --q. "
+            "For --missing, use --corruption missing_truth.",
+        ),
+        (
+            None,
+            {"q": 0.3, "n": 3},
+            "--q: got 0.3 for the candidate sets of --n-candidates, exactly; expected --n-candidates.",
+        ),
+        (
+            "complementary",
+            {"n": 3},
+            "--n-candidates: got 3 for --corruption complementary; expected no setting.",
+        ),
+    ],
+)
+def test_settings_that_a_corruption_lacks_are_named_as_they_are_typed(corruption, fields, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        build_specs("digits", methods=["cc"], corruption=corruption, corruption_fields=fields)
+
+
+def test_the_bar_names_the_methods_and_a_single_run(tmp_path, monkeypatch):
+    texts = []
+    monkeypatch.setattr(AccuracyBar, "describe", lambda self, text: texts.append(text))
+    options = {"seeds": 2, "folds": 2}
+    specs = build_specs(
+        "digits", methods=["cc", "proden"], setting=choose_setting("digits", changes={"epochs": 1}), **options
+    )
+    setting = choose_setting("digits", "fast", net="small_cnn", changes={"epochs": 1, "batch_size": 512})
+    specs += build_specs("digits", methods=["pico"], setting=setting, **options)[3:]
+    with AccuracyBar("digits") as bar:
+        train_runs(specs, tmp_path, device="cpu", monitor=bar)
+    started = [text for text in texts if "%" not in text]
+    assert started == [
+        *(f"digits, CC and PRODEN, fold {fold}, 4 runs" for fold in (0, 1)),
+        "digits, PiCO, fold 1, seed 1",
+    ]
+    assert [text.partition(":")[0] for text in texts if "%" in text] == started
 
 
 def test_everyday_names_of_corruptions_stand_for_those_of_the_catalog():

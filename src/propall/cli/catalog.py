@@ -328,13 +328,17 @@ def train(
     stored = custom_runs.count_stored(specs, out)
     given = training.given_flags()
     by_views = [flag for flag in given if flag in ("--views", "--strong-views")]
-    for sentence in custom_runs.describe_ignored(specs, training=given, views=by_views):
+    for sentence in custom_runs.describe_ignored(
+        specs, training=given, views=by_views, named_views=training.views
+    ):
         print_note(sentence)
     with AccuracyBar(data) as bar:
         folder, results = custom_runs.train_runs(specs, out, device=device, monitor=bar)
     path = None
     if page:
-        sheet = custom_runs.view_sheet(specs[0])
+        # Methods that use views in their own way see no more than two of them.
+        ordered = sorted(specs, key=custom_runs.uses_views_in_its_own_way)
+        sheet = next(filter(None, map(custom_runs.view_sheet, ordered)), None)
         path = training_page(results, sheet).write(folder / "index.html")
     if json_output:
         print_json([result.to_dict() for result in results])
@@ -342,6 +346,8 @@ def train(
     first = next((spec for spec in specs if spec.trains_network), specs[0])
     how = f"; {first.net}, {plural(first.recipe.epochs, 'epoch')}" if first.trains_network else ""
     drawn_by = "its own candidate sets" if first.corruption is None else repr(first.corruption)
+    balance = custom_runs.balance_of_labels(specs, given=training.balance)
+    how = (f"; balance term {balance:g}" if balance else "") + how
     print_line(f"{data}: {drawn_by}; {results[0].candidates:.2f} candidates on average{how}\n")
     rows = []
     for row in custom_runs.summarize(results):

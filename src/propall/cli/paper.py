@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from propall.paper.comparison import Contender, ContenderScore
     from propall.paper.modern import RowResult
     from propall.paper.reproduction import CellResult
-    from propall.paper.runtime_estimates import RuntimeForecast
+    from propall.paper.runtime_estimates import RuntimeEstimates, RuntimeForecast
     from propall.paper.scheduler import RunPlan
     from propall.paper.specs import Spec
     from propall.paper.store import Store
@@ -268,7 +268,9 @@ def _reproduce_modern(selection: CellOptions, execution: ExecutionOptions, json_
     specs, path = modern.unique_specs(rows), execution.store
     with Store(":memory:" if execution.dry_run and not path.exists() else path) as store:
         if execution.dry_run:
-            _print_plan(specs, store, parse_devices(execution.device)[0], json_output)
+            # The first row with a run names it, as most rows are variants of the ones above.
+            titles = {spec.key: row.row.title for row in reversed(rows) for spec in row.specs}
+            _print_plan(specs, store, parse_devices(execution.device)[0], json_output, titles)
             return
         keys = {f"{row.row.name} {row.protocol}": [spec.key for spec in row.specs] for row in rows}
         with RunProgress(keys, print_note, parts="rows") as progress:
@@ -391,14 +393,21 @@ def _print_notes(notes: Sequence[tuple[str, str]], prefix: str = "") -> None:
         print_line(f"{rows}{prefix}{note}")
 
 
-def _print_plan(specs: Sequence[Spec], store: Store, device: str, json_output: bool) -> None:
+def _print_plan(
+    specs: Sequence[Spec],
+    store: Store,
+    device: str,
+    json_output: bool,
+    titles: Mapping[str, str] | None = None,
+) -> None:
+    """Print what would run; `titles` names the methods of a table by the keys of its runs."""
     from propall.data.files import data_root
     from propall.paper.runtime_estimates import RuntimeEstimates
     from propall.paper.scheduler import plan_runs
     from propall.training.compiled import best_device
 
     plan, estimates = plan_runs(specs, store), RuntimeEstimates(store, best_device(device))
-    groups = estimates.forecast(plan.groups)
+    groups = _forecast(estimates, plan.groups, titles or {})
     untimed = sum(group.runs for group in groups if group.seconds is None and group.guess is None)
     absent = sorted({spec.data for spec in plan.absent})
     if json_output:
@@ -413,7 +422,7 @@ def _print_plan(specs: Sequence[Spec], store: Store, device: str, json_output: b
         )
         return
     if groups:
-        rows = [(g.data, ", ".join(g.methods), g.net, g.epochs or "", g.runs, _time(g)) for g in groups]
+        rows = [(g.data, "; ".join(g.methods), g.net, g.epochs or "", g.runs, _time(g)) for g in groups]
         print_table(("data", "methods", "net", "epochs", "runs", "time"), rows, numbers=slice(3, None))
     known = sum(group.seconds for group in groups if group.seconds is not None)
     guessed = sum(group.guess or 0 for group in groups if group.seconds is None)
@@ -429,6 +438,21 @@ def _print_plan(specs: Sequence[Spec], store: Store, device: str, json_output: b
             f"Data not available: {', '.join(absent)} ({plural(len(plan.absent), 'run')}). They belong in "
             f"{data_root()}; `propall data get {absent[0]}` says how to get them."
         )
+
+
+def _forecast(
+    estimates: RuntimeEstimates, groups: Iterable[Sequence[Spec]], titles: Mapping[str, str]
+) -> list[RuntimeForecast]:
+    """Forecast groups of runs under the titles of their rows: several may share a base loss."""
+    by_titles: dict[tuple[str, tuple[str, ...]], list[Sequence[Spec]]] = {}
+    for group in groups:
+        names = tuple(dict.fromkeys(titles.get(spec.key, spec.title) for spec in group))
+        by_titles.setdefault((group[0].data, names), []).append(group)
+    return [
+        forecast._replace(methods=names)
+        for (_, names), alike in by_titles.items()
+        for forecast in estimates.forecast(alike)
+    ]
 
 
 def _time(group: RuntimeForecast) -> str:

@@ -11,14 +11,16 @@ import torch
 
 from propall import counter_rng
 from propall.data import CORRUPTIONS, DATASETS, load
-from propall.data.corruption import Corruption, IndependentFlip, InstanceDependent
+from propall.data.augmentation import Augmentation
+from propall.data.corruption import Complementary, Corruption, IndependentFlip, InstanceDependent
 from propall.methods import METHODS
 from propall.methods.propall import ProPaLL
 from propall.nets import NETS
 from propall.nets.cnn import SmallCNN
 from propall.nets.network import ImageNetwork
+from propall.paper.monitors import AccuracyListener
 from propall.paper.results import RunResult
-from propall.paper.runner import RunTask, run_specs, square_images
+from propall.paper.runner import RunTask, group_stackable, run_specs, square_images
 from propall.paper.specs import Spec, Split
 from propall.registry import Registry
 from propall.report.charts.views import ViewSheet
@@ -28,6 +30,7 @@ from propall.training.image_views import ImageViews, pixel_range
 from propall.training.named_recipes import RECIPES, NamedRecipe, adapt_views
 from propall.training.named_views import VIEWS
 from propall.training.recipe import Recipe
+from propall.training.views import Views
 from propall.wording import join_names
 
 #: Data sets whose images change their meaning in a mirror.
@@ -84,8 +87,7 @@ def choose_setting(
         views: a name in `VIEWS`; None for the views of the recipe.
         strong_views: number of strong views of an image, instead of the recipe's or the named views' own.
         balance: weight of the balance term, likewise.
-        corruption: how candidate sets are drawn; the recipe's views get a balance term for
-            complementary labels.
+        corruption: how candidate sets are drawn; all views get a balance term for complementary labels.
         changes: fields of the recipe that differ.
     """
     default_net, recipe = default_setting(data) if name is None else RECIPES[name]
@@ -93,7 +95,8 @@ def choose_setting(
         recipe = dataclasses.replace(recipe, views=VIEWS[views].views)
     size = math.isqrt(math.prod(DATASETS[data].shape[-2:]))
     recipe = adapt_views(recipe, size, mirrored=data not in NOT_MIRRORED)
-    if views is None and recipe.views is not None and corruption == "complementary":
+    if recipe.views is not None and corruption == "complementary":
+        # As in the table of images, whatever balance term the named views have.
         balanced = dataclasses.replace(recipe.views, balance=COMPLEMENTARY_BALANCE)
         recipe = dataclasses.replace(recipe, views=balanced)
     for option, value in (("strong_views", strong_views), ("balance", balance)):
@@ -103,10 +106,8 @@ def choose_setting(
                 f"Choose a recipe with views as well: {', '.join(RECIPES)}."
             )
     if strong_views is not None and recipe.views is not None:
-        if strong_views == 0 == recipe.views.base_weight:
-            raise ValueError(
-                f"strong_views: 0, but {views} learns from the agreement of views alone; use 1 or more."
-            )
+        if strong_views == 0 and views is not None:
+            _check_without_strong(views, balance)
         recipe = dataclasses.replace(recipe, views=dataclasses.replace(recipe.views, n_strong=strong_views))
     if balance is not None and recipe.views is not None:
         recipe = dataclasses.replace(recipe, views=dataclasses.replace(recipe.views, balance=balance))
@@ -120,6 +121,21 @@ def choose_setting(
         # one of two similar classes.
         recipe = dataclasses.replace(recipe, learning_rate=0.01)
     return NamedRecipe(chosen, dataclasses.replace(recipe, **(changes or {})))
+
+
+def _check_without_strong(name: str, balance: float | None) -> None:
+    """Raise ValueError if named views without a strong view are no more than their base loss."""
+    named = VIEWS[name]
+    if not named.views.base_weight:
+        reason = "learns from the agreement of views alone"
+    elif balance is None and named.views.balance:
+        return  # the balance term needs no strong view, see `describe_ignored`
+    else:
+        reason = "only says what is learned from strong views"
+    raise ValueError(
+        f"strong_views: got 0; expected 1 or more, as {name} {reason}. To train a base loss alone, leave out "
+        f"--views and use --method {named.base}."
+    )
 
 
 def _check_images(name: str, recipe: Recipe, data: str, size: int) -> None:
@@ -214,21 +230,65 @@ _CORRUPTIONS_BY_ANY_NAME: Registry[Any] = Registry(
 
 def _corruption(has_candidates: bool, name: str | None, fields: Mapping[str, Any]) -> Corruption | None:
     settings = {key: value for key, value in fields.items() if value is not None}
+    typed = name is not None
     if name is None:
         if has_candidates and not settings:
             return None
         name = "exactly" if "n" in settings else "proden_binomial_min2"
     corruption = _CORRUPTIONS_BY_ANY_NAME[name]
     known = {f.name for f in dataclasses.fields(corruption)}
-    for key in settings.keys() - known:
-        expected = ", ".join(sorted(known)) or "no settings"
-        raise ValueError(f"{key}: {name} has no such setting; expected {expected}.")
+    for key, value in settings.items():
+        if key not in known:
+            # Of a default, the user never typed the name.
+            default = (
+                f"the candidate sets of {_flag('n')}" if "n" in settings else "the default candidate sets"
+            )
+            kind = f"--corruption {name}" if typed else f"{default}, {name}"
+            raise ValueError(
+                f"{_flag(key)}: got {value} for {kind}; expected {_either(list(map(_flag, sorted(known))))}. "
+                f"For {_flag(key)}, use --corruption {_either(_corruptions_with(key))}."
+            )
     drawn_by: Corruption = corruption(**settings)
     return drawn_by
 
 
+def _either(names: Sequence[str]) -> str:
+    """List alternatives: `a`, `a or b`, `a, b or c`."""
+    *others, last = names or ["no setting"]
+    return " or ".join(filter(None, [", ".join(others), last]))
+
+
+def _flag(field: str) -> str:
+    """The flag of `propall train` for a setting of a corruption."""
+    return "--n-candidates" if field == "n" else f"--{field}"
+
+
+def _corruptions_with(field: str) -> list[str]:
+    """Names of the corruptions that have a setting, everyday names in place of exact ones."""
+    names: dict[Any, str] = {}
+    for name, corruption in _CORRUPTIONS_BY_ANY_NAME.items():
+        if field in {f.name for f in dataclasses.fields(corruption)}:
+            names.setdefault(corruption, name)
+    return list(names.values())
+
+
+def trains_on_views(spec: Spec) -> bool:
+    """Return whether a run sees augmented views: its recipe has some, and its method uses them."""
+    takes_views = isinstance(spec.method, Objective) or uses_views_in_its_own_way(spec)
+    return spec.recipe.views is not None and takes_views
+
+
+def uses_views_in_its_own_way(spec: Spec) -> bool:
+    """Return whether a run trains on one weak and one strong view, whatever the recipe's views are."""
+    return isinstance(spec.method, Algorithm) and spec.method.trains_network and spec.method.uses_views
+
+
 def describe_ignored(
-    specs: Sequence[Spec], *, training: Sequence[str] = (), views: Sequence[str] = ()
+    specs: Sequence[Spec],
+    *,
+    training: Sequence[str] = (),
+    views: Sequence[str] = (),
+    named_views: str | None = None,
 ) -> list[str]:
     """Say which of the given options mean nothing to which methods, a sentence per kind of method.
 
@@ -236,23 +296,54 @@ def describe_ignored(
         specs: the runs.
         training: given options of the network and its training.
         views: given options that say which views there are and how they are used, among those of training.
+        named_views: the given name in `VIEWS`, if any.
     """
-    methods = {spec.title: spec.method for spec in specs}
-    without_net = [title for title, method in methods.items() if not method.trains_network]
-    own_views = [
-        title
-        for title, method in methods.items()
-        if isinstance(method, Algorithm) and method.trains_network and method.uses_views
-    ]
+    by_title = {spec.title: spec for spec in specs}
+    without_net = [title for title, spec in by_title.items() if not spec.trains_network]
+    own_views = [title for title, spec in by_title.items() if uses_views_in_its_own_way(spec)]
     sentences = []
-    for options, titles, reason in (
-        (training, without_net, "without a network"),
-        (views, own_views, "with one weak and one strong view, used in a way of its own"),
+    for options, titles, reason, reason_for_several in (
+        (training, without_net, "which has no network", "which have no network"),
+        (
+            views,
+            own_views,
+            "which uses one weak and one strong view in its own way",
+            "which use one weak and one strong view in their own way",
+        ),
     ):
         if options and titles:
             verb = "has" if len(options) == 1 else "have"
-            sentences.append(f"{join_names(options)} {verb} no effect on {join_names(titles)}: {reason}.")
+            why = reason if len(titles) == 1 else reason_for_several
+            sentences.append(f"{join_names(options)} {verb} no effect on {join_names(titles)}, {why}.")
+    weak_alone = [
+        spec.recipe.views
+        for spec in specs
+        if spec.recipe.views is not None and not spec.recipe.views.n_strong
+        if isinstance(spec.method, Objective)
+    ]
+    if named_views is not None and weak_alone:
+        sentences.append(
+            f"Without strong views, --views {named_views} adds only a balance term of "
+            f"{weak_alone[0].balance:g}."
+        )
     return sentences
+
+
+def balance_of_labels(specs: Sequence[Spec], *, given: float | None = None) -> float:
+    """Return the weight of the balance term that the runs have because of complementary labels, or 0.
+
+    Args:
+        specs: the runs.
+        given: weight that was asked for, which has another reason.
+    """
+    weights = [
+        spec.recipe.views.balance
+        for spec in specs
+        if spec.recipe.views is not None
+        and trains_on_views(spec)
+        and isinstance(spec.corruption, Complementary)
+    ]
+    return weights[0] if weights and given is None else 0.0
 
 
 def train_runs(
@@ -264,10 +355,16 @@ def train_runs(
     file = folder / "results.jsonl"
     results = _read(file)
     missing = [spec for spec in specs if spec.key not in results]
-    for result in run_specs(RunTask(missing, device, checkpoint=folder / "progress"), monitor):
-        with file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(result.to_dict()) + "\n")
-        results[result.spec.key] = result
+    listener = monitor if isinstance(monitor, AccuracyListener) else AccuracyListener()
+    for group in group_stackable(missing):
+        listener.starting(group)
+        task = RunTask(group, device, checkpoint=folder / "progress")
+        for done, result in enumerate(run_specs(task, monitor), 1):
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(result.to_dict()) + "\n")
+            results[result.spec.key] = result
+            # If the group is trained in several stacks, the next one begins with the next run.
+            listener.starting(group[done:])
     return folder, [results[spec.key] for spec in specs]
 
 
@@ -282,9 +379,17 @@ def _folder(specs: Sequence[Spec], out: Path) -> Path:
 
 
 def view_sheet(spec: Spec) -> ViewSheet | None:
-    """Return some training images of a run beside their views in the first epochs; None without views."""
+    """Return some training images of a run beside their views in the first epochs.
+
+    Methods that use views in their own way see one weak and one strong view. None if the run sees no views,
+    or the images as they are: small ones have no weak augmentation.
+    """
     views = spec.recipe.views
-    if views is None:
+    if views is None or not trains_on_views(spec):
+        return None
+    if uses_views_in_its_own_way(spec):
+        views = Views(weak=views.weak, strong=views.strong)
+    if not views.n_strong and _changes_nothing(views.weak):
         return None
     source = spec.source(load(spec.data))
     x = square_images(source.x)
@@ -309,6 +414,10 @@ def view_sheet(spec: Spec) -> ViewSheet | None:
         columns,
         [source.classes[int(label)] for label in source.truth[index]],
     )
+
+
+def _changes_nothing(augmentation: Augmentation) -> bool:
+    return not (augmentation.flip or augmentation.crop or augmentation.operations or augmentation.cutout)
 
 
 def _read(file: Path) -> dict[str, RunResult]:

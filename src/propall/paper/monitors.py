@@ -8,35 +8,59 @@ import torch
 from torch import Tensor
 
 from propall.data.dataset import Problem
+from propall.paper.specs import Spec
 from propall.training.compiled import synchronize
 from propall.training.contract import Monitor, RunScores
 from propall.training.metrics import ProgressBar, accuracy, confusion
-from propall.wording import duration, plural
+from propall.wording import duration, join_names, plural
 
 #: Every one of the first and last epochs is measured.
 EARLY_EPOCHS, LATE_EPOCHS = 40, 10
+#: Most methods that a progress bar names.
+NAMED_METHODS = 3
 
 
 class AccuracyListener(Monitor):
     """A monitor that also receives test accuracies. The base class does nothing."""
+
+    def starting(self, specs: Sequence[Spec]) -> None:
+        """Receive the runs that are trained next; positions count from the first of them."""
 
     def measured(self, epoch: int, accuracies: dict[int, float]) -> None:
         """Receive the test accuracy of some runs, by their position, after an epoch."""
 
 
 class AccuracyBar(ProgressBar, AccuracyListener):
-    """A progress bar that shows the latest mean test accuracy and the time since the start."""
+    """A progress bar that names the runs, the latest mean test accuracy and the time since the start."""
+
+    _specs: Sequence[Spec] = ()
+
+    def starting(self, specs: Sequence[Spec]) -> None:
+        """Store which runs come next."""
+        self._specs = specs
 
     def begin(self, epochs: int, runs: Sequence[int], done: int) -> None:
         """Start a bar and its clock."""
         super().begin(epochs, runs, done)
         self._start = time.perf_counter()
+        self._text = f"{self.what}, {self._name(runs)}"
+        self.describe(self._text)
+
+    def _name(self, runs: Sequence[int]) -> str:
+        """Name the methods of some runs, their fold if they share it, and the seed of a single run."""
+        specs = [self._specs[run] for run in runs if run < len(self._specs)]
+        titles = list(dict.fromkeys(spec.title for spec in specs))
+        methods = join_names(titles) if len(titles) <= NAMED_METHODS else f"{len(titles)} methods"
+        folds = {spec.split.fold for spec in specs}
+        fold = "".join(f"fold {fold}" for fold in folds if fold is not None) if len(folds) == 1 else ""
+        which = f"seed {specs[0].seed}" if len(specs) == len(runs) == 1 else plural(len(runs), "run")
+        return ", ".join(filter(None, [methods, fold, which]))
 
     def measured(self, epoch: int, accuracies: dict[int, float]) -> None:
         """Show the mean accuracy."""
         mean = 100 * sum(accuracies.values()) / len(accuracies)
         seconds = duration(time.perf_counter() - self._start)
-        self.describe(f"{self.what}, {plural(len(accuracies), 'run')}: {mean:.1f} % after {seconds}")
+        self.describe(f"{self._text}: {mean:.1f} % after {seconds}")
 
 
 class CurveRecorder(Monitor):

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from propall.paper.custom_runs import build_specs, choose_setting, view_sheet
+from propall.data.augmentation import Augmentation
+from propall.paper.custom_runs import build_specs, choose_setting, use_views, view_sheet
 from propall.paper.pages.training import seconds_by_epoch, time_to_accuracy, training_page
 from propall.paper.results import RunResult
 from propall.report.charts.views import ViewSheet
@@ -61,6 +62,16 @@ def test_the_sheet_shows_the_views_of_the_run(results):
     assert not np.array_equal(sheet.images[:, 4], sheet.images[:, 2])
     (plain,) = build_specs("digits", methods=["cc"], seeds=1)
     assert view_sheet(plain) is None
+    weak = choose_setting("digits", "fast", net="small_cnn", strong_views=0)
+    (unchanged,) = build_specs("digits", methods=["cc"], seeds=1, setting=weak)
+    assert view_sheet(unchanged) is None
+    views = replace(weak.recipe.views, weak=Augmentation(flip=False, crop=1))
+    shifted = weak._replace(recipe=replace(weak.recipe, views=views))
+    (shifted,) = build_specs("digits", methods=["cc"], seeds=1, setting=shifted)
+    assert view_sheet(shifted).columns == ["original", "weak, epoch 1", "weak, epoch 2"]
+    two = choose_setting("digits", "fast", net="small_cnn", strong_views=2)
+    (own,) = build_specs("digits", methods=["papi"], seeds=1, setting=two)
+    assert view_sheet(own).columns == sheet.columns
 
 
 @pytest.mark.parametrize("views", VIEWS)
@@ -78,9 +89,12 @@ def test_a_sheet_is_checked():
 def test_the_page_says_what_was_measured(results, tmp_path):
     html = training_page(results, view_sheet(results[0].spec)).to_html()
     assert "ProPaLL reaches 93.50 % test accuracy in 10" in html.replace("\N{NO-BREAK SPACE}", " ")
-    assert "94 % test accuracy is reached after" in html
+    # All runs of ProPaLL reach this level, and one reaches 94 %.
+    assert "92 % test accuracy is reached after" in html
     assert html.count('<img src="data:image/png') == 30
     assert "views: balance" in html
+    assert "views: n strong" in html
+    assert "views: temperature" not in html  # the default
     assert len(html) < 1_000_000
 
 
@@ -92,8 +106,43 @@ def test_the_heading_on_time_has_the_smallest_mean_of_its_table(results):
 
     # Both runs take ten seconds for two epochs; the level of the heading is the highest of all epochs.
     assert "95 % test accuracy is reached after 10 s" in heading({1: 0.94, 2: 0.95}, {1: 0.5, 2: 0.95})
+    # Only one of two runs reaches 95 %.
+    assert "90 % test accuracy is reached after 7.5 s" in heading({1: 0.9, 2: 0.95}, {1: 0.5, 2: 0.9})
+    # ... which six levels above may not push out of the table.
+    assert "60 % test accuracy is reached after 7.5 s" in heading({1: 0.65, 2: 0.97}, {1: 0.5, 2: 0.65})
+    assert "No level of accuracy was reached by all runs of a method" in heading({1: 0.5}, {1: 0.2})
     # One run after five seconds, the other after ten: neither, but their mean.
     assert "94 % test accuracy is reached after 7.5 s" in heading({1: 0.94, 2: 0.94}, {1: 0.5, 2: 0.94})
+
+
+@pytest.mark.parametrize(
+    ("views", "strong_views", "methods", "text"),
+    [
+        (None, None, ["cc"], "The prediction on the weak view gives the targets; all views are trained"),
+        (None, 0, ["cc"], "The network is trained on the weak view alone."),
+        ("dirk", None, [], "gives the targets from the strong view; the strong view is trained towards them"),
+        ("crdpll", None, [], "Predictions on all views, remembered over the epochs, give the targets; all"),
+        ("pocr", None, ["papi"], "PaPi uses one weak and one strong view in its own way."),
+    ],
+)
+def test_the_text_beside_the_images_says_what_is_learned(results, views, strong_views, methods, text):
+    setting = choose_setting("digits", "fast", net="small_cnn", views=views, strong_views=strong_views)
+    setting, methods = use_views(views, setting, methods)
+    specs = build_specs("digits", methods=[*methods, "pl_knn"], seeds=1, setting=setting)
+    runs = [replace(results[0], spec=spec) for spec in specs]
+    sheet = view_sheet(results[0].spec)
+    section = next(s for s in training_page(runs, sheet).sections if s.label == "Augmented images")
+    kinds = "weak views" if strong_views == 0 else "weak and strong views"
+    assert section.heading == f"What the network sees: {kinds}"
+    assert text in section.text
+    names = [row.title for row in training_page(runs).sections[-1].body.rows]
+    assert ("views: strong" in names) == (strong_views is None)
+    assert ("views: n strong" in names) == (methods != ["papi"])
+    # A method without a network sees no views.
+    assert view_sheet(specs[1]) is None
+    page = training_page(runs[1:], sheet)
+    assert "Augmented images" not in [section.label for section in page.sections]
+    assert not [row.title for row in page.sections[-1].body.rows if row.title.startswith("views")]
 
 
 def test_methods_without_epochs_are_among_the_numbers_only(results):

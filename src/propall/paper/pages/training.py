@@ -1,20 +1,23 @@
 """The page of `propall train`: accuracies, learning curves, time to accuracy, settings, augmented images."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from propall.data import DATASETS
 from propall.data.augmentation import Augmentation
+from propall.paper.custom_runs import trains_on_views, uses_views_in_its_own_way
 from propall.paper.pages.provenance import run_provenance
 from propall.paper.results import RunResult
+from propall.paper.specs import Spec
 from propall.report.charts.figure import Reference
 from propall.report.charts.lines import Line, LineChart
 from propall.report.charts.views import ViewSheet
 from propall.report.numbers import format_number, format_percent, mean_and_std
 from propall.report.page import KeyFigure, Page, PageSection
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
-from propall.wording import duration, plural
+from propall.training.views import Views
+from propall.wording import duration, join_names, plural
 
 #: Accuracies in percent whose times are compared.
 LEVELS = (25, 50, 60, 70, 80, 85, 90, 92, 94, 95, 96, 97, 98, 99)
@@ -54,18 +57,46 @@ def training_page(results: Sequence[RunResult], sheet: ViewSheet | None = None) 
     if curved:
         sections += [_curves(_by_method(curved), curved), _times(_by_method(curved), curved)]
     sections.append(_numbers(by_method, results))
-    if sheet is not None:
-        sections.append(
-            PageSection(
-                "What the network sees: weak and strong views",
-                sheet,
-                "The weak view gives the targets, the strong views are trained towards them. Every image is "
-                "augmented anew in each epoch.",
-                label="Augmented images",
-            )
-        )
+    with_views = [run.spec for run in results if trains_on_views(run.spec)]
+    if sheet is not None and with_views:
+        sections.append(_views_seen(sheet, with_views))
     sections.append(_settings(results))
     return Page(f"Training on {title}", finding, figures, sections)
+
+
+def _views_seen(sheet: ViewSheet, specs: Sequence[Spec]) -> PageSection:
+    """Show augmented images, and say what is learned from them."""
+    named = list(dict.fromkeys(spec.title for spec in specs if uses_views_in_its_own_way(spec)))
+    usual = next((spec.recipe.views for spec in specs if not uses_views_in_its_own_way(spec)), None)
+    sentences, kinds = [], "weak and strong views"
+    if usual is not None:
+        sentences.append(_describe_targets(usual))
+        kinds = kinds if usual.n_strong or named else "weak views"
+    if named:
+        verb, whose = ("uses", "its") if len(named) == 1 else ("use", "their")
+        sentences.append(f"{join_names(named)} {verb} one weak and one strong view in {whose} own way.")
+    sentences.append("Every image is augmented anew in each epoch.")
+    heading = f"What the network sees: {kinds}"
+    return PageSection(heading, sheet, " ".join(sentences), label="Augmented images")
+
+
+def _describe_targets(views: Views) -> str:
+    """Say which views give the targets, and which are trained towards them."""
+    if not views.n_strong:
+        return "The network is trained on the weak view alone."
+    strong = "the strong view" if views.n_strong == 1 else "the strong views"
+    seen = "the first strong view" if views.n_strong > 1 else strong
+    source = {
+        "weak": "The prediction on the weak view gives the targets",
+        "memory": f"Predictions on {'all views' if views.geometric else 'the weak view'}, remembered over "
+        "the epochs, give the targets",
+        "teacher": "A running mean of the network gives the targets from "
+        f"{'the weak view' if views.teacher_view == 'weak' else seen}",
+        "peers": "The predictions of the other runs give the targets",
+    }[views.targets]
+    strong_are = f"{strong} {'is' if views.n_strong == 1 else 'are'}"
+    trained = "all views are" if views.consistency_views == "all" else strong_are
+    return f"{source}; {trained} trained towards them."
 
 
 def _by_method(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
@@ -126,7 +157,11 @@ def _curves(by_method: Mapping[str, Sequence[RunResult]], results: Sequence[RunR
 
 def _times(by_method: Mapping[str, Sequence[RunResult]], results: Sequence[RunResult]) -> PageSection:
     highest = max(100 * max(run.curve.values()) for run in results)
-    levels = [level for level in LEVELS if level <= highest][-SHOWN_LEVELS:]
+    # A level that some runs of a method never reach has no time; it is no heading.
+    common = max(min(100 * max(run.curve.values()) for run in runs) for runs in by_method.values())
+    named = max((level for level in LEVELS if level <= common), default=None)
+    shown = {level for level in LEVELS if level <= highest}
+    levels = sorted({*sorted(shown)[-SHOWN_LEVELS:], *(() if named is None else (named,))})
     rows = []
     for name, runs in by_method.items():
         cells = []
@@ -147,14 +182,12 @@ def _times(by_method: Mapping[str, Sequence[RunResult]], results: Sequence[RunRe
         else "Runs were trained together: each has an equal share of the time of training and evaluation."
     )
     table = ReportTable(columns, rows, f"Seconds until the test accuracy is first reached. {how}")
-    fastest = min(
-        (row.cells[-1].mean for row in rows if levels and row.cells[-1].mean is not None), default=None
-    )
-    heading = (
-        "No level of accuracy was reached"
-        if fastest is None
-        else f"{levels[-1]} % test accuracy is reached after {duration(fastest)}"
-    )
+    if named is None:
+        heading = "No level of accuracy was reached" + (" by all runs of a method" if levels else "")
+    else:
+        cells = [row.cells[levels.index(named)] for row in rows]
+        fastest = min(cell.mean for cell in cells if cell.mean is not None and not cell.hatched)
+        heading = f"{named} % test accuracy is reached after {duration(fastest)}"
     return PageSection(heading, table, "", run_provenance(results), label="Time to accuracy")
 
 
@@ -185,16 +218,27 @@ def _settings(results: Sequence[RunResult]) -> PageSection:
     for name, value in spec.recipe.to_dict().items():
         if name != "views":
             values[name.replace("_", " ")] = value
-    if spec.recipe.views is not None:
-        for name, value in vars(spec.recipe.views).items():
-            values[f"views: {name.replace('_', ' ')}"] = _augmentation(value) if isinstance(
-                value, Augmentation
-            ) else value  # fmt: skip
+    for name, value in _used_views([run.spec for run in results if trains_on_views(run.spec)]).items():
+        text = _augmentation(value) if isinstance(value, Augmentation) else value
+        values[f"views: {name.replace('_', ' ')}"] = text
     rows = [TableRow.of(name, _text(value)) for name, value in values.items()]
-    table = ReportTable(
-        [Column("value", kind="text")], rows, "Network, candidate sets and recipe of all runs.", "setting"
-    )
+    caption = "Network, candidate sets and recipe of all runs; of the views, what differs from the defaults."
+    table = ReportTable([Column("value", kind="text")], rows, caption, "setting")
     return PageSection("Settings", table)
+
+
+def _used_views(specs: Sequence[Spec]) -> dict[str, Any]:
+    """Return the settings of views that some runs use and that differ from the defaults."""
+    views = specs[0].recipe.views if specs else None
+    if views is None:
+        return {}
+    # The augmentations have no fixed default, so that they are always among these.
+    shown = {"n_strong", *(item.name for item in fields(views) if getattr(views, item.name) != item.default)}
+    if all(map(uses_views_in_its_own_way, specs)):
+        shown &= {"weak", "strong", "balance", "prior"}
+    elif not views.n_strong:
+        shown &= {"weak", "n_strong", "balance", "prior"}
+    return {item.name: getattr(views, item.name) for item in fields(views) if item.name in shown}
 
 
 def _augmentation(augmentation: Augmentation) -> str:
