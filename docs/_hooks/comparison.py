@@ -90,6 +90,13 @@ def ranking_note(data: str = "cifar10") -> str:
     return describe_ranges(modern.open_ranks(_rows(), comparison), comparison)
 
 
+def digits_hours() -> str:
+    """Hours that the runs of the comparison on digits took."""
+    comparison = COMPARISONS["digits"]
+    results = [result for result in _rows() if modern.is_compared(result, comparison)]
+    return f"{sum(run.seconds for result in results for run in result.results) / 3600:.1f}"
+
+
 def annotator_table(measured: Sequence[Mapping[str, str]], rate: float, scoring: str) -> str:
     """Sets that small annotators draw with and without dropout.
 

@@ -117,6 +117,7 @@ NAMES = {
     "published_tables": comparison.published_tables,
     "methods_table": comparison.methods_table,
     "ranking_note": comparison.ranking_note,
+    "digits_hours": comparison.digits_hours,
     "annotator_table": comparison.annotator_table,
     "base_losses_table": base_losses.base_losses_table,
     "base_losses_summary": base_losses.base_losses_summary,

@@ -473,7 +473,7 @@ class ConsistencyLoss(PartialLabelLoss):
         >>> from propall.methods.propall import ProPaLL
         >>> net, views = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 3)), Views()
         >>> candidates = torch.tensor([[True, True, False]] * 8)
-        >>> augment, criterion = ImageViews(images, views), ConsistencyLoss(ProPaLL(), views)
+        >>> augment, criterion = ImageViews(images, views), ConsistencyLoss(ProPaLL(noise=0), views)
         >>> weak, strong = augment(images[index], index, epoch=2)
         >>> criterion(net(weak), net(strong), candidates[index], progress=2 / 20).shape
         torch.Size([])

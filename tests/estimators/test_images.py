@@ -17,6 +17,7 @@ from propall import (
 )
 from propall.data.augmentation import Augmentation
 from propall.estimators.images import channels_first
+from propall.methods.propall import ProPaLL
 from propall.training.image_views import default_views
 from propall.training.named_views import VIEWS
 
@@ -46,6 +47,22 @@ def test_layouts_give_the_same_model():
     assert fitted.in_shape_ == (1, 8, 8)
     as_numbers = images[:, None].astype(np.float32) / 255
     np.testing.assert_allclose(fitted.predict_proba(as_numbers), probabilities[0], rtol=1e-5)
+
+
+def test_propall_has_no_noise_with_strong_views():
+    images, mask = digits()
+    named, noisy, silent = (
+        model(method=method).fit(images, mask).predict_proba(images)
+        for method in ("propall", ProPaLL(), ProPaLL(noise=0.0))
+    )
+    np.testing.assert_array_equal(named, silent)
+    assert np.abs(named - noisy).max() > 1e-4
+    views = replace(default_views((1, 8, 8)), n_strong=0)
+    named, noisy = (
+        model(method=method, views=views).fit(images, mask).predict_proba(images)
+        for method in ("propall", ProPaLL())
+    )
+    np.testing.assert_array_equal(named, noisy)
 
 
 @pytest.mark.parametrize(

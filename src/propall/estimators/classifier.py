@@ -30,6 +30,7 @@ from propall.estimators.export import FittedNetwork, linear_map
 from propall.estimators.persistence import load_model, save_model
 from propall.estimators.validation import check_features, check_training_data
 from propall.methods import METHODS
+from propall.methods.propall import PROPALL_WITH_VIEWS, ProPaLL
 from propall.nets import NETS
 from propall.training.compiled import best_device
 from propall.training.contract import Algorithm, Classifier, NetFactory, Objective
@@ -65,7 +66,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
     """Classifier for ordinary labels, candidate sets and complementary labels.
 
     Args:
-        method: a name from `propall methods`, or an objective or algorithm such as `ProPaLL(noise=0.5)`.
+        method: a name from `propall methods`, or an objective or algorithm such as `ProPaLL(noise=0.5)`. With
+            strong views, "propall" has no noise on the logits.
         net: "linear", "mlp" or another name from `propall.nets.NETS`; a function (shape of one row, number of
             classes) -> module; or an `nn.Module` whose weights training starts from. Ignored by methods
             without a network.
@@ -173,6 +175,14 @@ class PartialLabelClassifier(PartialLabelEstimator):
         out_of_bag = None if self.bagging is None else out_of_bag_probabilities(classifiers, runs, whole)
         return self.adopt(classifiers, classes, self.in_shape_, standardization, out_of_bag=out_of_bag)
 
+    def _resolve_method(self) -> Objective | Algorithm:
+        if not isinstance(self.method, str):
+            return self.method
+        has_strong_views = self.views.n_strong > 0 if isinstance(self.views, Views) else bool(self.views)
+        if has_strong_views and self.method == ProPaLL.name:
+            return PROPALL_WITH_VIEWS
+        return METHODS[self.method]()
+
     def ensemble(self) -> Ensemble:
         """Return the ensemble that the parameters describe: method, network, recipe, seeds and device."""
         default_rate = 0.03 if self.net == "linear" else 0.01
@@ -186,7 +196,7 @@ class PartialLabelClassifier(PartialLabelEstimator):
             **self._schedule_fields(),
         )
         return Ensemble(
-            method=METHODS[self.method]() if isinstance(self.method, str) else self.method,
+            method=self._resolve_method(),
             net=self._net_factory(),
             recipe=recipe,
             standardize=self.standardize,

@@ -111,6 +111,10 @@ class ProPaLL(RowwiseObjective):
         return kernels.propall_losses_and_gradients(noisy, candidates)
 
 
+#: ProPaLL with views: augmentation and consistency take the place of the paper's noise on the logits.
+PROPALL_WITH_VIEWS = ProPaLL(noise=0.0)
+
+
 def _logistic(uniform: Tensor) -> Tensor:
     """Standard logistic noise: the difference of two Gumbel draws, so one uniform suffices (Eq. 5)."""
     return uniform.logit(1e-7)

@@ -14,7 +14,7 @@ from propall.data import CORRUPTIONS, DATASETS, load
 from propall.data.augmentation import Augmentation
 from propall.data.corruption import Complementary, Corruption, IndependentFlip, InstanceDependent
 from propall.methods import METHODS
-from propall.methods.propall import ProPaLL
+from propall.methods.propall import PROPALL_WITH_VIEWS, ProPaLL
 from propall.nets import NETS
 from propall.nets.cnn import SmallCNN
 from propall.nets.network import ImageNetwork
@@ -39,8 +39,6 @@ NOT_MIRRORED = ("digits", "mnist", "kmnist")
 WITHOUT_IMAGES = ("blobs",)
 #: Factor of the balance term for complementary labels: one excluded label leaves the class shares open.
 COMPLEMENTARY_BALANCE = 0.5
-#: ProPaLL with views: augmentation and consistency take the place of the paper's noise on the logits.
-PROPALL_WITH_VIEWS = ProPaLL(noise=0.0)
 #: Images, and epochs whose views are shown, on the page of a run.
 SHOWN_IMAGES, SHOWN_EPOCHS = 6, 2
 

@@ -33,10 +33,10 @@ from propall.data import load
 from propall.data.corruption import InstanceDependent
 from propall.data.dataset import Problem
 from propall.methods import METHODS
-from propall.methods.propall import ProPaLL
+from propall.methods.propall import PROPALL_WITH_VIEWS, ProPaLL
 from propall.nets import NETS
 from propall.numerics import restricted_softmax
-from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, PROPALL_WITH_VIEWS, choose_setting
+from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, choose_setting
 from propall.paper.runner import ProblemCache
 from propall.paper.specs import Spec, Split, Teacher
 from propall.paper.studies.class_resolution import (

@@ -21,9 +21,10 @@ from propall.data.corruption import (
     PRODENBinomialMin2,
 )
 from propall.methods import METHODS
+from propall.methods.propall import PROPALL_WITH_VIEWS
 from propall.nets import NETS
 from propall.nets.cnn import SmallCNN
-from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, PROPALL_WITH_VIEWS, choose_setting
+from propall.paper.custom_runs import COMPLEMENTARY_BALANCE, choose_setting
 from propall.paper.specs import Spec, Split, Teacher, change_teacher
 from propall.paper.tables.paper_table import (
     SHORT,
@@ -48,7 +49,7 @@ _DATA = ("cifar10", "fashion_mnist", "kmnist")
 SMALL_DATA = "digits"
 #: Numbers of epochs of the rows with the fast network, and seeds of the shorter ones.
 EPOCHS, LONG_EPOCHS, SEEDS = 45, 120, 3
-#: Seeds of the comparison of methods on digits, which two cores repeat in about two hours.
+#: Seeds of the comparison of methods on digits, which two cores repeat in less than two hours.
 DIGITS_SEEDS = 10
 #: Epochs of the longest rows, with two strong views: the fast network, and WRN-28-10 (a quarter of an hour).
 LONGEST_EPOCHS, WRN_EPOCHS = 200, 80
