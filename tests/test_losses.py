@@ -28,6 +28,7 @@ from propall.methods.cpe import CPE
 from propall.methods.ga import GA
 from propall.methods.lwc import LWC
 from propall.methods.lws import LWS
+from propall.methods.papi import PaPi
 from propall.methods.proden import PRODEN
 from propall.methods.propall import ProPaLL
 from propall.methods.rc import RC
@@ -595,3 +596,8 @@ def test_views_are_checked():
             ConsistencyLoss(CC(), views)
     with pytest.raises(TypeError, match=r"objective: got 'cc'; expected an objective"):
         ConsistencyLoss("cc")
+
+
+def test_a_method_with_its_own_training_loop_is_no_objective():
+    with pytest.raises(TypeError, match=r"objective: got PaPi.* has its own training loop; use PartialLabel"):
+        ConsistencyLoss(PaPi())

@@ -14,7 +14,7 @@ from propall.labels.inputs import describe_type
 from propall.methods.propall import ProPaLL, propall_loss
 from propall.numerics import is_traced
 from propall.training.consistency import ConsistentObjective
-from propall.training.contract import Objective, RowwiseObjective, State, Step, check_weight
+from propall.training.contract import Algorithm, Objective, RowwiseObjective, State, Step, check_weight
 from propall.training.views import Views, check_views
 from propall.wording import plural
 
@@ -111,13 +111,13 @@ def _check_index(index: Tensor, n: int) -> None:
         )
 
 
-def check_objective(objective: Objective) -> None:
+def check_objective(objective: object) -> None:
     """Raise TypeError for a name or an algorithm in place of an objective."""
     if not isinstance(objective, Objective):
-        raise TypeError(
-            f"objective: got {objective!r}; expected an objective such as ProPaLL(). "
-            "To look one up by name, use propall.methods.METHODS[name]()."
-        )
+        hint = "To look one up by name, use propall.methods.METHODS[name]()."
+        if isinstance(objective, Algorithm):
+            hint = f"{objective.title} has its own training loop; use PartialLabelClassifier."
+        raise TypeError(f"objective: got {objective!r}; expected an objective such as ProPaLL(). {hint}")
 
 
 class PartialLabelLoss(nn.Module):

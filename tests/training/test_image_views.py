@@ -92,6 +92,11 @@ def test_defaults_by_kind_of_image():
 
 def test_errors_say_what_is_expected():
     x = photos()
+    for shape in ((8, 8), (1797, 1, 8, 8)):
+        with pytest.raises(
+            ValueError, match=r"in_shape: got .*; expected \(channels, height, width\) of one"
+        ):
+            default_views(shape)
     with pytest.raises(ValueError, match=r"views need images of shape \(n, c, h, w\); x has shape \(12, 3\)"):
         ImageViews(torch.rand(12, 3))
     with pytest.raises(TypeError, match=r"images: got torch.uint8; expected floating point"):

@@ -25,6 +25,11 @@ def default_views(in_shape: tuple[int, ...], *, mirrored: bool | None = None) ->
         mirrored: whether an image may be mirrored; by default color images are, gray images are not, since
             many of those show digits or characters.
     """
+    if not isinstance(in_shape, tuple) or len(in_shape) != 3:
+        raise ValueError(
+            f"in_shape: got {in_shape!r}; expected (channels, height, width) of one image, such as "
+            "(3, 32, 32)."
+        )
     channels, height, width = in_shape
     size, flip = min(height, width), channels == 3 if mirrored is None else mirrored
     if size < TINY:
