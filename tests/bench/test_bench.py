@@ -14,7 +14,7 @@ from propall.bench.loss import benchmark_loss
 from propall.bench.resnet import benchmark_resnet
 from propall.bench.results import BenchmarkResult, Spread, Target, targets_table
 from propall.bench.training import benchmark_training
-from propall.cli import main
+from propall.cli import main, terminal
 
 #: Benchmark -> options of its quick form.
 COMMANDS = {
@@ -44,6 +44,8 @@ MACHINE = {
 def test_quick_form_prints_a_table_and_writes_a_file(name, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("PROPALL_DATA", str(tmp_path))
+    # On a busy machine the numbers are so wide that the names beside them would be wrapped.
+    monkeypatch.setattr(terminal, "PIPED_WIDTH", 300)
     file = tmp_path / "results" / f"{name}.json"
     with pytest.raises(SystemExit) as stop:
         main(["bench", name, "--quick", "--json", str(file), *COMMANDS[name]])

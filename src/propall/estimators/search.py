@@ -1,6 +1,7 @@
 """Model selection without true labels, and resolution by models that have not seen a row."""
 
 import itertools
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
@@ -29,6 +30,7 @@ from propall.labels.candidates import CandidateLabels
 from propall.methods import METHODS
 from propall.training.contract import Algorithm, Monitor, Objective, RunScores
 from propall.training.metrics import ProgressBar
+from propall.training.trainer import DivergedWarning
 
 
 def resolve_out_of_fold(
@@ -279,18 +281,25 @@ class PartialLabelClassifierCV(PartialLabelEstimator):
         criteria = {name: np.full(shape, np.nan) for name in CRITERIA}
         curves: dict[tuple[int, int], dict[int, float]] = {}
         logs: dict[tuple[int, int], NDArray[Any]] = {}
-        fold_models = fitting.fit(
-            [models[i] for i in trainable],
-            criterion=criterion if self.early_stopping else None,
-            monitor=monitor,
-        )
-        for position, fold, model, curve in fold_models:
-            i, hold = trainable[position], fitting.folds[fold][1]
-            logs[i, fold] = model.predict_log_proba(fitting.features[hold]).astype(np.float32)
-            held_out = (np.exp(logs[i, fold], dtype=float), fitting.mask[hold], fitting.held_out_weight(fold))
-            for name, function in CRITERIA.items():
-                criteria[name][i, fold] = score_or_nan(function, *held_out)
-            curves[i, fold] = curve or {self.epochs: score_or_nan(criterion, *held_out)}
+        with warnings.catch_warnings():
+            # Settings that diverge are refused below, by name.
+            warnings.simplefilter("ignore", DivergedWarning)
+            fold_models = fitting.fit(
+                [models[i] for i in trainable],
+                criterion=criterion if self.early_stopping else None,
+                monitor=monitor,
+            )
+            for position, fold, model, curve in fold_models:
+                i, hold = trainable[position], fitting.folds[fold][1]
+                logs[i, fold] = model.predict_log_proba(fitting.features[hold]).astype(np.float32)
+                held_out = (
+                    np.exp(logs[i, fold], dtype=float),
+                    fitting.mask[hold],
+                    fitting.held_out_weight(fold),
+                )
+                for name, function in CRITERIA.items():
+                    criteria[name][i, fold] = score_or_nan(function, *held_out)
+                curves[i, fold] = curve or {self.epochs: score_or_nan(criterion, *held_out)}
         scores, epochs = np.full(shape, np.nan), np.full(len(models), self.epochs)
         for i in trainable:
             stops = list(curves[i, 0])
