@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from difflib import get_close_matches
+from typing import Literal
 
 #: How a formula begins; the wide signs are those of East Asian input. A sign alone is none.
 _SIGN = r"[=+\-@\t\r\n＝＋－＠]"
@@ -17,9 +18,9 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{ending}"
 
 
-def join_names(words: Sequence[str]) -> str:
+def join_names(words: Sequence[str], conjunction: Literal["and", "or"] = "and") -> str:
     """Join words as a sentence does: `a`, `a and b`, `a, b and c`."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+    return f" {conjunction} ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def list_names(names: Sequence[Hashable], limit: int = 6) -> str:

@@ -234,7 +234,10 @@ class PartialLabelClassifierCV(PartialLabelEstimator):
         if isinstance(cv, int | np.integer):
             cv = CandidateStratifiedKFold(int(cv), random_state=seed)
         fitting = CrossFitting(features, labels, weight, make_folds(cv, features, labels))
-        with ProgressBar(f"comparing {len(settings)} combinations") if self.verbose else nullcontext() as bar:
+        bars = ProgressBar(f"comparing {len(settings)} combinations") if self.verbose else nullcontext()
+        with bars as bar, warnings.catch_warnings():
+            # Settings that diverge are refused by name.
+            warnings.simplefilter("ignore", DivergedWarning)
             monitor = None if bar is None else _SharedBar(bar, len(fitting.stacks(models)))
             logs = self._select(settings, models, fitting, criterion, monitor)
         if self.refit:
@@ -281,25 +284,18 @@ class PartialLabelClassifierCV(PartialLabelEstimator):
         criteria = {name: np.full(shape, np.nan) for name in CRITERIA}
         curves: dict[tuple[int, int], dict[int, float]] = {}
         logs: dict[tuple[int, int], NDArray[Any]] = {}
-        with warnings.catch_warnings():
-            # Settings that diverge are refused below, by name.
-            warnings.simplefilter("ignore", DivergedWarning)
-            fold_models = fitting.fit(
-                [models[i] for i in trainable],
-                criterion=criterion if self.early_stopping else None,
-                monitor=monitor,
-            )
-            for position, fold, model, curve in fold_models:
-                i, hold = trainable[position], fitting.folds[fold][1]
-                logs[i, fold] = model.predict_log_proba(fitting.features[hold]).astype(np.float32)
-                held_out = (
-                    np.exp(logs[i, fold], dtype=float),
-                    fitting.mask[hold],
-                    fitting.held_out_weight(fold),
-                )
-                for name, function in CRITERIA.items():
-                    criteria[name][i, fold] = score_or_nan(function, *held_out)
-                curves[i, fold] = curve or {self.epochs: score_or_nan(criterion, *held_out)}
+        fold_models = fitting.fit(
+            [models[i] for i in trainable],
+            criterion=criterion if self.early_stopping else None,
+            monitor=monitor,
+        )
+        for position, fold, model, curve in fold_models:
+            i, hold = trainable[position], fitting.folds[fold][1]
+            logs[i, fold] = model.predict_log_proba(fitting.features[hold]).astype(np.float32)
+            held_out = (np.exp(logs[i, fold], dtype=float), fitting.mask[hold], fitting.held_out_weight(fold))
+            for name, function in CRITERIA.items():
+                criteria[name][i, fold] = score_or_nan(function, *held_out)
+            curves[i, fold] = curve or {self.epochs: score_or_nan(criterion, *held_out)}
         scores, epochs = np.full(shape, np.nan), np.full(len(models), self.epochs)
         for i in trainable:
             stops = list(curves[i, 0])

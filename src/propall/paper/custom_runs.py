@@ -18,9 +18,8 @@ from propall.methods.propall import PROPALL_WITH_VIEWS, ProPaLL
 from propall.nets import NETS
 from propall.nets.cnn import SmallCNN
 from propall.nets.network import ImageNetwork
-from propall.paper.monitors import AccuracyListener
 from propall.paper.results import RunResult
-from propall.paper.runner import RunTask, group_stackable, run_specs, square_images
+from propall.paper.runner import RunTask, run_specs, square_images
 from propall.paper.specs import Spec, Split
 from propall.registry import Registry
 from propall.report.charts.views import ViewSheet
@@ -93,22 +92,24 @@ def choose_setting(
         recipe = dataclasses.replace(recipe, views=VIEWS[views].views)
     size = math.isqrt(math.prod(DATASETS[data].shape[-2:]))
     recipe = adapt_views(recipe, size, mirrored=data not in NOT_MIRRORED)
-    if recipe.views is not None and corruption == "complementary":
-        # As in the table of images, whatever balance term the named views have.
-        balanced = dataclasses.replace(recipe.views, balance=COMPLEMENTARY_BALANCE)
-        recipe = dataclasses.replace(recipe, views=balanced)
-    for option, value in (("strong_views", strong_views), ("balance", balance)):
-        if value is not None and recipe.views is None:
-            raise ValueError(
-                f"{option}: {value}, but the default recipe of {data} has no views. "
-                f"Choose a recipe with views as well: {', '.join(RECIPES)}."
-            )
-    if strong_views is not None and recipe.views is not None:
+    if recipe.views is None:
+        for option, value in (("strong_views", strong_views), ("balance", balance)):
+            if value is not None:
+                raise ValueError(
+                    f"{option}: {value}, but the default recipe of {data} has no views. "
+                    f"Choose a recipe with views as well: {', '.join(RECIPES)}."
+                )
+    else:
         if strong_views == 0 and views is not None:
             _check_without_strong(views, balance)
-        recipe = dataclasses.replace(recipe, views=dataclasses.replace(recipe.views, n_strong=strong_views))
-    if balance is not None and recipe.views is not None:
-        recipe = dataclasses.replace(recipe, views=dataclasses.replace(recipe.views, balance=balance))
+        # With complementary labels as in the table of images, whatever balance term the named views have.
+        usual = COMPLEMENTARY_BALANCE if corruption == "complementary" else recipe.views.balance
+        changed = dataclasses.replace(
+            recipe.views,
+            n_strong=recipe.views.n_strong if strong_views is None else strong_views,
+            balance=usual if balance is None else balance,
+        )
+        recipe = dataclasses.replace(recipe, views=changed)
     chosen = net or default_net
     _check_images(chosen, recipe, data, size)
     if name is not None and chosen != default_net:
@@ -228,32 +229,24 @@ _CORRUPTIONS_BY_ANY_NAME: Registry[Any] = Registry(
 
 def _corruption(has_candidates: bool, name: str | None, fields: Mapping[str, Any]) -> Corruption | None:
     settings = {key: value for key, value in fields.items() if value is not None}
-    typed = name is not None
-    if name is None:
+    kind = f"--corruption {name}"
+    if name is None:  # the user never types the name of a default
         if has_candidates and not settings:
             return None
-        name = "exactly" if "n" in settings else "proden_binomial_min2"
+        name, kind = "proden_binomial_min2", "the default candidate sets, proden_binomial_min2"
+        if "n" in settings:
+            name, kind = "exactly", f"the candidate sets of {_flag('n')}, exactly"
     corruption = _CORRUPTIONS_BY_ANY_NAME[name]
-    known = {f.name for f in dataclasses.fields(corruption)}
+    known = [_flag(f.name) for f in dataclasses.fields(corruption)]
     for key, value in settings.items():
-        if key not in known:
-            # Of a default, the user never typed the name.
-            default = (
-                f"the candidate sets of {_flag('n')}" if "n" in settings else "the default candidate sets"
-            )
-            kind = f"--corruption {name}" if typed else f"{default}, {name}"
+        if _flag(key) not in known:
+            expected = join_names(sorted(known) or ["no setting"], "or")
             raise ValueError(
-                f"{_flag(key)}: got {value} for {kind}; expected {_either(list(map(_flag, sorted(known))))}. "
-                f"For {_flag(key)}, use --corruption {_either(_corruptions_with(key))}."
+                f"{_flag(key)}: got {value} for {kind}; expected {expected}. "
+                f"For {_flag(key)}, use --corruption {join_names(_corruptions_with(key), 'or')}."
             )
     drawn_by: Corruption = corruption(**settings)
     return drawn_by
-
-
-def _either(names: Sequence[str]) -> str:
-    """List alternatives: `a`, `a or b`, `a, b or c`."""
-    *others, last = names or ["no setting"]
-    return " or ".join(filter(None, [", ".join(others), last]))
 
 
 def _flag(field: str) -> str:
@@ -353,16 +346,10 @@ def train_runs(
     file = folder / "results.jsonl"
     results = _read(file)
     missing = [spec for spec in specs if spec.key not in results]
-    listener = monitor if isinstance(monitor, AccuracyListener) else AccuracyListener()
-    for group in group_stackable(missing):
-        listener.starting(group)
-        task = RunTask(group, device, checkpoint=folder / "progress")
-        for done, result in enumerate(run_specs(task, monitor), 1):
-            with file.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(result.to_dict()) + "\n")
-            results[result.spec.key] = result
-            # If the group is trained in several stacks, the next one begins with the next run.
-            listener.starting(group[done:])
+    for result in run_specs(RunTask(missing, device, checkpoint=folder / "progress"), monitor):
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(result.to_dict()) + "\n")
+        results[result.spec.key] = result
     return folder, [results[spec.key] for spec in specs]
 
 

@@ -24,7 +24,7 @@ class AccuracyListener(Monitor):
     """A monitor that also receives test accuracies. The base class does nothing."""
 
     def starting(self, specs: Sequence[Spec]) -> None:
-        """Receive the runs that are trained next; positions count from the first of them."""
+        """Receive the runs of the next stack; positions count from the first of them."""
 
     def measured(self, epoch: int, accuracies: dict[int, float]) -> None:
         """Receive the test accuracy of some runs, by their position, after an epoch."""

@@ -135,12 +135,15 @@ def run_stacks(task: RunTask, monitor: Monitor | None = None) -> Iterator[list[R
     for start in range(0, len(task.specs), limit):
         _check_time(task)
         specs = task.specs[start : start + limit]
+        listener = monitor if isinstance(monitor, AccuracyListener) else None
+        if listener is not None:
+            listener.starting(specs)
         curves = CurveRecorder(
             [problems.get(spec) for spec in specs],
             every=task.every,
             confusions=[i for i, spec in enumerate(specs) if spec.key in task.confusions],
             recalls=[i for i, spec in enumerate(specs) if spec.key in task.recalls],
-            listener=monitor if isinstance(monitor, AccuracyListener) else None,
+            listener=listener,
         )
         folder = None if task.checkpoint is None else _create_checkpoint_folder(specs, task.checkpoint)
         saved = None if folder is None else Checkpoint(folder, deadline=task.deadline)

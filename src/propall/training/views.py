@@ -162,10 +162,6 @@ class Views:
                 raise ValueError(f"{name}: got {value!r}; expected a number from 0 to 1.")
         if self.tolerance != "auto" and not _is_number(self.tolerance, 1):
             raise ValueError(f"tolerance: got {self.tolerance!r}; expected a number from 0 to 1, or 'auto'.")
-        if self.prior is not None and not (
-            all(_is_number(share, 1) for share in self.prior) and abs(sum(self.prior) - 1) < PRIOR_ROUNDING
-        ):
-            raise _prior_error(self.prior)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -231,19 +227,18 @@ def check_views(views: object) -> None:
         )
 
 
-def _prior_error(prior: object) -> ValueError:
-    return ValueError(
-        f"prior: got {prior!r}; expected the share of each class, which add up to 1. Divide counts by their "
-        "sum."
-    )
-
-
 def _as_shares(prior: Any) -> tuple[float, ...]:
     """The shares of a sequence, array or tensor, so that views compare and are saved as plain numbers."""
     try:
-        return tuple(float(share) for share in prior)
-    except (TypeError, ValueError) as error:
-        raise _prior_error(prior) from error
+        shares = tuple(float(share) for share in prior)
+    except (TypeError, ValueError):
+        shares = ()
+    if not all(_is_number(share, 1) for share in shares) or not abs(sum(shares) - 1) < PRIOR_ROUNDING:
+        raise ValueError(
+            f"prior: got {prior!r}; expected the share of each class, which add up to 1. Divide counts by "
+            "their sum."
+        )
+    return shares
 
 
 def _is_number(value: Any, highest: float) -> bool:

@@ -162,17 +162,17 @@ def describe_ranges(found: Mapping[str, OpenRanks], comparison: Comparison) -> s
     """Return sentences on how the ranges of ranks were found; empty without any."""
     if not found:
         return ""
-    laws = candidate_laws(comparison.data)
-    own = [law for law, ranks in found.items() if ranks.pooled is None]
-    pooled = [law for law, ranks in found.items() if ranks.pooled is not None]
-    sentences = ["Ranges: ranks that chance in training leaves open, on these test images (5 % per law)"]
+    titles = {law: candidate_laws(comparison.data)[law].title for law in found}
+    own = [titles[law] for law, ranks in found.items() if ranks.pooled is None]
+    pooled = {titles[law]: ranks.pooled for law, ranks in found.items() if ranks.pooled is not None}
+    text = "Ranges: ranks that chance in training leaves open, on these test images (5 % per law)"
     if own:
-        where = f" under {join_names([laws[law].title for law in own])}" if pooled else ""
-        sentences.append(f"by the spread of each method's own runs{where} (Tamhane's T2)")
-    text = ", ".join(sentences) + ". "
-    known = next((ranks.pooled for ranks in found.values() if ranks.pooled is not None), None)
-    if known is not None:
-        where = f"Under {join_names([laws[law].title for law in pooled])}, ranges" if own else "They"
+        where = f" under {join_names(own)}" if pooled else ""
+        text += f", by the spread of each method's own runs{where} (Tamhane's T2)"
+    text += ". "
+    if pooled:
+        known = next(iter(pooled.values()))  # the same for all
+        where = f"Under {join_names(list(pooled))}, ranges" if own else "They"
         text += (
             f"{where} take single runs of all methods to vary like the rows of this comparison that have "
             f"several seeds (Tukey-Kramer; pooled standard deviation {known.spread.deviation:.2f} points, "

@@ -141,10 +141,8 @@ class ModernRow:
 
     def part(self, epochs: int) -> str:
         """Return the heading of the rows that belong together, for a number of epochs."""
-        data, net = DATASETS[self.spec.data].title, NETS[self.spec.net].title
-        if "/" in self.name:
-            return f"Comparison of methods, {data}, {net}, {epochs} epochs"
-        return f"{data}, {net}, {epochs} epochs"
+        what = "Comparison of methods, " if "/" in self.name else ""
+        return f"{what}{DATASETS[self.spec.data].title}, {NETS[self.spec.net].title}, {epochs} epochs"
 
     def specs(self, protocol: str | None = None, seeds: int | None = None) -> list[Spec]:
         """Return the runs behind the row, see `resolve_protocol`."""
