@@ -114,6 +114,8 @@ def test_each_law_has_its_views():
     assert len(balanced.specs()) == len(rows["digits-instance/propall"].specs())
     high, usual = rows["uniform-0.5-wrn-high-rate"].spec.recipe, rows["uniform-0.5-wrn"].spec.recipe
     assert high == replace(usual, learning_rate=4 * usual.learning_rate)
+    strong = rows["uniform-0.5-wrn-strong-decay"].spec.recipe
+    assert strong == replace(high, weight_decay=2 * high.weight_decay)
     two, others = rows["instance/propall-two-strong"].spec, rows["instance/glws"].spec
     assert two.recipe.views.n_strong == others.recipe.views.n_strong == 2
     assert two.method == rows["instance"].spec.method
