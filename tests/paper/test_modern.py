@@ -112,10 +112,10 @@ def test_each_law_has_its_views():
     assert balanced.spec.recipe.views.balance == 0.5
     assert balanced.spec.corruption == rows["digits-instance/propall"].spec.corruption
     assert len(balanced.specs()) == len(rows["digits-instance/propall"].specs())
-    high, usual = rows["uniform-0.5-wrn-high-rate"].spec.recipe, rows["uniform-0.5-wrn"].spec.recipe
-    assert high == replace(usual, learning_rate=4 * usual.learning_rate)
-    strong = rows["uniform-0.5-wrn-strong-decay"].spec.recipe
-    assert strong == replace(high, weight_decay=2 * high.weight_decay)
+    low, usual = rows["uniform-0.5-wrn-low-rate"].spec.recipe, rows["uniform-0.5-wrn"].spec.recipe
+    assert low == replace(usual, learning_rate=usual.learning_rate / 4)
+    strong = rows["clean-resnet18-strong-decay"].spec.recipe
+    assert strong == replace(rows["clean-resnet18"].spec.recipe, weight_decay=2 * usual.weight_decay)
     two, others = rows["instance/propall-two-strong"].spec, rows["instance/glws"].spec
     assert two.recipe.views.n_strong == others.recipe.views.n_strong == 2
     assert two.method == rows["instance"].spec.method
@@ -384,6 +384,22 @@ def test_ranks_need_all_methods_and_settings(tmp_path):
         assert ranks["propall"] == {"uniform-0.5": 5, "instance": 1, "complementary": 1, "mean": 4 / 3}
         assert ranks["cc"]["mean"] == pytest.approx(5 / 3)
         assert "mean" not in ranks["pop"]
+
+
+def test_of_other_protocols_the_rows_that_were_run_are_shown(tmp_path):
+    row = modern_rows()["uniform-0.5-wrn"]
+    with Store(tmp_path / "results.sqlite") as store:
+        store.add(*(made_up(spec, 0.9) for spec in row.specs("full-70epochs")))
+        (section,) = modern_sections(Evidence(store))
+        store.add(*(made_up(spec, 0.9) for spec in row.specs()))
+        full = modern_sections(Evidence(store))[0]
+    assert section.heading == "Images trained with views. 1 of 1 rows done."
+    assert section.text.endswith(" Protocol modern-70epochs: 70 epochs instead of the table's number.")
+    (table,) = section.blocks
+    assert [[cell.text for cell in row.cells[3:5]] for row in table.block.rows] == [["WRN-28-10", "70"]]
+    # The protocol of the table itself also shows what is missing.
+    assert "instead of the table's number" not in full.text
+    assert len(full.blocks[0].block.rows) > 50
 
 
 def test_the_page_and_the_markdown_show_the_table(tmp_path):

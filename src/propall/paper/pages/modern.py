@@ -17,6 +17,7 @@ from propall.paper.tables.modern import (
     candidate_laws,
     contenders,
 )
+from propall.paper.tables.paper_table import parse_protocol
 from propall.report.exhibits import Exhibit
 from propall.report.page import PageSection
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
@@ -50,13 +51,22 @@ def modern_sections(evidence: Evidence) -> list[PageSection]:
     for protocol in modern.protocols_with_results(evidence.results):
         results = modern_results(evidence, protocol)
         if any(result.results for result in results):
-            exhibits = modern_exhibits(results)
-            remark = "" if protocol == MODERN else f" Protocol {protocol}: not comparable."
             label = TITLE if protocol == MODERN else f"{TITLE}, {protocol}"
+            text = f"{_HOW}{_remark(protocol)}"
             sections.append(
-                PageSection(f"{TITLE}. {_finding(results)}", exhibits, _HOW + remark, label=label)
+                PageSection(f"{TITLE}. {_finding(results)}", modern_exhibits(results), text, label=label)
             )
     return sections
+
+
+def _remark(protocol: str) -> str:
+    """Return what a protocol other than that of the table means for its numbers."""
+    if protocol == MODERN:
+        return ""
+    parts = parse_protocol(protocol)
+    if parts.base == MODERN:
+        return f" Protocol {protocol}: {parts.epochs} epochs instead of the table's number."
+    return f" Protocol {protocol}: not comparable."
 
 
 def modern_results(evidence: Evidence, protocol: str | None = None) -> list[RowResult]:
@@ -67,7 +77,7 @@ def modern_results(evidence: Evidence, protocol: str | None = None) -> list[RowR
 def modern_exhibits(results: Sequence[RowResult]) -> list[Exhibit]:
     """Return the table of settings, and each comparison in which two methods have results."""
     label = results[0].protocol
-    measured = [result for result in results if "/" not in result.row.name]
+    measured = [result for result in _shown(results) if "/" not in result.row.name]
     exhibits = [Exhibit(label, settings_table(measured), _provenance(measured))]
     for data, comparison in COMPARISONS.items():
         if modern.method_ranks(results, comparison):
@@ -75,6 +85,11 @@ def modern_exhibits(results: Sequence[RowResult]) -> list[Exhibit]:
             name = f"{label}-methods" if data == "cifar10" else f"{label}-methods-{data}"
             exhibits.append(Exhibit(name, methods_table(results, comparison), _provenance(compared)))
     return exhibits
+
+
+def _shown(results: Sequence[RowResult]) -> list[RowResult]:
+    """Return all rows under the protocol of the table; under another one, those that were run."""
+    return [result for result in results if result.results or result.protocol == MODERN]
 
 
 def _provenance(results: Sequence[RowResult]) -> dict[str, str]:
@@ -189,7 +204,7 @@ def _finding(results: Sequence[RowResult]) -> str:
     ranks = modern.method_ranks(results, comparison)
     place = ranks.get("propall", {}).get("mean")
     if place is None:
-        return modern.summarize_rows(results)
+        return modern.summarize_rows(_shown(results))
     means = [by_law["mean"] for by_law in ranks.values() if "mean" in by_law]
     better = sum(mean < place for mean in means)
     found = modern.open_ranks(results, comparison)
