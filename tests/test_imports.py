@@ -25,6 +25,25 @@ def test_nothing_heavy_is_loaded(code, absent):
     subprocess.run([sys.executable, "-c", check], check=True, capture_output=True)
 
 
+def test_every_module_can_be_imported_with_the_array_alias_of_numpy_2_5():
+    # There, NDArray is an alias that jaxtyping takes for no class: annotations with shapes need np.ndarray.
+    check = """
+import contextlib, importlib, pkgutil, typing
+import numpy as np, numpy.typing
+from typing_extensions import TypeAliasType
+Number = typing.TypeVar("Number", bound=np.generic)
+alias = np.ndarray[typing.Any, np.dtype[Number]]
+numpy.typing.NDArray = TypeAliasType("NDArray", alias, type_params=(Number,))
+import propall
+for module in pkgutil.walk_packages(propall.__path__, "propall."):
+    if not module.name.endswith("__main__"):
+        with contextlib.suppress(ModuleNotFoundError):  # of an extra that is not installed
+            importlib.import_module(module.name)
+"""
+    done = subprocess.run([sys.executable, "-c", check], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", propall.__all__)
 def test_public_names_exist(name):
     assert getattr(propall, name) is not None

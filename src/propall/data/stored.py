@@ -12,7 +12,6 @@ from typing import BinaryIO, Self
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from propall.data.dataset import PartialDataset
@@ -105,9 +104,9 @@ class RowWriter:
 
     def append(
         self,
-        x: Float[NDArray[np.float32], "b d"],
-        candidates: Bool[NDArray[np.bool_], "b k"],
-        keys: Int[NDArray[np.int64], "b"],
+        x: Float[np.ndarray, "b d"],
+        candidates: Bool[np.ndarray, "b k"],
+        keys: Int[np.ndarray, "b"],
     ) -> None:
         """Write some rows, which are finite and have a candidate each."""
         for file, values in zip(self._files, (x, candidates, keys), strict=True):
