@@ -176,6 +176,13 @@ def test_train_says_which_options_mean_nothing_to_a_method(run, tmp_path):
 SMALL = ("--net", "small_cnn", "--epochs", "1", "--seeds", "1")
 
 
+@pytest.mark.parametrize(("words", "precision"), [((), "float32"), (("--precision", "bfloat16"), "bfloat16")])
+def test_train_on_a_cpu_is_in_full_precision_unless_asked(run, tmp_path, words, precision):
+    words = ["train", "digits", "--recipe", "fast", *SMALL, "--device", "cpu", *words, "--no-page", "--json"]
+    (row,) = json.loads(run(*words, "--out", str(tmp_path))[1])
+    assert row["spec"]["recipe"]["precision"] == precision
+
+
 def test_train_says_that_complementary_labels_bring_a_balance_term(run, tmp_path):
     words = ["train", "digits", "--views", "crdpll", *SMALL, "--corruption", "complementary", "--no-page"]
     words += ["--out", str(tmp_path)]

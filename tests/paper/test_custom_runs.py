@@ -111,6 +111,13 @@ def test_ignored_options_are_named_in_sentences():
     ]
 
 
+def test_half_precision_is_for_gpus_unless_it_is_asked_for():
+    assert choose_setting("cifar10", "fast").recipe.precision == "bfloat16"
+    assert choose_setting("cifar10", "fast", on_gpu=False).recipe.precision == "float32"
+    asked = choose_setting("cifar10", "fast", on_gpu=False, changes={"precision": "bfloat16"})
+    assert asked.recipe.precision == "bfloat16"
+
+
 def test_a_named_recipe_brings_its_network():
     net, recipe = choose_setting("cifar10", "fast", changes={"epochs": 7})
     assert (net, recipe.epochs) == ("fast_convnet", 7)

@@ -189,6 +189,7 @@ def data_check(
 
 
 Optimizer = StrEnum("Optimizer", ["sgd", "adam"])
+Precision = StrEnum("Precision", ["float32", "tf32", "bfloat16"])
 _candidates = partial(typer.Option, rich_help_panel="Candidate sets")
 _training = partial(typer.Option, rich_help_panel="Training")
 _runs = partial(typer.Option, rich_help_panel="Runs")
@@ -245,19 +246,27 @@ class RecipeOptions:
     learning_rate: Annotated[float | None, _training("--lr", help="Learning rate.")] = None
     weight_decay: Annotated[float | None, _training("--wd", help="Weight decay.")] = None
     optimizer: Annotated[Optimizer | None, _training(help="Optimizer.")] = None
+    precision: Annotated[
+        Precision | None,
+        _training(help="Of matrix products; default: the recipe's on a GPU, float32 without one."),
+    ] = None
 
     def given_flags(self) -> list[str]:
         """Names of the flags that were given."""
         return [name for name, value in flags_of(self).items() if value is not None]
 
-    def setting(self, data: str, corruption: str | None) -> NamedRecipe:
-        """Return the network and recipe for a data set and the kind of its candidate sets."""
+    def setting(self, data: str, corruption: str | None, device: str) -> NamedRecipe:
+        """Return the network and recipe for a data set, the kind of its candidate sets and a device."""
         from propall.paper.custom_runs import choose_setting
+        from propall.training.compiled import best_device
 
-        fields = ("epochs", "batch_size", "learning_rate", "weight_decay")
-        changes: dict[str, Any] = {name: getattr(self, name) for name in fields}
-        changes["optimizer"] = None if self.optimizer is None else self.optimizer.value
-        changes = {name: value for name, value in changes.items() if value is not None}
+        fields = ("epochs", "batch_size", "learning_rate", "weight_decay", "optimizer", "precision")
+        given = {name: getattr(self, name) for name in fields}
+        changes: dict[str, Any] = {
+            name: value.value if isinstance(value, StrEnum) else value
+            for name, value in given.items()
+            if value is not None
+        }
         return choose_setting(
             data,
             self.name,
@@ -266,6 +275,7 @@ class RecipeOptions:
             strong_views=self.strong_views,
             balance=self.balance,
             corruption=corruption,
+            on_gpu=best_device(device).type == "cuda",
             changes=changes,
         )
 
@@ -309,7 +319,7 @@ def train(
     from propall.paper.pages.training import training_page
 
     setting, chosen = custom_runs.use_views(
-        training.views, training.setting(data, candidates.corruption), method or []
+        training.views, training.setting(data, candidates.corruption, device), method or []
     )
     specs = custom_runs.build_specs(
         data,

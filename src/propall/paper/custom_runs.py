@@ -73,6 +73,7 @@ def choose_setting(
     strong_views: int | None = None,
     balance: float | None = None,
     corruption: str | None = None,
+    on_gpu: bool = True,
     changes: Mapping[str, Any] | None = None,
 ) -> NamedRecipe:
     """Choose a network and a recipe for a data set.
@@ -85,6 +86,7 @@ def choose_setting(
         strong_views: number of strong views of an image, instead of the recipe's or the named views' own.
         balance: weight of the balance term, likewise.
         corruption: how candidate sets are drawn; all views get a balance term for complementary labels.
+        on_gpu: whether to train on a GPU; without one, in float32, since bfloat16 is slower on most CPUs.
         changes: fields of the recipe that differ.
     """
     default_net, recipe = default_setting(data) if name is None else RECIPES[name]
@@ -119,6 +121,8 @@ def choose_setting(
         # At the rates of deeper networks, the first steps on pixels are so large that ProPaLL may never learn
         # one of two similar classes.
         recipe = dataclasses.replace(recipe, learning_rate=0.01)
+    if not on_gpu:
+        recipe = dataclasses.replace(recipe, precision="float32")
     return NamedRecipe(chosen, dataclasses.replace(recipe, **(changes or {})))
 
 

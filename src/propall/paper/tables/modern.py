@@ -179,9 +179,8 @@ def _shorten(spec: Spec) -> Spec:
 
 
 def _named_recipe(data: str, name: str, epochs: int) -> NamedRecipe:
-    if data == SMALL_DATA and name == "fast":  # its network needs larger images, its precision a GPU
-        changes = {"epochs": epochs, "precision": "float32"}
-        return choose_setting(data, name, net=SmallCNN.name, changes=changes)
+    if data == SMALL_DATA and name == "fast":  # its network needs larger images
+        return choose_setting(data, name, net=SmallCNN.name, on_gpu=False, changes={"epochs": epochs})
     return choose_setting(data, name, changes={"epochs": epochs})
 
 
