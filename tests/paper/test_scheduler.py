@@ -314,6 +314,16 @@ def test_a_time_limit_stops_in_the_middle_of_a_run_and_the_next_call_goes_on(tmp
         assert limited[key].accuracy == expected.accuracy
 
 
+@pytest.mark.parametrize(("limit", "epochs"), [(0.5, 1), (1.5, 2), (2.5, 2), (3.5, 3)])
+def test_an_epoch_that_would_end_after_the_time_limit_does_not_start(tmp_path, monkeypatch, limit, epochs):
+    clock = Ticking(monkeypatch)
+    specs = [replace(spec, recipe=replace(spec.recipe, epochs=9)) for spec in small(seeds=1)[:1]]
+    with Store(tmp_path / "results.sqlite") as store:
+        plan = scheduler.run_missing(specs, store, device="cpu", progress=clock, time_limit=limit)
+    assert plan.unfinished == specs
+    assert clock.epochs == epochs  # of a second each; how long one takes is known after the second
+
+
 def test_a_teacher_stops_at_the_time_limit_too(tmp_path, monkeypatch):
     (spec,) = [spec for spec in killed_specs() if spec.teacher is not None][:1]
     clock = Ticking(monkeypatch)

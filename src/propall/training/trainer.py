@@ -159,12 +159,13 @@ class Progress:
             self.saved = None
 
     def save(self, epoch: int, epochs: int, training: compiled.Captured | Stack, monitor: Monitor) -> None:
-        """Save after an epoch, if a save is due; raises `TimeLimitReached` after the deadline."""
+        """Save after an epoch, if a save is due; raises `TimeLimitReached` if the deadline is too near."""
         if self.checkpoint is None:
             return
         if self.checkpoint.deadline is not None:
             # Otherwise epochs that a GPU has yet to train would pass for trained.
             compiled.synchronize(next(iter(training.tensors().values())).device)
+            self.checkpoint.end_epoch()
         if self.checkpoint.due(epoch, epochs):
             self.checkpoint.save(self._name, epoch, training.tensors(), monitor.state())
             if epoch < epochs and self.checkpoint.is_late:
