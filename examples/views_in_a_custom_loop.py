@@ -24,7 +24,7 @@ def train(images: torch.Tensor, candidates: torch.Tensor, *, with_views: bool) -
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
     augment = ImageViews(images)  # digits are gray and tiny: no mirroring, gentle operations
-    plain, consistent = ProPaLLLoss(noise=1.0), ConsistencyLoss(ProPaLL(noise=0))
+    plain, consistent = ProPaLLLoss(noise=1.0), ConsistencyLoss(ProPaLL(noise=0), augment.views)
     for epoch in range(EPOCHS):
         for index in torch.randperm(len(images)).split(BATCH):
             sets, progress = candidates[index], epoch / EPOCHS

@@ -457,7 +457,8 @@ class ConsistencyLoss(PartialLabelLoss):
 
     Args:
         objective: the base loss, any objective such as `ProPaLL()`.
-        views: the targets, masks and weights; `Views()` by default, with one strong view.
+        views: the targets, masks and weights, such as `augment.views` for what an `ImageViews` chose by the
+            shape of the images; `Views()` by default, with one strong view and no balance term.
         candidates: (n, k) candidate matrix of the whole training set, for objectives or targets with memory.
         dim: class dimension of logits and candidates.
 

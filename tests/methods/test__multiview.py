@@ -221,10 +221,10 @@ def test_each_is_registered() -> None:
 
 
 @each_method
-@pytest.mark.parametrize("prior", [None, (0.5, 0.3, 0.2)])
-def test_the_balance_of_the_views_is_added_for_every_network(method, prior) -> None:
+@pytest.mark.parametrize(("prior", "fade"), [(None, 0.0), ((0.5, 0.3, 0.2), 0.0), (None, 0.8)])
+def test_the_balance_of_the_views_is_added_for_every_network(method, prior, fade) -> None:
     k, rows = 3, 6
-    views = dataclasses.replace(SHIFTED, balance=0.5, prior=prior)
+    views = dataclasses.replace(SHIFTED, balance=0.5, prior=prior, balance_fade=fade)
     plain, balanced = (method.objective(with_two_views(Recipe(views=chosen))) for chosen in (SHIFTED, views))
     g = torch.Generator().manual_seed(3)
     candidates = torch.rand(rows, k, generator=g) < 0.5
@@ -240,4 +240,5 @@ def test_the_balance_of_the_views_is_added_for_every_network(method, prior) -> N
     networks = [logits, logits[:, 5 * k :]] if method.name == "crosel" else [logits]
     term = sum(balance_term(outputs[:, :k], prior, weight) for outputs in networks)
     added = balanced.loss(logits, candidates, state, step) - plain.loss(logits, candidates, state, step)
-    torch.testing.assert_close(added, 0.5 * term, rtol=1e-4, atol=1e-5)
+    factor = 0.5 * (1 - 0.5 / fade) if fade else 0.5  # half of training is over
+    torch.testing.assert_close(added, factor * term, rtol=1e-4, atol=1e-5)

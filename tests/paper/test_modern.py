@@ -112,6 +112,8 @@ def test_each_law_has_its_views():
     assert balanced.spec.recipe.views.balance == 0.5
     assert balanced.spec.corruption == rows["digits-instance/propall"].spec.corruption
     assert len(balanced.specs()) == len(rows["digits-instance/propall"].specs())
+    at_first = rows["digits-instance-balanced-at-first"].spec.recipe.views
+    assert at_first == replace(balanced.spec.recipe.views, balance_fade=0.5)
     low, usual = rows["uniform-0.5-wrn-low-rate"].spec.recipe, rows["uniform-0.5-wrn"].spec.recipe
     assert low == replace(usual, learning_rate=usual.learning_rate / 4)
     strong = rows["clean-resnet18-strong-decay"].spec.recipe

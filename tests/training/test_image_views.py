@@ -83,7 +83,7 @@ def test_a_view_does_not_depend_on_its_batch():
 
 
 def test_defaults_by_kind_of_image():
-    assert default_views((3, 32, 32)) == Views()
+    assert default_views((3, 32, 32)) == Views(balance=0.5, balance_fade=0.5)
     assert not default_views((1, 28, 28)).strong.flip
     assert default_views((1, 28, 28), mirrored=True).strong.flip
     digits = default_views((1, 8, 8))

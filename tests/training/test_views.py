@@ -443,6 +443,16 @@ def test_the_stateless_recipe_of_glws():
     torch.testing.assert_close(loss, base + consistency + balance)
 
 
+def test_the_balance_term_fades():
+    logits, sets = batch()
+    plain = ConsistentObjective(CC(), Views(n_strong=2, ramp=0))
+    fading = ConsistentObjective(CC(), Views(n_strong=2, ramp=0, balance=0.8, balance_fade=0.5))
+    term = balance_term(logits[:5], None)
+    for progress, factor in ((0.0, 0.8), (0.25, 0.4), (0.5, 0.0), (0.9, 0.0)):
+        losses = [objective.loss(logits, sets, State(), at(progress)) for objective in (fading, plain)]
+        torch.testing.assert_close(losses[0] - losses[1], factor * term)
+
+
 def test_the_temperature_divides_the_logits_of_targets():
     logits, sets = torch.tensor([[2.0, 1.0, 5.0]]), torch.tensor([[True, True, False]])
     target = soft_target(logits, sets, Views(temperature=0.5))
@@ -460,6 +470,7 @@ def test_the_temperature_divides_the_logits_of_targets():
             ("base_weight", math.inf),
         ),
         *(("temperature", 0.0), ("momentum", 1.5), ("teacher_momentum", -1.0), ("tolerance_from", 2.0)),
+        ("balance_fade", 1.5),
         *(("tolerance", -1.0), ("tolerance", 3.0), ("tolerance", "soon"), ("tolerance", None)),
         *(
             ("prior", (2.0, 2.0)),

@@ -95,7 +95,7 @@ def with_two_views(recipe: Recipe) -> Recipe:
     """The recipe with its augmentations of a weak and a strong view, its balance, and no other settings."""
     if recipe.views is None:
         return recipe
-    names = ("weak", "strong", "balance", "prior")
+    names = ("weak", "strong", "balance", "prior", "balance_fade")
     return replace(recipe, views=Views(**{name: getattr(recipe.views, name) for name in names}))
 
 
@@ -105,24 +105,21 @@ def n_views(recipe: Recipe) -> int:
 
 
 class Balance(NamedTuple):
-    """The balance term of a recipe's views, see `Views`.
+    """The balance term of a recipe's views; none without views."""
 
-    Attributes:
-        factor: 0 for none.
-        prior: shares of the classes; None if they are equal.
-    """
-
-    factor: float = 0.0
-    prior: Sequence[float] | None = None
+    views: Views | None = None
 
     @classmethod
     def of(cls, recipe: Recipe) -> "Balance":
-        """That of a recipe; none without views."""
-        return cls() if recipe.views is None else cls(recipe.views.balance, recipe.views.prior)
+        """That of a recipe."""
+        return cls(recipe.views)
 
     def add_to(self, loss: Float[Tensor, ""], weak: Float[Tensor, "b k"], step: Step) -> Float[Tensor, ""]:
         """A loss with the term on the logits of the weak view."""
-        return loss + self.factor * balance_term(weak, self.prior, step.weight) if self.factor else loss
+        if self.views is None or not self.views.balance:
+            return loss
+        term = balance_term(weak, self.views.prior, step.weight)
+        return loss + self.views.balance_factor(step.progress) * term
 
 
 NO_BALANCE = Balance()

@@ -8,7 +8,7 @@ logits r_0 (weak), r_1, ..., r_V (strong):
 
 The target t is a distribution without gradient (`Views.targets`) on the labels that a mask admits
 (`Views.mask`); :math:`\lambda` rises linearly over the first part of training, and the last term keeps the
-batch's mean prediction :math:`\bar p` near a class prior :math:`\pi`.
+batch's mean prediction :math:`\bar p` near a class prior :math:`\pi`, with a factor that may fall.
 """
 
 import math
@@ -115,7 +115,8 @@ class ConsistentObjective(Objective):
         if views.n_strong:
             loss = loss + self._height(step) * self._consistency(each, mixed, candidates, state, step)
         if views.balance:
-            loss = loss + views.balance * balance_term(each[0], views.prior, step.weight)
+            factor = views.balance_factor(step.progress)
+            loss = loss + factor * balance_term(each[0], views.prior, step.weight)
         return loss
 
     def _consistency(

@@ -13,17 +13,24 @@ from propall.training.views import Views, check_views
 
 #: Images with fewer pixels per side get gentler operations: a few pixels carry their meaning.
 TINY = 16
+#: Factor of the balance term, and share of training over which it falls to 0: see results/balance_term.csv.
+BALANCE, BALANCE_FADE = 0.5, 0.5
 #: Color and transparency; a last axis this short beside a longer second one holds the channels.
 MOST_CHANNELS = 4
 
 
 def default_views(in_shape: tuple[int, ...], *, mirrored: bool | None = None) -> Views:
-    """Views that suit images of this shape.
+    """Views that suit images of this shape, with a balance term against losing a class.
 
     Args:
         in_shape: (channels, height, width).
         mirrored: whether an image may be mirrored; by default color images are, gray images are not, since
             many of those show digits or characters.
+
+    Examples:
+        >>> views = default_views((3, 32, 32))
+        >>> views.balance, views.balance_fade  # for the first half of training
+        (0.5, 0.5)
     """
     if not isinstance(in_shape, tuple) or len(in_shape) != 3:
         raise ValueError(
@@ -34,8 +41,10 @@ def default_views(in_shape: tuple[int, ...], *, mirrored: bool | None = None) ->
     size, flip = min(height, width), channels == 3 if mirrored is None else mirrored
     if size < TINY:
         weak = Augmentation(flip=flip, crop=0)
-        return Views(weak=weak, strong=Augmentation(flip=flip, crop=1, operations=1, strength=0.3, cutout=2))
-    return Views(weak=Augmentation.weak(size, flip=flip), strong=Augmentation.strong(size, flip=flip))
+        strong = Augmentation(flip=flip, crop=1, operations=1, strength=0.3, cutout=2)
+    else:
+        weak, strong = Augmentation.weak(size, flip=flip), Augmentation.strong(size, flip=flip)
+    return Views(weak=weak, strong=strong, balance=BALANCE, balance_fade=BALANCE_FADE)
 
 
 class PixelRange(NamedTuple):

@@ -19,7 +19,7 @@ from propall.training.cleaning import Cleaning, cleaning_from_dict
 #: Fields that the first version of `Views` did not have.
 ADDED_FIELDS = (
     *("base_weight", "divergence", "refresh", "one_hot", "teacher_view", "cleaning"),
-    *("tolerance_from", "widen_base", "mixup", "memory_from"),
+    *("tolerance_from", "widen_base", "mixup", "memory_from", "balance_fade"),
 )
 #: Smallest mean prediction of a class in the balance term.
 SMALLEST_SHARE = 1e-6
@@ -73,6 +73,8 @@ class Views:
         memory_from: share of training before "memory" takes in predictions; until then a target gives equal
             weight to all candidates. A new network prefers the same few classes for every row. Hard targets
             (`one_hot`) that start from these preferences make them permanent.
+        balance_fade: share of training over which the factor of the balance term falls to 0; 0: it stays.
+            Classes are lost early, while a wrong prior does its harm late.
 
     References:
         [wu2022revisiting], [chen2024general], [wu2024distilling], [xu2023alim], [zhang2018mixup].
@@ -109,6 +111,7 @@ class Views:
     widen_base: bool = False
     mixup: int = 0
     memory_from: float = 0.0
+    balance_fade: float = 0.0
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -157,7 +160,7 @@ class Views:
             if not _is_number(value, math.inf) or value == math.inf or (positive and value == 0):
                 expected = "above 0" if positive else "of at least 0"
                 raise ValueError(f"{name}: got {value!r}; expected a finite number {expected}.")
-        for name in ("momentum", "teacher_momentum", "tolerance_from"):
+        for name in ("momentum", "teacher_momentum", "tolerance_from", "balance_fade"):
             if not _is_number(value := getattr(self, name), 1):
                 raise ValueError(f"{name}: got {value!r}; expected a number from 0 to 1.")
         if self.tolerance != "auto" and not _is_number(self.tolerance, 1):
@@ -187,6 +190,12 @@ class Views:
     def _used_fields(self) -> list[str]:
         names = [item.name for item in dataclasses.fields(self)]
         return [n for n in names if n not in ADDED_FIELDS or getattr(self, n) != getattr(Views, n)]
+
+    def balance_factor(self, progress: Tensor) -> Tensor | float:
+        """Factor of the balance term after this share of training."""
+        if not self.balance_fade:
+            return self.balance
+        return self.balance * (1 - progress / self.balance_fade).clamp(min=0)
 
     @property
     def n_views(self) -> int:
