@@ -1,7 +1,8 @@
 """Tables of the page on base losses and dropped classes, from `results/`."""
 
+import csv
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
@@ -156,3 +157,46 @@ def base_losses_summary() -> str:
         rows.append([first.teacher.title, TRAININGS[first.training], count, gap])
     columns = ["teacher", "training", "runs with a swallowed class", "ProPaLL minus CC, points (seeds)"]
     return _table(columns, rows, 2)
+
+
+#: Terms of `results/balance_term.csv` in words, and whether its classes are equally frequent.
+_TERMS = {"none": "no term", "constant": "0.5 throughout", "fading": "0.5, fading"}
+_FREQUENCIES = {"False": "equal", "True": "unequal"}
+
+
+def balance_term_table(data: str) -> str:
+    """Mean accuracy in percent (standard deviation) by law, frequency of classes and balance term.
+
+    Args:
+        data: "digits", "eights" or "pairs", see `results/scripts/balance_term.py`.
+    """
+    by_cell: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in _balance_runs(data):
+        cell = by_cell.setdefault((row["law"], row["unequal"]), {})
+        cell.setdefault(row["term"], []).append(100 * float(row["accuracy"]))
+    terms = [term for term in _TERMS if any(term in cell for cell in by_cell.values())]
+    rows = [
+        [
+            law,
+            _FREQUENCIES[unequal],
+            *(f"{fmean(cell[term]):.1f} ({stdev(cell[term]):.1f})" for term in terms),
+        ]
+        for (law, unequal), cell in sorted(by_cell.items(), key=lambda item: item[0][1])
+    ]
+    return _table(["candidate sets", "classes", *(_TERMS[term] for term in terms)], rows, 2)
+
+
+def lost_classes(term: str, data: str = "digits") -> str:
+    """Number of trainings in which a class was lost, of how many: `3 of 50`.
+
+    Args:
+        term: "none", "constant" or "fading".
+        data: as for `balance_term_table`.
+    """
+    lost = [float(row["lost"]) > 0 for row in _balance_runs(data) if row["term"] == term]
+    return f"{sum(lost)} of {len(lost)}"
+
+
+def _balance_runs(data: str) -> list[dict[str, str]]:
+    with (RESULTS / "balance_term.csv").open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if row["data"] == data]

@@ -123,6 +123,8 @@ NAMES = {
     "base_losses_summary": base_losses.base_losses_summary,
     "paired_classes_table": base_losses.paired_classes_table,
     "head_starts_table": base_losses.head_starts_table,
+    "balance_term_table": base_losses.balance_term_table,
+    "lost_classes": base_losses.lost_classes,
     "teacher_classes_table": base_losses.teacher_classes_table,
     "teacher_gaps": base_losses.teacher_gaps,
     "annotator_bars": headline.annotator_bars,

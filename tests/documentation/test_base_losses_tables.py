@@ -1,5 +1,6 @@
 """The tables of the page on base losses hold every stored run."""
 
+import csv
 import importlib
 import json
 import sys
@@ -54,6 +55,23 @@ def test_paired_classes(tables):
     for row in starts:
         numbers = [float(cell) for cell in row[2:] if cell != "none"]
         assert numbers == sorted(numbers, reverse=True)
+
+
+def test_balance_terms(tables):
+    with (ROOT / "results" / "balance_term.csv").open(encoding="utf-8", newline="") as file:
+        runs = [row for row in csv.DictReader(file) if row["data"] == "digits"]
+    rows = rows_of(tables.balance_term_table("digits"))
+    assert len(rows) == len({(run["law"], run["unequal"]) for run in runs}) == 10
+    for row in rows:
+        for term, cell in zip(("none", "constant", "fading"), row[2:], strict=True):
+            kind = str(row[1] == "unequal")
+            same = [run for run in runs if (run["law"], run["unequal"], run["term"]) == (row[0], kind, term)]
+            assert len(same) == 5
+            mean = sum(100 * float(run["accuracy"]) for run in same) / 5
+            assert cell.startswith(f"{mean:.1f} (")
+    assert [len(row) for row in rows_of(tables.balance_term_table("pairs"))] == [4, 4, 4]
+    lost = sum(float(run["lost"]) > 0 for run in runs if run["term"] == "none")
+    assert tables.lost_classes("none") == f"{lost} of 50"
 
 
 def test_sets_of_a_teacher(tables):

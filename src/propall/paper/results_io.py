@@ -47,8 +47,8 @@ The other files are not part of the paper's tables: `selection.csv` and `calibra
 `scripts/selection.py`, `annotators.json` by `propall annotators`, `base_losses.json` by `propall
 base-losses`, `paired_classes.json` by `propall base-losses --pairs`, `crowds_reliability.csv` by
 `scripts/crowds.py --part reliability`, and `crowds.csv`, `teacher_sets.csv`, `model_made_sets.csv`,
-`trust.csv`, `crowds_cifar10n.json`, `seed_spread.csv` and `annotator_dropout.csv` by the scripts of the same
-names.
+`trust.csv`, `crowds_cifar10n.json`, `seed_spread.csv`, `annotator_dropout.csv` and `balance_term.csv` by the
+scripts of the same names.
 `scripts/real_world_tables.py FOLDER` measures the label-free portfolio on Lost, MSRCv2 and BirdSong next to
 its members and clean labels (`real_world_tables.csv`: commit 85f83cb, two seeds); `scripts/table_suite.py`
 measures it on public tables with simulated candidates next to common baselines (`table_suite.csv`: commit
