@@ -477,6 +477,20 @@ def test_a_foreign_loop_with_views_trains_what_the_trainer_does(objective, targe
             torch.testing.assert_close(net.state_dict()[name], tensor, rtol=1e-6, atol=1e-8)
 
 
+def test_a_balance_term_that_fades_follows_the_progress():
+    weak, strong, candidates = view_logits()
+    views = replace(TRAIN_VIEWS, ramp=0.0, balance=0.0, prior=None)
+    plain = ConsistencyLoss(CC(), views)
+    fading = ConsistencyLoss(CC(), replace(views, balance=0.4, balance_fade=0.5))
+    added = [
+        fading(weak, strong, candidates, progress=progress) - plain(weak, strong, candidates)
+        for progress in (0.0, 0.25, 0.5)
+    ]
+    assert added[0] > 0
+    torch.testing.assert_close(added[1], added[0] / 2)
+    torch.testing.assert_close(added[2], torch.zeros_like(added[2]))
+
+
 def test_rows_of_weight_0_do_not_count_in_any_view():
     weak, strong, candidates = view_logits()
     criterion, weight = ConsistencyLoss(CC(), TRAIN_VIEWS), torch.tensor([1.0, 1, 0, 1, 1, 0])

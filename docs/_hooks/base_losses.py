@@ -164,16 +164,19 @@ _TERMS = {"none": "no term", "constant": "0.5 throughout", "fading": "0.5, fadin
 _FREQUENCIES = {"False": "equal", "True": "unequal"}
 
 
-def balance_term_table(data: str) -> str:
+def balance_term_table(data: str, measure: str = "accuracy", *, unequal: bool = False) -> str:
     """Mean accuracy in percent (standard deviation) by law, frequency of classes and balance term.
 
     Args:
         data: "digits", "eights" or "pairs", see `results/scripts/balance_term.py`.
+        measure: "accuracy", or "class_mean" for the mean over classes.
+        unequal: show unequal classes alone.
     """
     by_cell: dict[tuple[str, str], dict[str, list[float]]] = {}
     for row in _balance_runs(data):
-        cell = by_cell.setdefault((row["law"], row["unequal"]), {})
-        cell.setdefault(row["term"], []).append(100 * float(row["accuracy"]))
+        if row["unequal"] == "True" or not unequal:
+            cell = by_cell.setdefault((row["law"], row["unequal"]), {})
+            cell.setdefault(row["term"], []).append(100 * float(row[measure]))
     terms = [term for term in _TERMS if any(term in cell for cell in by_cell.values())]
     rows = [
         [

@@ -517,7 +517,7 @@ class ConsistencyLoss(PartialLabelLoss):
             index: positions of the instances in the training set, for objectives or targets with memory.
             weight: one weight per instance or, for dense logits, per position.
             progress: completed share of training, from 0 to 1; the weight of the consistency term rises with
-                it.
+                it, and that of a balance term that fades falls. Without it, both stay as at the start.
             epoch: number of completed epochs, for objectives that count them.
             teacher: logits of an averaged network for `Views.teacher_view`, if targets come from there.
         """

@@ -69,6 +69,9 @@ def test_balance_terms(tables):
             assert len(same) == 5
             mean = sum(100 * float(run["accuracy"]) for run in same) / 5
             assert cell.startswith(f"{mean:.1f} (")
+    by_class = rows_of(tables.balance_term_table("digits", "class_mean", unequal=True))
+    assert [row[:2] for row in by_class] == [row[:2] for row in rows if row[1] == "unequal"]
+    assert not {tuple(row) for row in by_class} & {tuple(row) for row in rows}
     assert [len(row) for row in rows_of(tables.balance_term_table("pairs"))] == [4, 4, 4]
     lost = sum(float(run["lost"]) > 0 for run in runs if run["term"] == "none")
     assert tables.lost_classes("none") == f"{lost} of 50"

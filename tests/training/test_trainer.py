@@ -1,7 +1,9 @@
 """Stacked training equals single runs, and both equal a plain loop with torch.optim."""
 
 import copy
+import time
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,11 +17,12 @@ from propall.methods.propall import ProPaLL
 from propall.methods.rc import RC
 from propall.nets import NETS
 from propall.numerics import restricted_softmax
-from propall.training.contract import Run
+from propall.training.checkpoint import Checkpoint, TimeLimitReached
+from propall.training.contract import Monitor, Run
 from propall.training.networks import build
 from propall.training.recipe import Recipe
 from propall.training.stack import Stack
-from propall.training.trainer import DivergedWarning, Trainer
+from propall.training.trainer import DivergedWarning, Progress, Trainer
 
 N, D, K = 60, 6, 4
 
@@ -274,3 +277,24 @@ def test_augmentation_depends_on_the_run_and_repeats(kind):
     assert not torch.equal(first[0], first[1])
     alone = Stack([Run(train, 1)], CC(), NETS["linear"], recipe).stream.batch(index[:1], step).x
     assert torch.equal(alone[0], first[1])
+
+
+def test_the_time_between_two_stacks_is_not_that_of_an_epoch(tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(time, "time", lambda: clock.now)
+    checkpoint = Checkpoint(tmp_path, seconds=1e9, deadline=100.0)
+    stack = Stack([Run(data()[0], 0)], CC(), NETS["linear"], QUICK)
+
+    def train(progress, epoch, now):
+        clock.now = now
+        progress.save(epoch, 9, stack, Monitor())
+
+    first, second = (Progress(checkpoint, lambda name=name: name) for name in ("one", "two"))
+    train(first, 1, 1.0)
+    train(first, 2, 2.0)
+    train(second, 1, 60.0)  # preparing it took a minute
+    train(second, 2, 75.0)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(TimeLimitReached):  # the next epoch would end 5 seconds late
+        train(second, 3, 90.0)
+    assert [path.stem for path in tmp_path.iterdir()] == ["two"]

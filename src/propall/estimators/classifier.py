@@ -81,8 +81,8 @@ class PartialLabelClassifier(PartialLabelEstimator):
             the steps and then lowers it to nearly 0. Views have their own schedule.
         views: train on augmented views of images, with a learning rate that rises and falls: a `Views`; True
             for defaults by kind of image (color images are mirrored, gray ones are not; operations are
-            gentler below 16 pixels; a balance term keeps training from losing a class, whatever the classes'
-            shares); or a name from `propall methods --views`, such as "crdpll", for its targets with
+            gentler below 16 pixels; a balance term in the first half of training makes it rare that a class
+            is lost); or a name from `propall methods --views`, such as "crdpll", for its targets with
             `method` as base loss. Needs a network for images, such as "small_cnn" or "fast_convnet".
         n_estimators: ensemble size; members are trained together from different seeds, and their
             probabilities averaged.

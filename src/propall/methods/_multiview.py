@@ -27,7 +27,7 @@ from propall.training.contract import (
 from propall.training.networks import NetClassifier
 from propall.training.recipe import Recipe
 from propall.training.trainer import Trainer
-from propall.training.views import Views, balance_term
+from propall.training.views import BALANCE_FIELDS, Views, balance_term
 
 #: Prefix of the names in a state that belong to a base objective.
 BASE = "base_"
@@ -95,7 +95,7 @@ def with_two_views(recipe: Recipe) -> Recipe:
     """The recipe with its augmentations of a weak and a strong view, its balance, and no other settings."""
     if recipe.views is None:
         return recipe
-    names = ("weak", "strong", "balance", "prior", "balance_fade")
+    names = ("weak", "strong", *BALANCE_FIELDS)
     return replace(recipe, views=Views(**{name: getattr(recipe.views, name) for name in names}))
 
 

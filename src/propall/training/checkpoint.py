@@ -57,8 +57,6 @@ class Checkpoint:
     seconds: float = 30.0
     deadline: float | None = None
     _last: float = field(default_factory=time.monotonic, repr=False)
-    _epoch_end: float | None = field(default=None, repr=False)
-    _epoch_seconds: float = field(default=0.0, repr=False)
 
     def path(self, fingerprint: str) -> Path:
         """The file of one stack."""
@@ -83,20 +81,9 @@ class Checkpoint:
             parts[part][name_in_part] = tensor
         return Saved(int(header["epoch"]), parts["stack"], parts["monitor"])
 
-    def end_epoch(self) -> None:
-        """Measure the epoch that ends now, from the end of the one before."""
-        now = time.time()
-        self._epoch_seconds = 0.0 if self._epoch_end is None else now - self._epoch_end
-        self._epoch_end = now
-
     def due(self, epoch: int, epochs: int) -> bool:
-        """Whether to save after this epoch."""
-        return epoch == epochs or self.is_late or time.monotonic() - self._last >= self.seconds
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the deadline would be over after another epoch."""
-        return self.deadline is not None and is_past(self.deadline - self._epoch_seconds)
+        """Whether to save after this epoch, apart from the deadline."""
+        return epoch == epochs or time.monotonic() - self._last >= self.seconds
 
     def save(
         self, fingerprint: str, epoch: int, tensors: dict[str, Tensor], monitor: dict[str, Tensor]

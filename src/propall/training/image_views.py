@@ -20,7 +20,7 @@ MOST_CHANNELS = 4
 
 
 def default_views(in_shape: tuple[int, ...], *, mirrored: bool | None = None) -> Views:
-    """Views that suit images of this shape, with a balance term against losing a class.
+    """Views that suit images of this shape, with a balance term in the first half of training.
 
     Args:
         in_shape: (channels, height, width).

@@ -37,8 +37,8 @@ _FAST = Recipe(
     views=Views(),
 )
 #: The learning rate is usual for batches of 512. CIFAR-10, one seed: WRN-28-10 at q = 0.5 reached 96.73 %
-#: with it in 70 epochs, and 96.44 % with a quarter of it in 80; ResNet-18 with true labels reached 96.65 %,
-#: and 96.45 % with twice the weight decay.
+#: with it in 70 epochs, and 96.44 % with a quarter of it in 80; ResNet-18 with true labels reached 96.65 %
+#: with it, and 96.45 % with twice the weight decay.
 _COSINE = replace(
     _FAST,
     batch_size=512,

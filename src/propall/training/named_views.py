@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from propall.registry import Registry
 from propall.training.cleaning import ConformalCleaning, Purification
-from propall.training.views import Views
+from propall.training.views import BALANCE_FIELDS, Views
 
 
 class NamedViews(NamedTuple):
@@ -168,7 +168,7 @@ def find_views(views: Views | None) -> NamedViews | None:
         return None
     if not views.n_strong:  # some settings need a strong view
         return None
-    names = ("weak", "strong", "n_strong", "balance", "prior", "balance_fade", "base_weight")
+    names = ("weak", "strong", "n_strong", "base_weight", *BALANCE_FIELDS)
     free = {name: getattr(views, name) for name in names}
     return next((n for n in VIEWS.values() if dataclasses.replace(n.views, **free) == views), None)
 

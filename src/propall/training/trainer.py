@@ -1,6 +1,7 @@
 """The training loop: epochs, checkpoints and progress of stacked runs."""
 
 import itertools
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from propall.data.dataset import PartialDataset
 from propall.labels.candidates import check
 from propall.numerics import check_finite_rows
 from propall.training import compiled
-from propall.training.checkpoint import Checkpoint, TimeLimitReached
+from propall.training.checkpoint import Checkpoint, TimeLimitReached, is_past
 from propall.training.contract import (
     Algorithm,
     Classifier,
@@ -150,6 +151,7 @@ class Progress:
         self._name = "" if self.checkpoint is None else fingerprint()
         self.saved = None if self.checkpoint is None else self.checkpoint.open(self._name)
         self.done = 0 if self.saved is None else self.saved.epoch
+        self._epoch_end: float | None = None
 
     def load(self, stack: Stack, monitor: Monitor) -> None:
         """Restore stack and monitor from the last save, if there is one."""
@@ -162,14 +164,23 @@ class Progress:
         """Save after an epoch, if a save is due; raises `TimeLimitReached` if the deadline is too near."""
         if self.checkpoint is None:
             return
-        if self.checkpoint.deadline is not None:
-            # Otherwise epochs that a GPU has yet to train would pass for trained.
-            compiled.synchronize(next(iter(training.tensors().values())).device)
-            self.checkpoint.end_epoch()
-        if self.checkpoint.due(epoch, epochs):
+        stops = epoch < epochs and self._next_epoch_is_late(training)
+        if stops or self.checkpoint.due(epoch, epochs):
             self.checkpoint.save(self._name, epoch, training.tensors(), monitor.state())
-            if epoch < epochs and self.checkpoint.is_late:
-                raise TimeLimitReached
+        if stops:
+            raise TimeLimitReached
+
+    def _next_epoch_is_late(self, training: compiled.Captured | Stack) -> bool:
+        """Whether an epoch that takes as long as the one that ends now would end after the deadline."""
+        deadline = None if self.checkpoint is None else self.checkpoint.deadline
+        if deadline is None:
+            return False
+        # Otherwise epochs that a GPU has yet to train would pass for trained.
+        compiled.synchronize(next(iter(training.tensors().values())).device)
+        now = time.time()
+        seconds = 0.0 if self._epoch_end is None else now - self._epoch_end
+        self._epoch_end = now
+        return is_past(deadline - seconds)
 
 
 def train_stack(

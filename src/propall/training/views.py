@@ -21,6 +21,8 @@ ADDED_FIELDS = (
     *("base_weight", "divergence", "refresh", "one_hot", "teacher_view", "cleaning"),
     *("tolerance_from", "widen_base", "mixup", "memory_from", "balance_fade"),
 )
+#: Fields of the balance term.
+BALANCE_FIELDS = ("balance", "prior", "balance_fade")
 #: Smallest mean prediction of a class in the balance term.
 SMALLEST_SHARE = 1e-6
 #: Shares of classes that were rounded may add up to 1 only nearly.
@@ -74,7 +76,7 @@ class Views:
             weight to all candidates. A new network prefers the same few classes for every row. Hard targets
             (`one_hot`) that start from these preferences make them permanent.
         balance_fade: share of training over which the factor of the balance term falls to 0; 0: it stays.
-            Classes are lost early, while a wrong prior does its harm late.
+            A new network loses classes; a trained one is harmed by a wrong prior.
 
     References:
         [wu2022revisiting], [chen2024general], [wu2024distilling], [xu2023alim], [zhang2018mixup].

@@ -10,6 +10,7 @@ from propall.paper.custom_runs import build_specs, choose_setting, use_views, vi
 from propall.paper.pages.training import seconds_by_epoch, time_to_accuracy, training_page
 from propall.paper.results import RunResult
 from propall.report.charts.views import ViewSheet
+from propall.training.named_recipes import NamedRecipe
 from propall.training.named_views import VIEWS
 
 
@@ -143,6 +144,17 @@ def test_the_text_beside_the_images_says_what_is_learned(results, views, strong_
     page = training_page(runs[1:], sheet)
     assert "Augmented images" not in [section.label for section in page.sections]
     assert not [row.title for row in page.sections[-1].body.rows if row.title.startswith("views")]
+
+
+@pytest.mark.parametrize("methods", [["pico"], ["propall"]])
+@pytest.mark.parametrize("n_strong", [0, 1])
+def test_the_settings_have_the_whole_balance_term(results, methods, n_strong):
+    net, recipe = choose_setting("digits", "fast", net="small_cnn", balance=0.5)
+    views = replace(recipe.views, n_strong=n_strong, balance_fade=0.4)
+    setting = NamedRecipe(net, replace(recipe, views=views))
+    runs = [replace(results[0], spec=build_specs("digits", methods=methods, seeds=1, setting=setting)[0])]
+    rows = {row.title: row.cells[0].text for row in training_page(runs).sections[-1].body.rows}
+    assert (rows["views: balance"], rows["views: balance fade"]) == ("0.5", "0.4")
 
 
 def test_methods_without_epochs_are_among_the_numbers_only(results):

@@ -16,7 +16,7 @@ from propall.report.charts.views import ViewSheet
 from propall.report.numbers import format_number, format_percent, mean_and_std
 from propall.report.page import KeyFigure, Page, PageSection
 from propall.report.tables import Column, ReportTable, TableCell, TableRow
-from propall.training.views import Views
+from propall.training.views import BALANCE_FIELDS, Views
 from propall.wording import duration, join_names, plural
 
 #: Accuracies in percent whose times are compared.
@@ -235,9 +235,9 @@ def _used_views(specs: Sequence[Spec]) -> dict[str, Any]:
     # The augmentations have no fixed default, so that they are always among these.
     shown = {"n_strong", *(item.name for item in fields(views) if getattr(views, item.name) != item.default)}
     if all(map(uses_views_in_its_own_way, specs)):
-        shown &= {"weak", "strong", "balance", "prior"}
+        shown &= {"weak", "strong", *BALANCE_FIELDS}
     elif not views.n_strong:
-        shown &= {"weak", "n_strong", "balance", "prior"}
+        shown &= {"weak", "n_strong", *BALANCE_FIELDS}
     return {item.name: getattr(views, item.name) for item in fields(views) if item.name in shown}
 
 
