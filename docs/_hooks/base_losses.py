@@ -181,10 +181,10 @@ def balance_term_table(data: str, measure: str = "accuracy", *, unequal: bool = 
     rows = [
         [
             law,
-            _FREQUENCIES[unequal],
+            _FREQUENCIES[kind],
             *(f"{fmean(cell[term]):.1f} ({stdev(cell[term]):.1f})" for term in terms),
         ]
-        for (law, unequal), cell in sorted(by_cell.items(), key=lambda item: item[0][1])
+        for (law, kind), cell in sorted(by_cell.items(), key=lambda item: item[0][1])
     ]
     return _table(["candidate sets", "classes", *(_TERMS[term] for term in terms)], rows, 2)
 

@@ -52,11 +52,11 @@ class Part(NamedTuple):
 
     n_classes: int
     laws: tuple[str, ...]
-    unequal: tuple[bool, ...]  # whether the classes are
-    terms: tuple[str, ...]
-    seeds: int
-    epochs: int
-    batch_size: int
+    unequal: tuple[bool, ...] = (False, True)  # whether the classes are
+    terms: tuple[str, ...] = tuple(TERMS)
+    seeds: int = 5
+    epochs: int = 45
+    batch_size: int = 256
 
 
 PARTS = {
@@ -69,21 +69,8 @@ PARTS = {
             "instance-dependent",
             "one complementary label",
         ),
-        (False, True),
-        tuple(TERMS),
-        seeds=5,
-        epochs=45,
-        batch_size=256,
     ),
-    "eights": Part(
-        2,
-        ("true labels", "uniform, q = 0.5", "uniform, q = 0.8"),
-        (False, True),
-        tuple(TERMS),
-        seeds=5,
-        epochs=45,
-        batch_size=256,
-    ),
+    "eights": Part(2, ("true labels", "uniform, q = 0.5", "uniform, q = 0.8")),
     "pairs": Part(
         100,
         ("uniform, q = 0.1", "uniform, q = 0.5", "instance-dependent"),

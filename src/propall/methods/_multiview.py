@@ -27,7 +27,7 @@ from propall.training.contract import (
 from propall.training.networks import NetClassifier
 from propall.training.recipe import Recipe
 from propall.training.trainer import Trainer
-from propall.training.views import BALANCE_FIELDS, Views, balance_term
+from propall.training.views import BALANCE_FIELDS, Views, add_balance
 
 #: Prefix of the names in a state that belong to a base objective.
 BASE = "base_"
@@ -116,10 +116,9 @@ class Balance(NamedTuple):
 
     def add_to(self, loss: Float[Tensor, ""], weak: Float[Tensor, "b k"], step: Step) -> Float[Tensor, ""]:
         """A loss with the term on the logits of the weak view."""
-        if self.views is None or not self.views.balance:
+        if self.views is None:
             return loss
-        term = balance_term(weak, self.views.prior, step.weight)
-        return loss + self.views.balance_factor(step.progress) * term
+        return add_balance(loss, self.views, weak, step.progress, step.weight)
 
 
 NO_BALANCE = Balance()

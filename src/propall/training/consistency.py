@@ -25,8 +25,8 @@ from propall.training.contract import Objective, State, Step, weighted_mean
 from propall.training.missing_truth import automatic_tolerance, estimate_miss_rate, log_margins
 from propall.training.views import (
     Views,
+    add_balance,
     admitted,
-    balance_term,
     cross_entropy,
     entropy,
     hardened,
@@ -114,10 +114,7 @@ class ConsistentObjective(Objective):
             loss = full_precision(logits).new_zeros(())
         if views.n_strong:
             loss = loss + self._height(step) * self._consistency(each, mixed, candidates, state, step)
-        if views.balance:
-            factor = views.balance_factor(step.progress)
-            loss = loss + factor * balance_term(each[0], views.prior, step.weight)
-        return loss
+        return add_balance(loss, views, each[0], step.progress, step.weight)
 
     def _consistency(
         self, each: Tensor, mixed: Tensor | None, candidates: Tensor, state: State, step: Step

@@ -164,17 +164,15 @@ class Progress:
         """Save after an epoch, if a save is due; raises `TimeLimitReached` if the deadline is too near."""
         if self.checkpoint is None:
             return
-        stops = epoch < epochs and self._next_epoch_is_late(training)
+        deadline = self.checkpoint.deadline
+        stops = epoch < epochs and deadline is not None and self._next_epoch_is_late(training, deadline)
         if stops or self.checkpoint.due(epoch, epochs):
             self.checkpoint.save(self._name, epoch, training.tensors(), monitor.state())
         if stops:
             raise TimeLimitReached
 
-    def _next_epoch_is_late(self, training: compiled.Captured | Stack) -> bool:
+    def _next_epoch_is_late(self, training: compiled.Captured | Stack, deadline: float) -> bool:
         """Whether an epoch that takes as long as the one that ends now would end after the deadline."""
-        deadline = None if self.checkpoint is None else self.checkpoint.deadline
-        if deadline is None:
-            return False
         # Otherwise epochs that a GPU has yet to train would pass for trained.
         compiled.synchronize(next(iter(training.tensors().values())).device)
         now = time.time()

@@ -370,6 +370,19 @@ def entropy(target: Float[Tensor, "*b k"]) -> Float[Tensor, "*b"]:
     return -torch.xlogy(target, target).sum(-1)
 
 
+def add_balance(
+    loss: Float[Tensor, ""],
+    views: Views,
+    logits: Float[Tensor, "b k"],
+    progress: Tensor,
+    weight: Float[Tensor, "b"] | None = None,
+) -> Float[Tensor, ""]:
+    """A loss with the balance term of some views, if they have one, after a share of training."""
+    if not views.balance:
+        return loss
+    return loss + views.balance_factor(progress) * balance_term(logits, views.prior, weight)
+
+
 def balance_term(
     logits: Float[Tensor, "b k"], prior: Sequence[float] | None, weight: Float[Tensor, "b"] | None = None
 ) -> Float[Tensor, ""]:
